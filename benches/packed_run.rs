@@ -1,7 +1,7 @@
-//! Packed runs: speed of encoding and decoding, and bytes per point.
+//! Measures packed runs: speed of encoding and decoding, and bytes per point.
 //!
-//! Four kinds of series at ten seconds, an hour per run, as row compaction writes them, and two that are
-//! slower to decode.
+//! Runs are an hour of points at ten seconds, as row compaction writes them, of four kinds of
+//! series, and of two kinds that decode slower.
 
 #![expect(clippy::unwrap_used, reason = "a bench may panic")]
 

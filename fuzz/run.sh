@@ -22,7 +22,7 @@ cat >"$work/one.sh" <<'ONE'
 set -eu
 target=$1
 mkdir -p "$WORK/$target/corpus"
-if "$BIN/$target" "$WORK/$target/corpus" "seeds/$target" -max_total_time="$SECONDS_EACH" -rss_limit_mb=4096 -timeout=25 \
+if FUZZ_TARGET=$target "$FUZZ" "$WORK/$target/corpus" "seeds/$target" -max_total_time="$SECONDS_EACH" -rss_limit_mb=4096 -timeout=25 \
     -artifact_prefix="$WORK/$target/" -print_final_stats=1 >"$WORK/$target/log" 2>&1; then
     echo "fuzz: $target: $(sed -n 's/^stat::number_of_executed_units: *//p' "$WORK/$target/log") runs"
 else
@@ -34,5 +34,5 @@ else
     exit 1
 fi
 ONE
-export WORK="$work" BIN="target/$host/release" SECONDS_EACH="$seconds"
-ls fuzz_targets | sed 's/\.rs$//' | xargs -n 1 -P 2 sh "$work/one.sh"
+export WORK="$work" FUZZ="target/$host/release/fuzz" SECONDS_EACH="$seconds"
+ls seeds | xargs -n 1 -P 2 sh "$work/one.sh"

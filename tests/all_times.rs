@@ -1,5 +1,5 @@
-//! Points of every valid time at once, from 1970 to 2106: they are accepted and read, with few files and
-//! bounded memory.
+//! Puts points of every valid time at once, from 1970 to 2106: the daemon stores and reads them
+//! with few files and bounded memory.
 
 use std::{fmt::Write as _, path::Path};
 
@@ -71,19 +71,20 @@ fn points_from_1970_to_2106_are_accepted_and_read() {
     assert!(running.terminate().success());
 }
 
-/// Milliseconds beyond 32-bit seconds: in the last row of the table, in its last millisecond, in rows whose
-/// base time starts again at zero, and the largest timestamp that is accepted.
+/// The last milliseconds that a row key can have.
+const LAST_MS: [u64; 2] = [4_294_967_295_000, 4_294_967_295_999];
+/// Milliseconds beyond 32-bit seconds.
 const BEYOND_MS: [u64; 4] =
     [4_294_967_296_000, 4_294_969_199_999, 4_294_969_200_000, 9_999_999_999_999];
 
 #[test]
-fn milliseconds_beyond_2106_survive_flushes_and_merges() {
+fn the_last_milliseconds_survive_flushes_and_merges_and_later_ones_are_refused() {
     let directory = directory();
     let data = directory.path();
     let check = |running: &Daemon, what: &str| {
         let quarantined = metric_value(running.address(), "tsd_parts_quarantined_files");
         assert_eq!(quarantined, 0, "{what}");
-        for (i, at) in BEYOND_MS[..2].iter().enumerate() {
+        for (i, at) in LAST_MS.iter().enumerate() {
             let uri =
                 format!("/api/query?start={at}&end={}&m=sum:beyond%7Bhost=h{i}%7D&ms", at + 1);
             let response = http(running.address(), "GET", &uri, None);
@@ -96,7 +97,12 @@ fn milliseconds_beyond_2106_survive_flushes_and_merges() {
     };
     for round in 0..3 {
         let running = daemon(data).start();
-        for (i, at) in BEYOND_MS.iter().enumerate() {
+        for at in BEYOND_MS {
+            let reply =
+                exchange(running.address(), format!("put beyond {at} 1 host=h\nexit\n").as_bytes());
+            assert!(String::from_utf8_lossy(&reply).contains("2106-02-07"), "{at}: {reply:?}");
+        }
+        for (i, at) in LAST_MS.iter().enumerate() {
             let line = format!(
                 "put beyond {at} {i} host=h{i}\nput beyond {} 5 host=h{i}\nexit\n",
                 1_000 + round

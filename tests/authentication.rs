@@ -1,9 +1,10 @@
-//! Users of a file, from outside: the commands that make its lines, a daemon that follows it, and tools
-//! that go through the daemon.
+//! Tests users of a file from outside: the commands that make its lines, a daemon that follows the
+//! file, and tools that go through the daemon.
 
 use std::{
     fs,
     io::Write as _,
+    os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Command, Output, Stdio},
 };
@@ -173,4 +174,114 @@ fn an_invalid_file_of_users_stops_the_start() {
     let stderr = start();
     assert!(stderr.contains("line 1: the hash is neither"), "{stderr}");
     assert!(!stderr.contains("alice secret"), "{stderr}");
+}
+
+/// Problems of followed files in `/api/status`.
+fn file_problems(daemon: &Daemon) -> Vec<String> {
+    let status = http(daemon.address(), "GET", "/api/health/ready", None).body;
+    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    let problems = status["problems"].as_array().expect("a list");
+    let of_files = problems.iter().filter(|problem| problem["part"] == "files");
+    of_files.map(|problem| problem["reason"].as_str().expect("a reason").to_owned()).collect()
+}
+
+/// Waits until the file of `what` is invalid, for a reason, or valid.
+fn await_file(daemon: &Daemon, what: &str, reason: Option<&str>) {
+    daemon.signal("HUP");
+    let is_reached = || {
+        let problems = file_problems(daemon);
+        let is_invalid = reason.map(|reason| {
+            problems.iter().any(|found| found.contains(what) && found.contains(reason))
+        });
+        let value = u8::from(reason.is_some());
+        let sample = format!("tsd_file_invalid{{file=\"{what}\"}} {value}\n");
+        let has_metric = http(daemon.address(), "GET", "/metrics", None).body.contains(&sample);
+        (is_invalid.unwrap_or(problems.is_empty()) && has_metric).then_some(())
+    };
+    wait_for(is_reached)
+        .unwrap_or_else(|| panic!("{what}: {reason:?}, {:?}", file_problems(daemon)));
+}
+
+/// Issue 37, open doors.
+#[test]
+fn a_broken_removed_or_world_writable_file_of_users_or_rules_is_a_health_problem() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (users, rules) = (directory.path().join("users"), directory.path().join("rules"));
+    let (first, line) = token("a", "WRITER");
+    fs::write(&users, &line).expect("write");
+    fs::write(&rules, "deny tmp.*\n").expect("write");
+    let daemon = tsdb(&directory.path().join("data"))
+        .env("TSD_CORE_AUTHENTICATION_ENABLE", "true")
+        .env("TSD_CORE_AUTHENTICATION_PLUGIN", "file")
+        .env("TSD_CORE_AUTHENTICATION_USERS_FILE", users.to_str().expect("a path"))
+        .env("TSD_TIMESERIESFILTER_ENABLE", "true")
+        .env("TSD_TIMESERIESFILTER_PLUGIN", "rules")
+        .env("TSD_TIMESERIESFILTER_RULES_FILE", rules.to_str().expect("a path"))
+        .start();
+    await_file(&daemon, "users", None);
+    for (path, what, broken) in
+        [(&users, "users", "a b\n"), (&rules, "rules of the filter", "# x\npermit *\n")]
+    {
+        let valid = fs::read_to_string(path).expect("the file");
+        fs::write(path, broken).expect("write");
+        await_file(&daemon, what, Some("line "));
+        let problem = file_problems(&daemon).concat();
+        assert!(problem.contains(path.to_str().expect("a path")), "{problem}");
+        assert!(problem.contains("unchanged since 20"), "{problem}");
+        fs::remove_file(path).expect("remove");
+        await_file(&daemon, what, Some("the file cannot be read: No such file"));
+        fs::write(path, &valid).expect("write");
+        await_file(&daemon, what, None);
+        fs::set_permissions(path, fs::Permissions::from_mode(0o646)).expect("a mode");
+        await_file(
+            &daemon,
+            what,
+            Some("every user of this machine can write the file (mode 0646)"),
+        );
+        assert!(log_in(&daemon, &first), "what was read last stays in force");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o640)).expect("a mode");
+        await_file(&daemon, what, None);
+    }
+    assert!(daemon.terminate().success());
+    fs::set_permissions(&users, fs::Permissions::from_mode(0o666)).expect("a mode");
+    let (status, stderr) = tsdb(&directory.path().join("data"))
+        .env("TSD_CORE_AUTHENTICATION_ENABLE", "true")
+        .env("TSD_CORE_AUTHENTICATION_PLUGIN", "file")
+        .env("TSD_CORE_AUTHENTICATION_USERS_FILE", users.to_str().expect("a path"))
+        .run_to_exit();
+    assert_eq!(status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("chmod o-w"), "{stderr}");
+}
+
+/// Issue 37, open doors.
+#[test]
+fn no_credentials_of_the_configuration_are_shown() {
+    const URL: &str = "http://me:s3cret@127.0.0.1:9/in?token=s3cret";
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = tsdb(&directory.path().join("data")).env("TSD_RTPUBLISHER_URL", URL).start();
+    let config = http(daemon.address(), "GET", "/api/config", None).body;
+    assert!(config.contains("http://***@127.0.0.1:9/in?token=***"), "{config}");
+    let mut shown = vec![config, http(daemon.address(), "GET", "/api/config/sources", None).body];
+    shown.push(http(daemon.address(), "GET", "/logs", None).body);
+    let file = directory.path().join("opentsdb.conf");
+    fs::write(&file, format!("tsd.rtpublisher.url = {URL}\ntsd.network.port = {URL}\n"))
+        .expect("write");
+    let file = file.to_str().expect("a path");
+    for words in [&["config", "check", file][..], &["config", "check", "--json", file]] {
+        shown.push(text(&run(words, &[], "").stdout));
+    }
+    let start = run(&["tsd", "--config", file], &[], "");
+    assert!(text(&start.stderr).contains("tsd.network.port"), "{start:?}");
+    shown.push(text(&start.stderr));
+    let query = ["query", "--url", "http://me:s3cret@127.0.0.1:9", "1h-ago", "sum", "m"];
+    shown.push(text(&run(&query, &[], "").stderr));
+    for text in shown {
+        assert!(!text.contains("s3cret"), "{text}");
+    }
+    for level in ["DEBUG", "INFO", "WARN", "ERROR"] {
+        for event in daemon.events_at_level(level) {
+            assert!(!event.to_string().contains("s3cret"), "{event}");
+        }
+    }
+    assert!(daemon.terminate().success());
 }

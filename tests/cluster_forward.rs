@@ -1,5 +1,5 @@
-//! Three daemon processes that forward writes, on a fake HBase: each series is written by one of them, whichever
-//! gets its points, while nodes are killed, drained and restarted.
+//! Three daemon processes that forward writes, on a fake HBase. One node writes each series, whichever node gets
+//! its points, while nodes are killed, drained and restarted.
 
 use std::{
     net::SocketAddr,
@@ -37,7 +37,7 @@ pub(crate) fn node(hbase: &HBase, name: &str, data: &Path) -> DaemonBuilder {
         .env("TSD_STORAGE_HOLD_SECONDS", "3600")
 }
 
-/// Three nodes with their data directories, each with slots of its own.
+/// Three nodes with their data directories, each of which owns some slots.
 pub(crate) fn nodes(hbase: &HBase) -> Vec<(Daemon, TempDir)> {
     let start = |at: usize| {
         let data = directory();
@@ -95,7 +95,7 @@ fn points_through_all_nodes_are_one_column_of_each_row() {
         }
     };
     check_all();
-    // Of each series two of three parts reached another node than its owner.
+    // Two thirds of the points of each series reached another node than its owner.
     let forwarded = forwarded(&addresses);
     assert_eq!(forwarded as u64, SERIES * 80);
     flush_all(addresses[0]);
@@ -118,7 +118,7 @@ fn correction(value: u64) -> String {
     format!(r#"{{"metric":"c","timestamp":1600000000,"value":{value},"tags":{{"h":"a"}}}}"#)
 }
 
-/// Puts until it is acknowledged, as a client does that sends again after a 503. Returns how often it was refused.
+/// Puts until the body is acknowledged, like a client that retries after a 503. Returns the number of rejections.
 fn put_until_taken(to: &[SocketAddr], body: &str) -> usize {
     let started = Instant::now();
     for attempt in 0.. {
@@ -226,7 +226,7 @@ fn nodes_are_restarted_one_after_the_other_without_a_loss() {
     }
 }
 
-/// Slots that each node owns, as one of them shows it once none is to be moved.
+/// Slots that each node owns, as shown by one node after all moves.
 fn shown_slots(node: SocketAddr) -> Vec<u64> {
     let shown = || {
         let status = http(node, "GET", "/api/cluster", None);

@@ -27,7 +27,7 @@ fn acknowledged_points_survive_the_loss_of_a_daemon_with_its_directory() {
     check(one.address(), "m", 100);
     one.kill();
     fs::remove_dir_all(first.path()).expect("a directory");
-    // A daemon without the log would not see what only the log has.
+    // A daemon without the log would not see points that only the log has.
     let third = directory();
     for other in [hbase.daemon(second.path()), hbase.daemon_with_log(third.path())] {
         let (status, stderr) = other.run_to_exit();
@@ -80,7 +80,7 @@ fn a_daemon_that_was_paused_is_fenced_by_the_one_that_stores_its_points() {
     wait_for(recovered).expect("a recovery");
     check(two.address(), "m", 10);
     one.signal("CONT");
-    // It stores nothing of what it held, and is a member again.
+    // It stores none of its held rows, and is a member again.
     let _ = one.wait_for_event("joined the cluster again", |_| true);
     assert!((gauge(&one, "tsd_cluster_log_fences_total") - 1.0).abs() < 0.5);
     assert!(!one.events_at_level("ERROR").is_empty());

@@ -1,5 +1,5 @@
-//! Names and their UIDs on three daemon processes of a cluster, on a fake HBase: what one of them, or a tool, changes
-//! is changed on all of them, and names that are new to all of them at once take one UID each.
+//! Names and their UIDs on three daemon processes of a cluster, on a fake HBase. A change by one daemon, or by a
+//! tool, reaches all daemons. Names that are new to all daemons at once take one UID each.
 
 use std::{collections::BTreeMap, net::SocketAddr, thread, time::Instant};
 
@@ -12,7 +12,7 @@ use crate::{
     in_process::directory,
 };
 
-/// Points of the series of a metric with all of its tags; empty if there is no such metric.
+/// Points of the series of a metric, by tags; empty for an unknown metric.
 fn points(node: SocketAddr, metric: &str) -> BTreeMap<String, usize> {
     let uri = format!("/api/query?start=1599999000&end=1600100000&m=none:{metric}{{host=*}}");
     let response = http(node, "GET", &uri, None);
@@ -59,7 +59,7 @@ fn a_name_that_is_renamed_or_deleted_is_so_on_all_nodes_at_once() {
     rename(addresses[0], r#"{"tagv":"a","name":"b"}"#);
     put(addresses[1], "old", 50, 51);
     for node in &addresses {
-        // What was put as host=a is host=b, and host=a is another host since.
+        // Points of host=a now belong to host=b, and host=a is a new host.
         let expected = [("a".to_owned(), 1), ("b".to_owned(), 36)];
         assert_eq!(points(*node, "old"), expected.into());
     }
@@ -100,7 +100,7 @@ fn a_rename_waits_for_a_node_that_is_paused_until_that_is_fenced() {
 fn a_rename_that_a_node_does_not_confirm_is_made_and_names_the_node() {
     let hbase = HBase::with_tables();
     let (first, second) = (directory(), directory());
-    // Nobody is taken for dead, and nobody is waited for.
+    // No node is taken for dead, and no node is waited for.
     let patient = |name: &str, data| {
         node(&hbase, name, data)
             .env("TSD_CLUSTER_SUSPECT_AFTER", "3600")
@@ -169,10 +169,10 @@ fn names_that_are_new_to_all_nodes_at_once_take_one_uid_each() {
     ));
     assert!(sum("tsd_cluster_uids_received_total") as usize >= NEW_NAMES / 2);
     assert!(unanswered < NEW_NAMES / 2, "{unanswered} names were not assigned by their owners");
-    // Only a node that assigns beside the owner uses another number.
+    // Only a node that assigns a name instead of its owner uses another number.
     let superfluous = used.checked_sub(NEW_NAMES).expect("a number for each name");
     assert!(superfluous <= unanswered, "{used} numbers for {NEW_NAMES} names");
-    // No row is left that nothing maps to: two cells for each name, and the counters of the three kinds.
+    // No orphaned row remains: two cells for each name, and the counters of the three kinds.
     assert_eq!(hbase.cells("tsdb-uid"), 2 * (NEW_NAMES + 2) + 3);
     let checked = hbase.tool(&["uid", "fsck"], &[]);
     assert!(checked.status.success(), "{checked:?}");

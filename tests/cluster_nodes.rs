@@ -1,4 +1,5 @@
-//! Three daemon processes with one log table on a fake HBase: each one's queries see what all have acknowledged.
+//! Three daemon processes with one log table on a fake HBase: queries of each daemon see the acknowledged points
+//! of all.
 
 use std::{fs, path::Path, process::Command, thread};
 
@@ -39,15 +40,19 @@ fn nodes_with(hbase: &HBase, settings: &[(&str, &str)]) -> Vec<(Daemon, TempDir)
     nodes
 }
 
-/// Waits until each node has seen that all of them serve.
+/// Waits until each node has seen that all nodes serve and have their slots: rows of a slot that moves are flushed.
 fn wait_until_serving(nodes: &[(Daemon, TempDir)]) {
     for (daemon, _) in nodes {
         let serving = || {
-            let states = states(&cluster_status(daemon));
+            let status = cluster_status(daemon);
+            let states = states(&status);
             let all = states.len() == nodes.len();
-            (all && states.iter().all(|(_, state)| state == "serving")).then_some(())
+            let owners = status["nodes"].as_array().expect("nodes");
+            let settled = status["slots"]["moving"] == 0
+                && owners.iter().all(|node| node["slots"]["owned"].as_u64() > Some(0));
+            (all && settled && states.iter().all(|(_, state)| state == "serving")).then_some(())
         };
-        wait_for(serving).expect("all nodes serve");
+        wait_for(serving).expect("all nodes serve and have slots");
     }
 }
 
@@ -101,6 +106,13 @@ fn what_one_node_acknowledges_is_read_on_all_until_and_after_its_flush() {
     let (code, table) = tsdb(&["cluster", "status"]);
     assert_eq!(code, Some(0));
     assert!(table.contains("tsd0*") && table.contains("tsd2 "), "{table}");
+    // Without a URL it asks the daemon of the data directory (issue 37).
+    let mut by_directory = Command::new(TSDB);
+    by_directory.args(["cluster", "status", "--data"]).arg(nodes[1].1.path());
+    let done = by_directory.output().expect("tsdb");
+    let [table, stderr] = [&done.stdout, &done.stderr].map(|text| String::from_utf8_lossy(text));
+    assert!(table.contains("tsd1*"), "{table} {stderr}");
+    assert!(stderr.contains(&format!("asking http://{}/", nodes[1].0.address())), "{stderr}");
     let (code, flushed) = tsdb(&["cluster", "flush"]);
     assert_eq!((code, flushed.lines().count()), (Some(0), 3), "{flushed}");
     assert_eq!(held(&cluster_status(first)), [0, 0, 0]);
@@ -118,7 +130,7 @@ fn a_query_asks_each_other_node_once_for_all_salt_buckets() {
         &[
             ("TSD_STORAGE_SALT_WIDTH", "1"),
             ("TSD_STORAGE_SALT_BUCKETS", "20"),
-            // Each row would ask them, too.
+            // Each compacted row would ask the nodes, too.
             ("TSD_STORAGE_ENABLE_COMPACTION", "false"),
         ],
     );
@@ -190,7 +202,7 @@ fn nodes_of_one_name_do_not_run_at_once_and_others_do_not_answer_for_a_cluster()
     assert!(response.body.contains("tsd.storage.ack = cluster"), "{}", response.body);
 }
 
-/// What a node reads of a metric; `None` if the query fails.
+/// Points of a metric that a node reads; `None` if the query fails.
 fn read(node: &Daemon, metric: &str) -> Option<String> {
     let uri = format!("/api/query?start=1599999000&end=1600001000&m=none:{metric}");
     let response = http(node.address(), "GET", &uri, None);
@@ -222,12 +234,12 @@ fn a_node_that_was_paused_and_recovered_joins_again_by_itself() {
     correct(other, 2);
     paused.signal("CONT");
     let fenced = paused.wait_for_event(
-        "this node was fenced; it drops what it holds and joins the cluster again",
+        "this node was fenced; it drops its held rows and joins the cluster again",
         |event| event["level"] == "WARN",
     );
     assert!(fenced["reason"].as_str().is_some_and(|reason| reason.contains("taken over")));
     let _ = paused.wait_for_event("joined the cluster again", |_| true);
-    // On its port, without what it held.
+    // On its port, without its held rows.
     assert_eq!(http(paused.address(), "GET", "/api/health/ready", None).status, 200);
     let status = cluster_status(paused);
     let member =
@@ -253,7 +265,7 @@ fn a_node_that_was_paused_and_recovered_joins_again_by_itself() {
     }
 }
 
-/// Starts a node that must not join, and returns why. One that is alive has noted the same.
+/// Starts a node that must not join, and returns the reason. A live node must have noted the same reason.
 #[track_caller]
 fn refused(node: DaemonBuilder, alive: &Daemon) -> String {
     let (status, stderr) = node.run_to_exit();
@@ -311,7 +323,7 @@ fn a_node_whose_clock_differs_does_not_join_and_one_whose_clock_is_set_says_so()
     let data = second.path().join("data");
     clock.set_offset(3600);
     let text = refused(clock.apply(node(&hbase, "b", &data)), &alive);
-    assert!(text.contains("ahead of those of 1 other nodes"), "{text}");
+    assert!(text.contains("ahead of the clocks of 1 other nodes"), "{text}");
     clock.set_offset(0);
     let b = clock.apply(node(&hbase, "b", &data)).start();
     let skewed = |node: &Daemon| metric(node.address(), "tsd_cluster_net_clock_skewed");
@@ -339,7 +351,7 @@ fn queries_of_all_nodes_are_listed_and_cancelled_on_any() {
     for node in [first, second, third] {
         put(node.address(), "m", 0, 10);
     }
-    // A query waits for the one that is paused.
+    // A query waits for the paused node.
     second.signal("STOP");
     let asked = first.address();
     let client = thread::spawn(move || {
@@ -348,7 +360,7 @@ fn queries_of_all_nodes_are_listed_and_cancelled_on_any() {
     let id = wait_for(|| {
         let list = http(third.address(), "GET", "/api/cluster/queries", None);
         let list: Value = serde_json::from_str(&list.body).expect("JSON");
-        // On a busy machine another one may be silent for a second, too.
+        // On a busy machine another node may also be silent for a second.
         if list["silent"] != serde_json::json!(["tsd1"]) {
             return None;
         }

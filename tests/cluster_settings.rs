@@ -1,4 +1,5 @@
-//! The settings that all nodes of a cluster have alike, shown and changed by `tsdb cluster settings`, on a fake HBase.
+//! Tests `tsdb cluster settings`, which shows and changes the common settings of all nodes of a cluster, on a fake
+//! HBase.
 
 use std::process::Output;
 
@@ -10,7 +11,7 @@ use crate::{
 
 const ALONE: [(&str, &str); 1] = [("TSD_CLUSTER_FORWARD", "false")];
 
-/// What it printed, or how it failed, once it has ended with this status.
+/// The output or the error of a command with this exit status.
 #[track_caller]
 fn printed(output: &Output, status: i32) -> String {
     assert_eq!(output.status.code(), Some(status), "{output:?}");

@@ -54,7 +54,7 @@ fn nodes_with_certificates_forward_read_and_forget_names() {
     let sum = |name| addresses.iter().filter_map(|node| metric(*node, name)).sum::<f64>();
     assert!(sum("tsd_cluster_forward_cells_total") > 0.0);
 
-    // Checks of their ports, as those of a load balancer.
+    // Checks of the ports, like the checks of a load balancer.
     let status = http(addresses[0], "GET", "/api/cluster", None);
     let status: Value = serde_json::from_str(&status.body).expect("JSON");
     for node in status["nodes"].as_array().expect("nodes") {

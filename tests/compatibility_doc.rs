@@ -1,7 +1,7 @@
-//! `docs/compatibility.md` is generated: what OpenTSDB offers, from `tests/data/compatibility.tsv`, each with
-//! its state here. The state is found by asking the program: a running daemon for endpoints, telnet commands
-//! and statistics, the command line for commands and options, the list of keys for keys. What the program
-//! does not have needs a reason in the data; a row of `docs/differences.md` that the data names must exist.
+//! Generates `docs/compatibility.md`: the features of OpenTSDB from `tests/data/compatibility.tsv`, each with
+//! its state in this program. The test asks the program for the state: a running daemon for endpoints, telnet
+//! commands and statistics, the command line for commands and options, the list of keys for keys. An absent
+//! feature needs a reason in the data. Rows of `docs/differences.md` that the data names must exist.
 //!
 //! `UPDATE_DOCS=1 cargo test --test main compatibility_doc` writes the page.
 
@@ -14,7 +14,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use tsd_cli::config::keys::{self, KeyEffect};
+use tsd_cli::config::keys;
 use tsd_testkit::{exchange, http};
 
 use crate::{TSDB, tsdb};
@@ -34,7 +34,7 @@ const SECTIONS: [(&str, &str, &str); 7] = [
     ("statistic", "Statistics", "As telnet `stats` has them, with `tsd.core.stats_with_port` off."),
 ];
 
-/// Settings of the daemon that is asked: what OpenTSDB has off by default, too.
+/// Settings of the daemon, which also enable features that OpenTSDB has off by default.
 const SETTINGS: &str = "\
 tsd.http.query.allow_delete = true
 tsd.core.meta.enable_realtime_ts = true
@@ -52,28 +52,28 @@ tsd.core.storage_exception_handler.enable = true
 tsd.core.storage_exception_handler.plugin = spool
 ";
 
-/// Something that OpenTSDB offers.
+/// A feature of OpenTSDB.
 #[derive(Clone, Copy, Debug)]
 struct Offer {
     kind: &'static str,
     name: &'static str,
-    /// How it is asked for.
+    /// The request that probes the feature.
     probe: &'static str,
-    /// What the answer must have.
+    /// Text that the answer must contain.
     expected: &'static str,
-    /// Start of its row in `docs/differences.md`; empty if it is the same.
+    /// Start of the feature's row in `docs/differences.md`; empty without a difference.
     difference: &'static str,
-    /// Why it is not there; empty if it is.
+    /// Reason of its absence; empty for a present feature.
     reason: &'static str,
 }
 
-/// State of an offer in this program.
+/// State of a feature in this program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum OfferState {
     Present,
-    /// What was found instead.
+    /// Absent, with the observed answer.
     Absent(String),
-    /// A key that is read without effect.
+    /// A key that is accepted without effect.
     WithoutEffect,
 }
 
@@ -139,8 +139,8 @@ fn ask_help(offer: &Offer) -> OfferState {
     if lists(&help, word) { OfferState::Present } else { OfferState::Absent(help) }
 }
 
-/// Gives an option to a command together with one that does not exist, so that nothing is done. The first
-/// one that is not known is reported.
+/// Gives an option to a command together with an unknown option, so that the command does nothing. It reports
+/// the first unknown option.
 fn ask_option(offer: &Offer) -> OfferState {
     const UNKNOWN: &str = "--no-such-option";
     let mut arguments: Vec<&str> = offer.probe.split(' ').collect();
@@ -156,7 +156,7 @@ fn ask_option(offer: &Offer) -> OfferState {
 
 fn ask_keys(offer: &Offer) -> OfferState {
     match keys::find(offer.probe) {
-        Some(key) if key.effect == KeyEffect::Applied => OfferState::Present,
+        Some(key) if key.is_applied() => OfferState::Present,
         Some(_) => OfferState::WithoutEffect,
         None => OfferState::Absent("an unknown key".to_owned()),
     }
@@ -178,7 +178,7 @@ fn ask_statistics(stats: &str, offer: &Offer) -> OfferState {
     }
 }
 
-/// Asks for everything.
+/// Probes all features.
 fn ask_all(offers: &[Offer]) -> Vec<OfferState> {
     let directory = tempfile::tempdir().expect("a directory");
     let settings = directory.path().join("opentsdb.conf");
@@ -195,7 +195,7 @@ fn ask_all(offers: &[Offer]) -> Vec<OfferState> {
     let reply = exchange(daemon.address(), b"stats\n");
     let stats = String::from_utf8_lossy(&reply).into_owned();
     let states = offers.iter().map(|offer| match offer.kind {
-        // These end the daemon: they are asked last.
+        // These end the daemon, so they are probed last.
         "http" | "telnet" if offer.name.ends_with("diediedie") => OfferState::Present,
         "http" => ask_endpoint(daemon.address(), offer),
         "telnet" => ask_telnet(daemon.address(), offer),
@@ -209,7 +209,7 @@ fn ask_all(offers: &[Offer]) -> Vec<OfferState> {
     let last = |kind: &str| {
         offers.iter().position(|offer| offer.kind == kind && offer.name.ends_with("diediedie"))
     };
-    // The daemon stops when the first connection with it ends; both commands are asked at once.
+    // The daemon stops when the first connection with such a command ends, so both commands are sent at once.
     let (by_http, by_telnet) = (last("http").expect("one"), last("telnet").expect("one"));
     states[by_http] = ask_endpoint(daemon.address(), &offers[by_http]);
     assert!(daemon.wait().success());
@@ -233,7 +233,7 @@ fn row_of_difference(start: &str) -> Option<(&'static str, &'static str)> {
     None
 }
 
-/// What the page says of an offer. Fails if that needs a reason which the data lacks.
+/// The page's text about a feature. Fails if the data lacks a needed reason.
 fn describe(offer: &Offer, state: &OfferState) -> Result<String, String> {
     let Offer { kind, name, difference, reason, .. } = offer;
     match state {

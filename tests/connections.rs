@@ -1,4 +1,4 @@
-//! Many more connections than threads.
+//! Tests many more connections than threads.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use tsd_testkit::{DaemonBuilder, connect, http, try_http, wait_for};
 
 use crate::{TSDB, report, tsdb};
 
-/// File descriptors that the test needs besides its connections.
+/// File descriptors of the test in addition to its connections.
 const OTHER_FILES: u64 = 256;
 
 #[test]
@@ -41,8 +41,8 @@ fn ten_thousand_connections_are_served_at_once() {
     }
     report(&format!("connections: {clients} open at once, each answered"));
     drop(connections);
-    // A telnet point is durable some time after its line was read; the daemon stores what it has
-    // read before it exits.
+    // A telnet point is durable some time after its line was read; the daemon stores all read
+    // points before it exits.
     assert!(daemon.terminate().success());
     let daemon = tsdb(dir.path()).start();
     let uri = "/api/query?start=1599999990&end=1600000010&m=sum:crowd";
@@ -52,7 +52,7 @@ fn ten_thousand_connections_are_served_at_once() {
     assert!(daemon.terminate().success());
 }
 
-/// Sends points of a series of its own in several writes, then waits for the end of the connection.
+/// Sends points of a separate series in several writes, then waits for the end of the connection.
 /// Returns the replies, or `None` if the connection was closed or reset early.
 fn send_points(
     address: SocketAddr,
@@ -103,7 +103,7 @@ fn four_hundred_senders_with_two_hundred_descriptors_lose_no_point_silently() {
             .collect();
         senders.into_iter().map(|sender| sender.join().expect("no panic")).collect()
     });
-    // The daemon goes on.
+    // The daemon continues.
     let put = r#"{"metric":"scarce","timestamp":1600009000,"value":1,"tags":{"client":"later"}}"#;
     wait_for(|| {
         let stored = try_http(address, "POST", "/api/put", Some(put)).ok()?;

@@ -1,5 +1,5 @@
-//! `tsdb copy` as a process: between data directories and a fake HBase, interrupted, with what came later, and beside
-//! a daemon.
+//! `tsdb copy` as a process, between data directories and a fake HBase: interrupted, with a catch-up, and with a
+//! daemon on the directory.
 
 mod damaged;
 
@@ -207,7 +207,7 @@ fn what_came_later_is_caught_up_with() {
         let arguments = [&["--state", path(&state), "--margin", "0"], arguments].concat();
         copy(hbase.quorum(), other.quorum(), &arguments)
     };
-    refused(&run(&["--since", "last"]), "no state of a former copy");
+    refused(&run(&["--since", "last"]), "no state of an earlier copy");
     let first = report(&run(&["--verify"]), 0);
     assert_eq!(first["keys"], "same");
     let all = first["tables"]["tsdb"]["cells"].as_u64().expect("a number");
@@ -272,7 +272,7 @@ fn interrupted_copies_go_on() {
         }
     }
     let other = ["--metric", "web"];
-    refused(&copy(path(&data), path(&target), &other), "is of another copy");
+    refused(&copy(path(&data), path(&target), &other), "belongs to another copy");
     // The same directory, whichever way it is written.
     let target_with_separator = format!("{}/", path(&target));
     let rest = report(&copy(path(&data), &target_with_separator, &["--verify"]), 0);
@@ -288,7 +288,7 @@ fn interrupted_copies_go_on() {
         .expect("write");
     let anew = report(&copy(path(&data), path(&target), &["--verify"]), 0);
     assert_eq!(anew["tables"]["tsdb"]["rows"], 6 * HOURS + 2, "{anew}");
-    // A selection of the same stores has a state of its own.
+    // A selection of the same stores has a separate state.
     let part = directory.path().join("part");
     let selected =
         ["--metric", "sys.*", "--start", &HOUR.to_string(), "--end", &(HOUR + 1).to_string()];
@@ -334,7 +334,13 @@ fn places_are_named_in_three_ways_and_mistakes_in_words() {
         &copy(path(&data), path(&missing), &["--start", "2", "--end", "1"]),
         "later than --end",
     );
+    // Issue 37. A store within a store, and a success that copied nothing.
+    refused(&copy(path(&data), path(&data.join("sub")), &[]), "one inside the other");
+    let other = ["--from-set", "tsd.storage.hbase.data_table=other"];
+    let unwritten = directory.path().join("unwritten");
+    refused(&copy(path(&data), path(&unwritten), &other), "has no table other, only tsdb;");
+    assert!(!unwritten.exists() && !data.join("sub").exists());
     let daemon = tsdb(&data).start();
-    refused(&copy(path(&data), path(&target), &[]), "is copied from a snapshot of it");
+    refused(&copy(path(&data), path(&target), &[]), "take a snapshot (`tsdb snapshot TARGET`");
     assert!(daemon.terminate().success());
 }

@@ -1,4 +1,6 @@
-//! Damaged store files under a daemon: what it refuses, what it goes on with, and the way out.
+//! Tests damaged store files under a daemon: rejected requests, continued service, and the repair.
+
+mod left;
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +12,9 @@ use std::{
 };
 
 use serde_json::Value;
-use tsd_testkit::{Daemon, DaemonBuilder, Xorshift64, http, http_binary, metric, wait_for};
+use tsd_testkit::{
+    Daemon, DaemonBuilder, ProcessDisk, Xorshift64, http, http_binary, metric, wait_for,
+};
 
 use crate::{TSDB, report, tsdb};
 
@@ -101,7 +105,7 @@ pub(crate) fn files(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// A gauge with a whole value; 0 if there is none.
+/// A gauge as an integer; 0 if the daemon does not report it.
 pub(crate) fn metric_value(address: SocketAddr, name: &str) -> u64 {
     metric(address, name).unwrap_or_default() as u64
 }
@@ -173,7 +177,7 @@ pub(crate) fn populated(data: &Path) -> (Daemon, PathBuf) {
     (running, largest.expect("a file"))
 }
 
-/// A store file is damaged while the daemon runs, or after SIGKILL.
+/// Damages a store file while the daemon runs, or after SIGKILL, and checks everything.
 fn check_fault(fault: Fault, while_running: bool) {
     let context = format!("{fault:?}, running: {while_running}");
     let dir = directory();
@@ -229,8 +233,8 @@ fn check_fault(fault: Fault, while_running: bool) {
     check_acceptance(&data, &name, count, while_running, is_flip, &context);
 }
 
-/// A restart succeeds, and the operator sees and accepts the loss, through the daemon or on the
-/// directory.
+/// Checks that a restart succeeds, and that the operator sees and accepts the loss, through the daemon or on
+/// the directory.
 fn check_acceptance(
     data: &Path,
     name: &str,
@@ -242,7 +246,7 @@ fn check_acceptance(
     let running = daemon(data).start();
     let address = running.address();
     check_answers(address, count, |error| error.contains(name), context);
-    // No part is left beside those of the manifest.
+    // Every remaining part is in the manifest.
     let live = || {
         (part_files(data).len() as u64 == metric_value(address, "tsd_parts_files")).then_some(())
     };
@@ -260,7 +264,7 @@ fn check_acceptance(
     let json: Value =
         serde_json::from_slice(&quarantine(data, &["list", "--json"]).stdout).expect("JSON");
     assert_eq!((&json[0]["name"], &json[0]["loss"]), (&part.as_str().into(), &true.into()));
-    // How much is lost: of a flipped byte some of the points, else nothing tells.
+    // The extent of the loss: a flipped byte loses some points; for other damage it is unknown.
     let extent = &json[0]["extent"];
     assert_eq!(extent.is_object(), is_flip, "{context}: {extent}");
     let lost = extent["points"].as_u64();
@@ -289,8 +293,8 @@ fn check_acceptance(
     assert!(running.terminate().success());
 }
 
-/// Every query succeeds: points are missing, as many as were listed if these were, none is wrong, and new
-/// ones are there.
+/// Checks that every query succeeds. Points are missing, in the listed number if one was listed; no point is
+/// wrong, and new points are present.
 fn check_accepted(running: &Daemon, count: u64, lost: Option<u64>, context: &str) {
     let address = running.address();
     let mut missing = 0;
@@ -315,59 +319,104 @@ fn a_flipped_byte_in_a_store_file_stops_only_the_queries_that_need_it() {
     check_fault(Fault::Flip, false);
 }
 
-/// With `tsd.query.partial_results` queries return what is left and name the file.
+/// Issue 37: the error names the unreadable rows, other metrics answer, and `allow_damaged` returns the
+/// intact points.
 #[test]
-fn partial_results_name_the_damaged_file() {
+fn a_damaged_block_fails_its_series_alone_and_what_is_left_can_be_asked_for() {
     let dir = directory();
     let data = dir.path().join("data");
     let (running, file) = populated(&data);
     running.kill();
     Fault::Flip.apply(&file);
-    let running = daemon(&data)
-        .env("TSD_QUERY_PARTIAL_RESULTS", "true")
-        .env("TSD_HTTP_QUERY_ALLOW_DELETE", "true")
-        .start();
+    let running = daemon(&data).env("TSD_HTTP_QUERY_ALLOW_DELETE", "true").start();
     let address = running.address();
-    // The read that finds the damage fails; then the file is in quarantine.
-    let quarantined = || {
-        for metric in 0..METRICS {
-            let _ = query(address, metric);
-        }
-        (metric_value(address, "tsd_parts_quarantined_files") == 1).then_some(())
-    };
-    wait_for(quarantined).expect("a quarantined file");
     let name = format!("t.tsdb-{}", part_number(&file));
     let uri = |metric: u64, start: u64| {
         let end = FIRST_SECOND + 100_000_000;
         format!("/api/query?start={start}&end={end}&m=zimsum:m{metric}")
     };
+    let mut failing = Vec::new();
+    for metric in 0..METRICS {
+        // Both errors are equal.
+        for _ in 0..2 {
+            match query(address, metric) {
+                Ok(points) => assert_eq!(points, expected(metric, POINTS), "m{metric}"),
+                Err(error) => {
+                    assert!(error.contains(&format!("m{metric}{{host=h")), "{error}");
+                    assert!(error.contains("2020-09-13T"), "{error}");
+                    assert!(error.contains(&format!("accept {name}")), "{error}");
+                    failing.push(metric);
+                }
+            }
+        }
+    }
+    failing.dedup();
+    assert!(!failing.is_empty() && failing.len() < METRICS as usize, "{failing:?}");
+    assert_eq!(metric_value(address, "tsd_parts_quarantined_files"), 1);
+    let listed = text(&quarantine(&data, &["list"]).stdout);
+    assert!(listed.contains(&format!("m{}", failing[0])), "{listed}");
+    // The intact points, by the URI or in the body.
     let mut missing = 0;
     for metric in 0..METRICS {
-        let points = query(address, metric).expect("what is left");
-        let expected = expected(metric, POINTS);
-        missing += expected.len() - points.len();
-        for (at, value) in points {
-            assert_eq!(expected.get(&at), Some(&value), "m{metric} at {at}");
-        }
-        let response = http_binary(address, "GET", &uri(metric, FIRST_SECOND - 1), "");
-        assert_eq!(response.header("x-partial-result"), Some(&*name), "{response:?}");
+        let asked = format!("{}&allow_damaged", uri(metric, FIRST_SECOND - 1));
+        let response = http_binary(address, "GET", &asked, "");
+        assert_eq!(response.status, 200, "{response:?}");
+        let is_partial = response.header("x-partial-result") == Some(&*name);
+        assert!(is_partial || !failing.contains(&metric), "m{metric}: {response:?}");
+        let json: Value = serde_json::from_slice(&response.body).expect("JSON");
+        let left = json[0]["dps"].as_object().map_or(0, serde_json::Map::len);
+        missing += POINTS as usize - left;
+        assert!(left == POINTS as usize || failing.contains(&metric), "m{metric}: {left}");
     }
     assert!(missing > 0);
-    assert!(metric_value(address, "tsd_query_partial_total") >= 2 * METRICS);
-    // A range that the file has no day of is complete.
-    let later = http_binary(address, "GET", &uri(0, FIRST_SECOND + 50_000_000), "");
+    let body = format!(
+        r#"{{"start":{},"end":{},"allow_damaged":true,"queries":[{{"aggregator":"zimsum","metric":"m{}"}}]}}"#,
+        FIRST_SECOND - 1,
+        FIRST_SECOND + 100_000_000,
+        failing[0]
+    );
+    // The body stands behind the last header.
+    let with_body = format!("Content-Length: {}\r\n\r\n{body}", body.len());
+    let response = http_binary(address, "POST", "/api/query", &with_body);
+    assert_eq!((response.status, response.header("x-partial-result")), (200, Some(&*name)));
+    assert!(metric_value(address, "tsd_query_partial_total") >= 2);
+    // A range outside of the file's days is complete.
+    let later = format!("{}&allow_damaged", uri(failing[0], FIRST_SECOND + 50_000_000));
+    let later = http_binary(address, "GET", &later, "");
     assert_eq!((later.status, later.header("x-partial-result")), (200, None), "{later:?}");
     // Rows that cannot be read cannot be deleted.
-    let delete = http(address, "DELETE", &uri(0, FIRST_SECOND - 1), None);
+    let delete = format!("{}&allow_damaged", uri(failing[0], FIRST_SECOND - 1));
+    let delete = http(address, "DELETE", &delete, None);
     assert!(delete.status != 200 && delete.body.contains("quarantine"), "{delete:?}");
-    // New points of the same days are stored and read.
-    assert_eq!(put(address, 0, POINTS, POINTS + 50), 204);
-    assert_eq!(query(address, 0).expect("points").range(POINTS..).count(), 50);
-    // Nothing is missed without a word once the loss is accepted.
+    // After the loss is accepted, no damage is hidden.
     assert!(quarantine(&data, &["accept", &name, "--yes"]).status.success());
-    let whole = http_binary(address, "GET", &uri(0, FIRST_SECOND - 1), "");
+    let whole = http_binary(address, "GET", &uri(failing[0], FIRST_SECOND - 1), "");
     assert_eq!((whole.status, whole.header("x-partial-result")), (200, None), "{whole:?}");
     running.kill();
+}
+
+/// Issue 37: an error of the disk that does not repeat closes nothing, in any file, also at the start.
+#[test]
+fn a_read_error_that_does_not_repeat_closes_nothing() {
+    let dir = directory();
+    let data = dir.path().join("data");
+    let (running, _) = populated(&data);
+    running.kill();
+    let disk = ProcessDisk::prepare(dir.path()).expect("a C compiler");
+    for files in ["t.tsdb/", "t.tsdb-uid/", "/log/", "/manifest"] {
+        disk.fail_reads(files, 2);
+        let running = disk.apply(daemon(&data)).start();
+        let address = running.address();
+        for metric in 0..METRICS {
+            assert_eq!(query(address, metric), Ok(expected(metric, POINTS)), "{files}");
+        }
+        assert_eq!(disk.failing_reads().max(0), 0, "{files}: nothing was read");
+        assert!(metric_value(address, "tsd_storage_recovered_reads_total") > 0, "{files}");
+        let status = http(address, "GET", "/api/status", None).body;
+        assert!(status.contains(r#""status":"ok""#), "{files}: {status}");
+        assert_eq!(text(&quarantine(&data, &["list", "--json"]).stdout).trim(), "[]", "{files}");
+        running.kill();
+    }
 }
 
 /// The number of a part file.
@@ -413,9 +462,9 @@ pub(crate) fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// After any one byte of any file was flipped, a part of it cut off or the file removed, the start is
-/// refused with a message that names the file or what is lost and what to do; or every query is exact
-/// or fails with a name. `DAMAGE_SEEDS` sets the number of cases, `DAMAGE_SEED` the first.
+/// Flips any one byte of any file, truncates or removes the file. Then either the start is refused, with a
+/// message that names the file or the loss and the remedy, or every query is exact or fails with a name.
+/// `DAMAGE_SEEDS` sets the number of cases, `DAMAGE_SEED` the first.
 #[test]
 fn any_flipped_byte_is_refused_named_or_harmless() {
     let number = |name: &str, default: u64| {
@@ -526,13 +575,13 @@ fn a_removed_uid_table_is_named_and_no_uid_is_assigned_twice() {
     let address = running.address();
     let ready = http(address, "GET", "/api/health/ready", None);
     assert!(ready.body.contains("t.tsdb-uid"), "{ready:?}");
-    // No name gets a UID, nor is one resolved.
+    // No name gets a UID, and no name is resolved.
     assert_ne!(put(address, METRICS, 0, 1), 204);
     let error = query(address, 0).expect_err("the names are lost");
     assert!(error.contains("t.tsdb-uid"), "{error}");
     let accepted = quarantine(&data, &["accept", "--all", "--yes"]);
     assert!(accepted.status.success(), "{accepted:?}");
-    // The points that are stored under the lost UIDs are those of no other metric.
+    // No other metric gets the points that are stored under the lost UIDs.
     assert_eq!(put(address, METRICS, 0, 1), 204);
     assert_eq!(query(address, METRICS), Ok(expected(METRICS, 1)));
     assert!(running.terminate().success());

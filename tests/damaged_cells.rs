@@ -1,5 +1,4 @@
-//! Very many damaged cells, for the tools that must end on them in bounded memory: planted in a data directory, and the
-//! peak of a tool's memory.
+//! Plants very many damaged cells in a data directory, and measures the peak memory of tools, which must be bounded.
 
 use std::{
     path::Path,
@@ -19,19 +18,20 @@ use crate::in_process;
 pub(crate) const ROW_CELLS: u64 = 10;
 /// Rows per put.
 const PUT_ROWS: u64 = 1_000;
-/// `tsd.memory.limit` of a store, the least one.
+/// `tsd.memory.limit` of a store: its least value.
 pub(crate) const MEMORY_LIMIT: u64 = 256 << 20;
-/// Code, and what the memory limits do not count.
+/// Memory of code, and other memory that the limits do not count.
 pub(crate) const UNCOUNTED: u64 = 256 << 20;
 
-/// Damaged rows: those of `DAMAGED_CELLS` cells, as `DAMAGED_CELLS=1000000 cargo test --test main damaged::`.
+/// Number of damaged rows, from the number of cells in `DAMAGED_CELLS`, as in
+/// `DAMAGED_CELLS=1000000 cargo test --test main damaged::`.
 pub(crate) fn damaged_rows() -> u64 {
     let cells = std::env::var("DAMAGED_CELLS").ok();
     cells.map_or(20_000, |cells| cells.parse().expect("DAMAGED_CELLS is a number")) / ROW_CELLS
 }
 
-/// Plants rows in a directory without salt, none of whose cells can be read. Row `n` has the tag value and the hour that
-/// `place` says.
+/// Plants rows of unreadable cells in a directory without salt. Row `n` has the tag value and the hour that `place`
+/// returns.
 pub(crate) fn plant(data: &Path, rows: u64, place: impl Fn(u32) -> (u32, u32)) {
     let runtime = Runtime::new().expect("runtime");
     let settings = [("tsd.storage.salt.width", "0"), ("tsd.storage.memtable.size", "8388608")];
@@ -60,7 +60,7 @@ pub(crate) fn plant(data: &Path, rows: u64, place: impl Fn(u32) -> (u32, u32)) {
     in_process::stop(&runtime, node);
 }
 
-/// What a tool has used.
+/// Resources that a tool has used.
 pub(crate) struct Used {
     /// Greatest resident memory.
     peak: u64,
@@ -68,14 +68,14 @@ pub(crate) struct Used {
 }
 
 impl Used {
-    /// Prints it beside a text, and fails if the memory was not bounded.
+    /// Prints peak memory and time after a label, and fails if the memory was not bounded.
     pub(crate) fn check(&self, what: &str, stores: u64) {
         println!("{what}: at most {} MiB, {:.1?}", self.peak >> 20, self.time);
         assert!(self.peak < stores * MEMORY_LIMIT + UNCOUNTED, "{what}: {}", self.peak);
     }
 }
 
-/// Runs a tool to its end. What it prints must go to files, or fit a pipe.
+/// Runs a tool to its end. Its output must go to files, or fit a pipe.
 pub(crate) fn watched(command: &mut Command) -> (Output, Used) {
     let started = Instant::now();
     let mut child = command.spawn().expect("run tsdb");

@@ -17,7 +17,7 @@ use yaml_rust2::{Yaml, YamlLoader};
 
 use crate::{report, tsdb};
 
-/// Metrics that are not the daemon's: Prometheus makes them.
+/// Metrics of Prometheus itself.
 const OF_PROMETHEUS: [&str; 1] = ["up"];
 
 fn docs(path: &str) -> PathBuf {
@@ -114,7 +114,7 @@ fn panels_and_variables_are_distinct() {
         let ids: BTreeSet<i64> =
             panels.iter().map(|panel| panel["id"].as_i64().expect("id")).collect();
         assert_eq!(ids.len(), panels.len(), "{name}");
-        // Variables stand for each other in this order only.
+        // A variable may use only earlier variables.
         let mut known = BTreeSet::new();
         for variable in dashboard["templating"]["list"].as_array().expect("variables") {
             let definition = variable["definition"].as_str().unwrap_or_default();

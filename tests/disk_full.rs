@@ -1,6 +1,6 @@
-//! A daemon on a small disk: filled, freed, killed and started again, over telnet and HTTP.
+//! Tests a daemon on a small disk: filled, freed, killed and started again, over telnet and HTTP.
 //!
-//! Needs root, to mount a tmpfs; without it the test says so and passes.
+//! Needs root to mount a tmpfs; without root the test reports this and passes.
 
 #![expect(clippy::format_push_string, reason = "tests")]
 
@@ -73,8 +73,8 @@ fn daemon(disk: &SmallDisk) -> DaemonBuilder {
         .env("TSD_HTTP_QUERY_ALLOW_DELETE", "true")
 }
 
-/// Sends points by telnet until `stop` is set, each with a second of its own. Returns their number
-/// and what the daemon replied.
+/// Sends points by telnet until `stop` is set, each with its own second. Returns their number and
+/// the daemon's reply.
 fn send_telnet(address: SocketAddr, stop: &AtomicBool) -> (u64, String) {
     let mut stream = TcpStream::connect(address).expect("a connection");
     let mut random = Xorshift64::new(7);
@@ -95,8 +95,8 @@ fn send_telnet(address: SocketAddr, stop: &AtomicBool) -> (u64, String) {
     (sent, replies)
 }
 
-/// Puts points over HTTP until `stop` is set; adds the stored ones to `stored`, rejected requests to
-/// `rejected`.
+/// Puts points over HTTP until `stop` is set. Adds stored points to `stored`, and rejected requests
+/// to `rejected`.
 fn send_http(address: SocketAddr, stop: &AtomicBool, stored: &AtomicU64, rejected: &AtomicU64) {
     let mut random = Xorshift64::new(9);
     while !stop.load(Relaxed) {
@@ -174,7 +174,7 @@ fn no_point_is_lost_on_a_full_disk_and_the_reserve_is_kept() {
         assert_eq!(http(address, "DELETE", uri, None).status, 200);
         assert_eq!(count(address, "gone"), 0);
         filled.store(true, Relaxed);
-        // Space is freed: both senders go on without a restart.
+        // Space is freed: both senders continue without a restart.
         disk.unfill();
         let before = stored.load(Relaxed);
         wait_for(|| (stored.load(Relaxed) > before).then_some(())).expect("puts succeed");
@@ -221,10 +221,10 @@ fn sigterm_on_a_full_disk_succeeds_and_tells_the_rows_that_stay_in_the_log() {
         let body = points_body("kept", first);
         assert_eq!(http(address, "POST", "/api/put", Some(&body)).status, 204);
     }
-    // No flush fits into what is left.
+    // No flush fits into the remaining space.
     disk.fill(disk.free_bytes() - (64 << 10));
     running.signal("TERM");
-    let text = "rows stay in the log; they are replayed at the next start";
+    let text = "rows stay in the log; the next start replays them";
     let warning = running.wait_for_event(text, |event| event["rows"].as_u64() > Some(0));
     assert!(running.wait().success(), "{warning}");
 
@@ -271,12 +271,12 @@ fn fill_by_http(address: SocketAddr) -> Vec<u64> {
     stored
 }
 
-/// The disk is filled by the daemon alone, or also by another program; then most points are deleted.
+/// Fills the disk by the daemon alone, or also by another program, and then deletes most points.
 fn check_deletes(filled_by_others: bool) {
     let Some(disk) = SmallDisk::mount() else {
         return report("disk_full: skipped, no right to mount a tmpfs");
     };
-    disk.fill(DISK_BYTES / 4);
+    disk.fill(DISK_BYTES / 2);
     let reserve = RESERVE_BYTES / 2;
     let running = daemon(&disk).env("TSD_STORAGE_RESERVE", &reserve.to_string()).start();
     let address = running.address();
@@ -306,7 +306,7 @@ fn check_deletes(filled_by_others: bool) {
         let expected = if metric == 0 { *stored } else { 0 };
         assert_eq!(count(address, &format!("d{metric}")), expected, "d{metric}");
     }
-    // What was deleted is freed at the latest when its space is needed.
+    // Deleted space is freed at the latest when it is needed.
     let deleted: u64 = stored.iter().skip(1).sum();
     let mut again = 0;
     while again < deleted / 2 {

@@ -1,9 +1,8 @@
 //! Data directories recorded in `data/formats/` are opened by today's daemon, which must return every
 //! recorded point and annotation.
 //!
-//! **A change of a stored format says here what it does with these files**: it reads them, or converts
-//! them, or rejects them with an error that names the version to use. A new format adds a recording
-//! beside the old ones and leaves those as they are.
+//! **A change of a stored format says here what it does with these files**: it reads them, or converts them, or rejects them with
+//! an error that names the version to use. A new format adds a recording and leaves the old recordings unchanged.
 //!
 //! | recording | contents |
 //! |---|---|
@@ -12,6 +11,7 @@
 //! | `parts-appends` | as `parts-log`, with `tsd.storage.enable_appends`: append records |
 //! | `parts-tables` | embedded store after two clean shutdowns: points in parts, small tables in trees |
 //! | `parts-summaries` | the same after one shutdown: a day of points every minute, whose sections have summaries |
+//! | `parts-damaged` | the same after one shutdown, with a manifest of version 2 that has a damaged block, of a part of version 3 |
 //! | `embedded-log`, `embedded-appends`, `embedded-tables` | the same with points in trees (format 1): refused |
 //! | `hbase-log` | log of `tsd.storage.ack = log` after SIGKILL, before any row was flushed to HBase |
 //!
@@ -26,11 +26,11 @@ use std::{
 };
 
 use serde_json::{Map, Value, json};
-use tsd_testkit::{DaemonBuilder, http, metric};
+use tsd_testkit::{BinaryResponse, DaemonBuilder, http, http_binary, metric};
 
-use crate::{hbase_fake::HBase, in_process, tsdb};
+use crate::{damage::part_files, hbase_fake::HBase, in_process, tsdb};
 
-/// Set to 1, the tests record instead of comparing.
+/// With the value 1, the tests record instead of comparing. With the name of a recording, they add this recording.
 const RECORD: &str = "RECORD_FORMATS";
 /// Names the cluster of the rows in a log before HBase.
 const CLUSTER_FILE: &str = "hbase-log/cluster.conf";
@@ -132,7 +132,7 @@ fn a_log_before_hbase_is_replayed() {
     check_results(daemon.address());
 }
 
-/// Checks a recording as it is, and again after its rows were flushed and compacted.
+/// Checks a recording unchanged, and again after its rows were flushed and compacted.
 #[track_caller]
 fn check_embedded(name: &str) {
     record_if_requested();
@@ -149,12 +149,16 @@ fn check_embedded(name: &str) {
 /// Records everything, once, if the environment requests it.
 fn record_if_requested() {
     static RECORDED: Once = Once::new();
-    if std::env::var(RECORD).is_ok_and(|value| value == "1") {
+    let requested = std::env::var(RECORD).unwrap_or_default();
+    if requested == "parts-damaged" {
+        RECORDED.call_once(record_damaged);
+    } else if requested == "1" {
         RECORDED.call_once(|| {
             record_log("parts-log-deltas", "false");
             record_log("parts-appends", "true");
             record_tables();
             record_summaries();
+            record_damaged();
             record_hbase_log();
         });
     }
@@ -185,7 +189,7 @@ fn record_tables() {
     save("parts-tables", data.path());
 }
 
-/// Two days of points every minute; the second one has an hour without any.
+/// Records two days of points every minute; the second day has an empty hour.
 fn record_summaries() {
     let data = in_process::directory();
     let daemon = small(tsdb(data.path())).start();
@@ -210,6 +214,57 @@ fn record_summaries() {
     fs::write(recording(EXPECTED_SUMMARIES), text + "\n").expect("write");
     assert!(daemon.terminate().success());
     save("parts-summaries", data.path());
+}
+
+/// Records a store that has found a flipped byte of a data block.
+fn record_damaged() {
+    let data = in_process::directory();
+    let daemon = small(tsdb(data.path())).start();
+    assign_uids(daemon.address());
+    write_first(daemon.address());
+    assert!(daemon.terminate().success());
+    let part = part_files(data.path()).swap_remove(0);
+    let mut bytes = fs::read(&part).expect("a part");
+    bytes[40] ^= 4;
+    fs::write(&part, bytes).expect("write");
+    let daemon = small(tsdb(data.path())).start();
+    assert_eq!(damaged_query(daemon.address(), "").status, 424);
+    assert!(daemon.terminate().success());
+    save("parts-damaged", data.path());
+}
+
+fn damaged_query(address: SocketAddr, parameter: &str) -> BinaryResponse {
+    let range = format!("start={SECOND}&end={}", SECOND + 7_200);
+    let uri = format!("/api/query?{range}&m=none:formats.int{parameter}");
+    http_binary(address, "GET", &uri, "")
+}
+
+#[test]
+fn an_embedded_store_with_a_damaged_block_in_its_manifest_is_read() {
+    record_if_requested();
+    let data = in_process::directory();
+    copy(&recording("parts-damaged"), data.path());
+    for _ in 0..2 {
+        let daemon = tsdb(data.path()).start();
+        let address = daemon.address();
+        let listed = http(address, "GET", "/api/quarantine", None).body;
+        let listed: Value = serde_json::from_str(&listed).expect("JSON");
+        assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed}");
+        let failed = damaged_query(address, "");
+        let text = String::from_utf8_lossy(&failed.body).into_owned();
+        assert!(failed.status == 424 && text.contains("formats.int{host=a}"), "{text}");
+        let left = damaged_query(address, "&allow_damaged");
+        assert_eq!((left.status, left.header("x-partial-result").is_some()), (200, true));
+        assert!(daemon.terminate().success());
+    }
+    let daemon = tsdb(data.path()).start();
+    let address = daemon.address();
+    let listed = http(address, "GET", "/api/quarantine", None).body;
+    let listed: Value = serde_json::from_str(&listed).expect("JSON");
+    let files = json!({ "files": [listed[0]["name"]] });
+    post(address, "/api/quarantine/accept", &files);
+    assert_eq!(damaged_query(address, "").status, 200);
+    assert!(daemon.terminate().success());
 }
 
 /// Results of queries that summaries answer, by URI.

@@ -1,4 +1,4 @@
-//! `tsdb fsck` as a process: what it prints, its exit status, stopped and continued.
+//! Tests `tsdb fsck` as a process: its output and exit status, stopped and continued.
 
 mod damaged;
 
@@ -18,7 +18,7 @@ use crate::{TSDB, in_process, tsdb};
 
 /// Start of the first hour of the damaged rows.
 const HOUR: u32 = 0x50E2_2700;
-/// Rows of the store without salt: those with damage, and a whole one.
+/// Rows of the store without salt: damaged rows, and an intact row.
 const DAMAGED_ROWS: u32 = 3_000;
 
 /// Makes a store without salt: series `m host=a`, a row with a duplicate, rows with unknown columns.
@@ -120,7 +120,7 @@ fn stopped_check_goes_on_where_it_stopped() {
     let out = directory.path().join("out");
     slow.stdout(fs::File::create(&out).expect("a file"));
     let child = slow.spawn().expect("run tsdb");
-    // The row before those with unknown columns has a finding too, and nothing to delete.
+    // The row before the rows with unknown columns also has a finding, but nothing to delete.
     let has_begun =
         || fs::read_to_string(&out).is_ok_and(|t| t.contains("Invalid qualifier")).then_some(());
     wait_for(has_begun).expect("the first unknown column");
@@ -151,7 +151,7 @@ fn stopped_check_goes_on_where_it_stopped() {
         assert!(text(&other.stderr).contains("of another check"), "{other:?}");
         assert_eq!(fs::read_to_string(&checkpoint).expect("the checkpoint"), saved);
     }
-    // The counters are those of the whole check.
+    // The counters cover the whole check.
     let rest = fsck(&data, &arguments);
     assert_eq!(deleted(&text(&rest.stdout)), u64::from(DAMAGED_ROWS));
     assert_eq!(counted(&rest, "Total Errors"), (Some(1), u64::from(DAMAGED_ROWS) + 1));
@@ -172,7 +172,11 @@ fn check_without_rows_or_effect_is_refused() {
     refused(&["--full-scan", "0", "sum", "m"], 1, "--full-scan");
     refused(&["--full-scan", "--compact"], 2, "only with --fix");
     refused(&["--full-scan", "--rate", "0"], 2, "above 0");
-    refused(&["0", "sum", "m", "host=wildcard(a*)"], 2, "only values");
+    refused(&["0", "sum", "m", "host=wildcard(a*)"], 2, "expected a value");
+    // Issue 37. It was found when the file was to be written, after hours.
+    let nowhere = data.join("none/checkpoint");
+    let nowhere = nowhere.to_str().expect("a path");
+    refused(&["--full-scan", "--checkpoint", nowhere], 2, nowhere);
     let daemon = tsdb(data).start();
     refused(&["--full-scan"], 2, "is in use by process");
     assert!(daemon.terminate().success());

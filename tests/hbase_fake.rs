@@ -1,4 +1,4 @@
-//! Daemon processes on a fake HBase: tables, puts, queries and import, and HBase unavailable for a while.
+//! Tests daemon processes on a fake HBase: tables, puts, queries and import, and an HBase outage.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,7 +28,7 @@ pub(crate) struct HBase {
 }
 
 impl HBase {
-    /// Starts one without tables.
+    /// Starts a fake HBase without tables.
     fn without_tables() -> Self {
         let runtime = Runtime::new().expect("runtime");
         let (cluster, ensemble) =
@@ -37,12 +37,12 @@ impl HBase {
         Self { runtime, cluster, ensemble }
     }
 
-    /// Starts one with the tables.
+    /// Starts a fake HBase with the tables.
     pub(crate) fn with_tables() -> Self {
         Self::with_tables_of(&[])
     }
 
-    /// Starts one with the tables that these settings need, variables of the environment.
+    /// Starts a fake HBase with the tables that these settings (environment variables) need.
     pub(crate) fn with_tables_of(settings: &[(&str, &str)]) -> Self {
         let hbase = Self::without_tables();
         let created = hbase.tool(&["table", "create"], settings);
@@ -67,7 +67,8 @@ impl HBase {
         self.daemon(data).args(&["--ack", "log"])
     }
 
-    /// A daemon with a log, which has time to flush it at its end on a machine that has none to spare.
+    /// A daemon with a log and a long shutdown timeout, so that it can flush the log on a busy
+    /// machine.
     fn patient_daemon_with_log(&self, data: &Path) -> DaemonBuilder {
         self.daemon_with_log(data).env("TSD_SHUTDOWN_TIMEOUT", "120")
     }
@@ -189,11 +190,18 @@ fn daemon_on_hbase_stores_points_and_finds_them_after_a_restart() {
     assert!(!missing.status.success());
     let dry = hbase.tsdb(&["table", "create", "--dry-run"]);
     assert!(String::from_utf8_lossy(&dry.stdout).contains("tsdb: would be created with 1 region"));
+    // Issue 37, case H01.
+    let in_namespace = [("TSD_STORAGE_HBASE_DATA_TABLE", "dis:tsdb")];
+    let dry = hbase.tool(&["table", "create", "--dry-run"], &in_namespace);
+    let shown = String::from_utf8_lossy(&dry.stdout);
+    assert!(shown.contains("namespace dis: does not exist and would be created"), "{shown}");
+    assert!(shown.contains("dis:tsdb: would be created"), "{shown}");
+    let created = hbase.tool(&["table", "create"], &in_namespace);
+    let shown = String::from_utf8_lossy(&created.stdout);
+    assert!(shown.contains("namespace dis: created"), "{shown}");
+    assert!(shown.contains("dis:tsdb: created with"), "{shown}");
     let created = hbase.tsdb(&["table", "create"]);
-    assert!(
-        String::from_utf8_lossy(&created.stdout).contains("tsdb-uid: created with"),
-        "{created:?}"
-    );
+    assert!(String::from_utf8_lossy(&created.stdout).contains("tsdb: created with"), "{created:?}");
     let status = hbase.tsdb(&["table", "status"]);
     assert!(status.status.success(), "{status:?}");
 
@@ -219,7 +227,7 @@ fn daemon_on_hbase_stores_points_and_finds_them_after_a_restart() {
     assert!(daemon.events_at_level("ERROR").is_empty());
 }
 
-/// As a region server that has died, behind a proxy, until HBase has moved its regions.
+/// Like a dead region server behind a proxy, until HBase has moved its regions.
 #[test]
 fn a_start_waits_for_servers_that_close_connections_without_a_byte() {
     let hbase = HBase::with_tables();
@@ -278,7 +286,7 @@ fn with_ack_log_no_point_is_lost_while_hbase_is_unavailable() {
         put(daemon.address(), "m", from, from + 10);
     }
     daemon.kill();
-    // The daemon starts without HBase and replays what was acknowledged.
+    // The daemon starts without HBase and replays the acknowledged points.
     let daemon = hbase.patient_daemon_with_log(data.path()).start();
     let ready = daemon.events("ready to serve");
     assert_eq!(ready[0]["replayed_cells"], 500);
@@ -288,7 +296,7 @@ fn with_ack_log_no_point_is_lost_while_hbase_is_unavailable() {
     put(daemon.address(), "m", 500, 510);
     assert!(daemon.terminate().success());
 
-    // Everything was flushed: a daemon with an empty directory reads it too.
+    // Everything was flushed, so a daemon with an empty directory also reads it.
     let other = directory();
     let daemon = hbase.daemon(other.path()).start();
     check(daemon.address(), "m", 510);
@@ -363,7 +371,7 @@ fn a_log_directory_that_is_missing_stops_the_start_unless_it_was_empty() {
         assert!(stderr.contains("hbase-log is missing") && stderr.contains("--accept-damage"));
         assert!(!log.exists(), "nothing was changed");
     }
-    // Nor is an empty one in its place the log.
+    // An empty directory in its place is not the log either.
     fs::create_dir(&log).expect("a directory");
     assert!(!start().run_to_exit().0.success());
     fs::remove_dir_all(&log).expect("a directory");
@@ -372,7 +380,7 @@ fn a_log_directory_that_is_missing_stops_the_start_unless_it_was_empty() {
     wait_until_readable(&daemon, "m");
     check(daemon.address(), "m", 30);
     daemon.kill();
-    // Nothing that could be lost is known to be in HBase after a kill, so consent is needed, once.
+    // After a kill the daemon cannot know that HBase has all points, so one consent is needed.
     fs::remove_dir_all(&log).expect("a log");
     assert!(!start().run_to_exit().0.success());
     let daemon = start().args(&["--accept-damage"]).start();

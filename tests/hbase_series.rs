@@ -1,5 +1,5 @@
-//! Daemon processes with a series index on a fake HBase: what one has acknowledged, another one finds by its keys, also
-//! after a kill.
+//! Daemon processes with a series index on a fake HBase: one daemon finds the points that another has acknowledged by
+//! their keys, also after a kill.
 
 use std::{net::SocketAddr, path::Path, process::Command};
 
@@ -71,7 +71,7 @@ fn series_of_daemons_that_register_are_found_by_key_also_after_a_kill() {
     await_complete(&reader);
     put(reader.address(), 0..200);
     put(writer.address(), 200..400);
-    // Its own points at once; of the other one's what is flushed.
+    // A daemon finds its own points at once, and flushed points of the other daemon.
     assert_eq!(found(writer.address(), "h300"), 1);
     wait_for(|| (found(reader.address(), "*") == 400).then_some(())).expect("all series");
     assert_eq!(found(reader.address(), "h300"), 1);

@@ -1,4 +1,4 @@
-//! The HTTP API over a real socket: the first requests of the README, pipelining, `/metrics`.
+//! Tests the HTTP API over a real socket: the first requests of the README, pipelining, `/metrics`.
 
 use std::io::{Read, Write};
 

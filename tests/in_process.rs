@@ -1,4 +1,4 @@
-//! A whole daemon, listener included, in the test process, so that a test can reach its engine.
+//! Runs a whole daemon with its listener in the test process, so that a test can reach its engine.
 
 use std::path::Path;
 

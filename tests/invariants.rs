@@ -1,5 +1,5 @@
-//! Properties of query results over HTTP for random points: a result depends on the points only, not
-//! on how they were written or are stored, and partial aggregates combine to the whole.
+//! Tests properties of query results over HTTP for random points. A result depends only on the
+//! points, not on how they were written or stored, and partial aggregates combine to the whole.
 
 mod points;
 
@@ -11,7 +11,7 @@ use tsd_testkit::{HttpResponse, exchange, http};
 use crate::{conformance::json::Json, in_process};
 use points::{START, SamplePoint, metric_query, points, put_body, rollup_body, telnet_lines};
 
-/// Random data sets per test; each starts daemons of its own.
+/// Random data sets per test; each starts its own daemons.
 const CASES: u32 = 6;
 
 /// Queries of many kinds over three hours.
@@ -38,7 +38,7 @@ pub(crate) const ROLLUPS: &str = r#"{"aggregationIds":{"sum":0,"count":1,"min":2
     {"table":"tsdb","preAggregationTable":"tsdb-preagg","interval":"1m","rowSpan":"1h","defaultInterval":true},
     {"table":"tsdb-1h","preAggregationTable":"tsdb-preagg-1h","interval":"1h","rowSpan":"1d"}]}"#;
 
-/// A daemon with a directory of its own.
+/// A daemon with its own directory.
 struct TestDaemon {
     runtime: Runtime,
     directory: tempfile::TempDir,
@@ -172,7 +172,7 @@ fn as_points(daemon: &TestDaemon, m: &str, metric: &str) -> Vec<SamplePoint> {
     points
 }
 
-/// Times and values of the series of a result, which has one or none.
+/// Times and values of the series of a result, which has at most one series.
 fn numbers(daemon: &TestDaemon, m: &str) -> Vec<(i64, f64)> {
     let response = Json::parse(&daemon.query(m)).expect("JSON");
     assert!(response.items().len() <= 1, "{m} is one group");

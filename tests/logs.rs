@@ -1,4 +1,4 @@
-//! `/logs` and `tsd.http.staticroot` of a daemon process.
+//! Tests `/logs` and `tsd.http.staticroot` of a daemon process.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use tsd_testkit::{Daemon, http};
 
 use crate::tsdb;
 
-/// What a daemon logs by itself on a busy disk.
+/// Message that a daemon logs on a busy disk.
 const SLOW_COMMIT: &str = "slow commit";
 
 #[test]
@@ -22,7 +22,7 @@ fn events_of_the_process_are_listed_and_its_level_is_set() {
     assert!(fields[0].parse::<u64>().is_ok() && fields[4].contains("address="), "{line}");
     let newest = get("/logs?level=debug&logger=tsd_cli::node");
     assert_eq!(newest, "Set the log level to DEBUG on 1 logger.\n");
-    // Newest first; the daemon may have logged something by itself since.
+    // Newest first; the daemon may have logged other messages since.
     let lines = get("/logs");
     let at = |text: &str| lines.lines().position(|line| line.contains(text)).expect("an event");
     assert!(at("the log level was set") < at("ready to serve"), "{lines}");
@@ -44,7 +44,7 @@ fn events_of_the_process_are_listed_and_its_level_is_set() {
     assert!(daemon.terminate().success());
 }
 
-/// Warnings but those of a slow disk.
+/// Warnings other than about a slow disk.
 fn warnings(daemon: &Daemon) -> Vec<Value> {
     let mut warnings = daemon.events_at_level("WARN");
     warnings.retain(|event| !event.to_string().contains(SLOW_COMMIT));

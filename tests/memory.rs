@@ -1,4 +1,4 @@
-//! The memory limit of the process: slow clients and wide queries at the same time.
+//! Tests the memory limit of the process with slow clients and wide queries at the same time.
 
 use std::{
     fs,
@@ -16,11 +16,10 @@ use tsd_testkit::{Daemon, HttpResponse, connect, http, is_whole_response, metric
 use crate::{report, tsdb};
 
 const LIMIT: u64 = 320 << 20;
-/// What the process may have beside its limit: pages of the program itself, which a test build has
-/// many of.
+/// Memory that the process may use above its limit: pages of the program itself, which are many in a test build.
 const PROGRAM: u64 = 64 << 20;
-/// As many of either protocol: their minimum, and that of the queries, is less than what the other
-/// parts leave for connections.
+/// Slow connections of each protocol. Their minimum and the minimum of the queries fit into the memory that the other
+/// consumers leave.
 const SLOW_CONNECTIONS: usize = 200;
 const BODY_BYTES: usize = 200_000;
 const WIDE_QUERIES: usize = 16;
@@ -91,8 +90,7 @@ fn finish_slow_put(mut connection: TcpStream) -> String {
     connection.set_read_timeout(Some(Duration::from_mins(1))).expect("a timeout");
     let mut response = Vec::new();
     let mut chunk = [0; 4_096];
-    // The connection stays open after a success, and after a refusal for want of memory for the points of a body that
-    // was read as a whole.
+    // The connection stays open after a success, and after a rejection of a completely read body for lack of memory.
     while !is_whole_response(&response) {
         match connection.read(&mut chunk) {
             Ok(0) => break,
@@ -145,7 +143,7 @@ fn slow_clients_and_wide_queries_together_stay_within_the_memory_limit() {
         assert!(is_refused || response.starts_with("HTTP/1.1 204"), "{response:.300}");
         refused += usize::from(is_refused);
     }
-    // Those that wait are refused only if the others take long.
+    // Waiting requests are rejected only if the others take long.
     let waits = gauge(&daemon, "tsd_memory_waits_total{part=\"bodies\"}");
     assert!(waits > Some(0), "more bodies than memory");
     assert!(refused < SLOW_CONNECTIONS, "and some fit");
@@ -248,7 +246,7 @@ fn look_ups_and_newest_points_stay_within_the_memory_limit() {
     assert!(daemon.terminate().success());
 }
 
-/// Bytes of a body that expands, as it is parsed.
+/// Bytes of an expanding body, after decompression.
 const EXPANDING_BYTES: usize = 1 << 20;
 /// Requests of each kind at once.
 const OF_EACH: usize = 3;
@@ -377,7 +375,7 @@ fn bodies_that_expand_stay_within_the_memory_limit() {
     assert!(daemon.terminate().success());
 }
 
-/// A request is handled, refused for what it says, or refused with the key.
+/// Checks that a request is handled, rejected for its content, or rejected with the setting of the limit.
 fn check_answer(path: &str, status: u16, text: &str) {
     let is_reset = status == 0 && text.is_empty();
     let is_clear = match status {

@@ -1,5 +1,5 @@
-//! `/api/uid/uidmeta`, `/api/uid/tsmeta` and the searches of meta objects and annotations, over HTTP. Replies to
-//! common requests are compared with recorded ones in `golden`.
+//! `/api/uid/uidmeta`, `/api/uid/tsmeta` and the searches of meta objects and annotations, over HTTP. `golden`
+//! compares replies to common requests with recorded replies.
 
 use std::{process::Command, thread};
 
@@ -71,7 +71,7 @@ impl MetaDaemon {
         self.check("POST", "/api/put", &Value::from(points).to_string(), 204, "");
     }
 
-    /// Searches until there are so many results: meta objects are written after the points.
+    /// Searches until there are `total` results, since meta objects are written after the points.
     fn search_all(&self, uri: &str, total: u64) -> Value {
         let found = wait_for(|| {
             let found = self.json(uri);
@@ -97,7 +97,7 @@ fn uid_meta_takes_parameters_and_overridden_methods() {
     daemon.assign();
     let id = "uid=000001&type=metric";
     let uri = format!("/api/uid/uidmeta?{id}");
-    // Without a stored object there is one with defaults.
+    // Without a stored object, the default object is returned.
     let default = r#"{"uid":"000001","type":"METRIC","name":"m","description":"","notes":"","created":0,"custom":null,"displayName":""}"#;
     daemon.check("GET", &uri, "", 200, default);
     let edit = format!("{uri}&method_override=post&display_name=D%20%C3%A9&notes=n");
@@ -122,15 +122,15 @@ fn invalid_uid_meta_requests_have_opentsdbs_status() {
     for (method, query, body, status, text) in [
         ("GET", "", "", 400, "Missing parameter <code>uid</code>"),
         ("GET", "?uid=000001", "", 400, "Missing parameter <code>type</code>"),
-        ("GET", "?uid=000001&type=x", "", 500, "Invalid type requested: x"),
+        ("GET", "?uid=000001&type=x", "", 400, "Invalid type requested: x"),
         (
             "GET",
             "?uid=1&type=metric",
             "",
-            500,
+            400,
             "Wrong id.length = 1 which is != 3 required for 'metrics'",
         ),
-        ("GET", "?uid=xyz&type=metric", "", 500, "hexadecimal"),
+        ("GET", "?uid=xyz&type=metric", "", 400, "hexadecimal"),
         ("GET", "?uid=000002&type=metric", "", 404, "Could not find the requested UID"),
         ("POST", "", "{}", 400, "Missing UID"),
         ("POST", "", r#"{"uid":"000001"}"#, 400, "Missing type"),
@@ -201,8 +201,8 @@ fn invalid_ts_meta_requests_have_opentsdbs_status() {
     let uri = "/api/uid/tsmeta";
     for (method, query, body, status, text) in [
         ("GET", "", "", 400, "Missing parameter <code>m</code>"),
-        ("GET", "?tsuid=xy", "", 500, "hexadecimal"),
-        ("GET", "?tsuid=", "", 500, "empty"),
+        ("GET", "?tsuid=xy", "", 400, "hexadecimal"),
+        ("GET", "?tsuid=", "", 400, "empty"),
         ("GET", "?tsuid=0001", "", 404, "Could not find Timeseries meta data"),
         ("GET", "?tsuid=000001000001000001", "", 404, "Could not find Timeseries meta data"),
         ("GET", "?m=other", "", 404, "Unable to find one of the UIDs"),
@@ -224,7 +224,7 @@ fn invalid_ts_meta_requests_have_opentsdbs_status() {
             404,
             "Unable to find one or more UIDs",
         ),
-        ("POST", "?m=m%7Bhost=x%7D", r#"{"notes":"n"}"#, 500, "No such name for 'tagv': 'x'"),
+        ("POST", "?m=m%7Bhost=x%7D", r#"{"notes":"n"}"#, 400, "No such name for 'tagv': 'x'"),
         ("POST", "?m=m&create=true", r#"{"notes":"n"}"#, 400, "missing tags"),
         ("POST", "?tsuid=000001000001000001&max=x", "", 400, "Unable to parse 'max' value"),
         ("DELETE", "", "{}", 400, "Unable to delete TSMeta information"),
@@ -375,7 +375,7 @@ fn hostile_queries_are_answered_or_refused() {
         ("GET", "tsmeta", "", 400, "Missing parameter <code>query</code>"),
         ("GET", "tsmeta?query=x&limit=y", "", 400, "Unable to convert 'limit' to a valid number"),
         ("GET", "other?query=x", "", 400, "Invalid search query type supplied"),
-        ("POST", "tsmeta", "{", 500, ""),
+        ("POST", "tsmeta", "{", 400, ""),
         ("PUT", "tsmeta?query=x", "", 405, ""),
         ("GET", "tsmeta?query=*&limit=-1&start_index=-5", "", 200, r#""totalResults":1"#),
         (

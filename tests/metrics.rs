@@ -1,4 +1,5 @@
-//! `/metrics` in the exposition format of Prometheus, which rejects a page with one malformed line.
+//! Checks that `/metrics` follows the exposition format of Prometheus, which rejects a page with
+//! one malformed line.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,8 +12,8 @@ use crate::tsdb;
 
 /// The number of series must not grow with what clients send.
 const MAX_SERIES: usize = 1_200;
-/// Series of a daemon that has served nothing but this page. Each histogram has its buckets from the
-/// start, so their number is what counts.
+/// Most series of a daemon that has served only this page. Each histogram has its buckets from the
+/// start, so the number of histograms dominates.
 const MAX_FRESH_SERIES: usize = 900;
 
 /// The metrics of one name.

@@ -1,14 +1,13 @@
-//! `docs/metrics.md` is generated from the metric descriptions in the code, and their names follow
-//! the rules of Prometheus.
+//! Generates `docs/metrics.md` from the metric descriptions in the code, and checks that the names follow the rules of Prometheus.
 //!
 //! `UPDATE_DOCS=1 cargo test --test main metrics_doc` writes the page.
 
+use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write,
     fs,
     path::Path,
-    sync::Mutex,
 };
 
 use ::metrics::{
@@ -51,7 +50,7 @@ struct DescriptionRecorder {
 impl DescriptionRecorder {
     fn record(&self, kind: &'static str, name: &KeyName, unit: Option<Unit>, text: &SharedString) {
         let description = Description { kind, unit, text: text.to_string() };
-        let mut descriptions = self.descriptions.lock().expect("no panic while locked");
+        let mut descriptions = self.descriptions.lock();
         let earlier = descriptions.insert(name.as_str().to_owned(), description.clone());
         assert!(
             earlier.is_none_or(|earlier| earlier == description),
@@ -94,13 +93,13 @@ fn descriptions() -> Vec<(&'static str, BTreeMap<String, Description>)> {
         .map(|(name, describe)| {
             let recorder = DescriptionRecorder::default();
             with_local_recorder(&recorder, *describe);
-            (*name, recorder.descriptions.into_inner().expect("no panic while locked"))
+            (*name, recorder.descriptions.into_inner())
         })
         .collect()
 }
 
-/// `tsd_wal_` of `tsd_wal_commits_total`, and `tsd_cluster_log_` of `tsd_cluster_log_fenced`; `process_`, as Prometheus' clients name what is not of the
-/// program but of its process.
+/// Prefix of a name: `tsd_wal_` of `tsd_wal_commits_total`, `tsd_cluster_log_` of `tsd_cluster_log_fenced`, and `process_`, which
+/// Prometheus' clients use for metrics of the process.
 fn prefix(name: &str) -> &str {
     if name.starts_with("process_") {
         return "process_";

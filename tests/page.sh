@@ -23,4 +23,4 @@ if ! command -v chromium >/dev/null || ! command -v chromedriver >/dev/null; the
         exit 0
     fi
 fi
-exec cargo test --quiet --locked --features browser --test page -- "$@"
+exec tests/programs.sh run saltern/page run "$@"

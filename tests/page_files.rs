@@ -1,4 +1,5 @@
-//! The files of the web page: how they are served, what they refer to, and their size. `tests/page.sh` drives the page in a browser.
+//! Checks the files of the web page: how they are served, their references, and their size. `tests/page.sh` drives the page in a
+//! browser.
 
 use std::{
     collections::BTreeSet,
@@ -192,7 +193,7 @@ fn nothing_parses_markup_or_code_or_loads_from_elsewhere() {
         }
         for scheme in ["http://", "https://", "ws://"] {
             for rest in text.split(scheme).skip(1) {
-                // Names of namespaces are no addresses.
+                // Names of namespaces are not addresses.
                 if !rest.starts_with("www.w3.org/2000/svg") {
                     wrong.push(format!("{name}: {scheme}{}", rest.get(..20).unwrap_or(rest)));
                 }
@@ -200,4 +201,44 @@ fn nothing_parses_markup_or_code_or_loads_from_elsewhere() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+/// Issue 37: browsers leave these out over plain HTTP.
+#[test]
+fn functions_of_secure_contexts_have_a_fallback() {
+    let words =
+        ["navigator.clipboard", "navigator.share", "randomUUID", "crypto.subtle", "serviceWorker"];
+    let found = used(&words, "dom.js");
+    assert!(found.is_empty(), "use copyText of dom.js: {found:?}");
+}
+
+/// Issue 37: a time in the zone of the browser, or without a zone, is another one to a colleague.
+#[test]
+fn times_are_written_in_one_place() {
+    let words = [
+        "toISOString",
+        "toLocaleTime",
+        "toLocaleDate",
+        "getHours",
+        "getDate(",
+        "toUTCString",
+        "localZone",
+    ];
+    let found: Vec<String> = used(&words, "time.js")
+        .into_iter()
+        // These functions choose the zone of the page.
+        .filter(|found| !["zone.js: localZone", "main.js: localZone"].contains(&found.as_str()))
+        .collect();
+    assert!(found.is_empty(), "use functions of time.js with the page's zone: {found:?}");
+}
+
+/// Files with these words, which only one file may have.
+fn used(words: &[&str], allowed: &str) -> Vec<String> {
+    sources()
+        .filter(|(name, _)| name != allowed)
+        .flat_map(|(name, text)| {
+            let found = words.iter().filter(|word| text.contains(**word));
+            found.map(|word| format!("{name}: {word}")).collect::<Vec<_>>()
+        })
+        .collect()
 }

@@ -1,4 +1,4 @@
-//! Built-in plug-ins, from outside: their settings, the files they follow, and what they do to tools.
+//! Tests built-in plug-ins from outside: their settings, the files that they follow, and their effect on tools.
 
 use std::{fs, process::Command};
 
@@ -85,7 +85,7 @@ fn stored_points_are_published_to_a_file_and_those_of_an_import_into_the_directo
     assert_eq!(fs::read_to_string(&file).expect("the file"), published);
 }
 
-/// What HBase did not accept is in the spool, and in HBase after an import.
+/// Points that HBase rejected are in the spool, and after an import in HBase.
 #[test]
 fn what_hbase_refuses_is_spooled_and_replayed() {
     let hbase = HBase::with_tables();
@@ -105,7 +105,7 @@ fn what_hbase_refuses_is_spooled_and_replayed() {
     };
     assert_eq!(put(1_600_000_000, "1.5").status, 200);
     hbase.stop();
-    // Later times first: the spool is in no order of time.
+    // Later times first: the spool is not ordered by time.
     for (time, value) in [(1_600_000_002, "0.1"), (1_600_000_001, "12345.6")] {
         let refused = put(time, value);
         assert!(refused.status != 204 && refused.body.contains("\"failed\":1"), "{}", refused.body);

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs the shell blocks of README.md up to "Configuration" literally and in order, in a fresh home and a
+# Runs the shell blocks of the README (up to "HBase") and of the users' pages below literally and in order, in a fresh home and a
 # fresh copy of the files they name, and checks what they print. Only the build is replaced: the program
 # given as the argument, or a debug build of this tree, is put on the PATH.
 #
@@ -33,13 +33,21 @@ cp -r "$root/tests/data/import" "$work/tree/tests/data/"
 export PATH=$work/bin:$PATH
 cd "$work/tree"
 
-# Shell blocks of the pages before "Configuration", one file each.
-awk -v out="$work/block" '
-    /^## Configuration/ { exit }
-    /^```(sh|bash)$/ { n++; inside = 1; next }
-    /^```$/ { inside = 0 }
-    inside { print > sprintf("%s-%02d", out, n) }
-' "$root/README.md"
+# Shell blocks of a page before a heading, one file each: block-PAGE-NN. Fails unless there are COUNT of them.
+blocks() { # FILE PAGE COUNT [HEADING]
+    awk -v out="$work/block-$2" -v heading="${4:-}" '
+        heading != "" && $0 == heading { exit }
+        /^```(sh|bash)$/ { n++; inside = 1; next }
+        /^```$/ { inside = 0 }
+        inside { print > sprintf("%s-%02d", out, n) }
+    ' "$root/$1"
+    found=$(find "$work" -name "block-$2-*" | wc -l)
+    [ "$found" = "$3" ] || { echo "readme: $1 has $found blocks, not $3"; exit 1; }
+}
+blocks README.md readme 4 "## HBase"
+blocks docs/start.md start 2
+blocks docs/queries.md queries 3
+blocks docs/backup.md backup 1
 
 expect() { # FILE TEXT...: each text is in the file
     for text in "${@:2}"; do
@@ -47,13 +55,13 @@ expect() { # FILE TEXT...: each text is in the file
     done
 }
 run() { # BLOCK
-    echo "readme: $(head -1 "$work/block-$1")"
+    echo "readme: $1: $(head -1 "$work/block-$1")"
     bash -euo pipefail "$work/block-$1" >"$work/out-$1.log" 2>&1 || { echo "readme: block $1 failed"; exit 1; }
 }
 
 # 1: the build, replaced, and the daemon, in the background.
-expect "$work/block-01" "cargo install --locked --path ." "tsdb tsd"
-grep -v '^cargo ' "$work/block-01" >"$work/start"
+expect "$work/block-readme-01" "cargo install --locked --path ." "tsdb tsd"
+grep -v '^cargo ' "$work/block-readme-01" >"$work/start"
 [ "$(cat "$work/start")" = "tsdb tsd" ] || { echo "readme: the start is more than one command"; exit 1; }
 tsdb tsd 2>"$work/daemon.log" &
 daemon=$!
@@ -65,8 +73,8 @@ done
 expect "$work/daemon.log" "starting" "version=" "ready to serve" "open http://127.0.0.1:4242/"
 
 # 2: the puts, and those with each netcat there is.
-run 02
-expect "$work/out-02.log" "204 No Content"
+run readme-02
+expect "$work/out-readme-02.log" "204 No Content"
 for nc in "nc -q 1" "nc.traditional -q 1" "nc.openbsd -q 1"; do
     command -v "${nc%% *}" >/dev/null || continue
     echo "readme: $nc"
@@ -75,24 +83,31 @@ for nc in "nc -q 1" "nc.traditional -q 1" "nc.openbsd -q 1"; do
     expect "$work/nc.log" '"metric":"nc.works"'
 done
 # 3: one average of one instant, then each host.
-run 03
-expect "$work/out-03.log" ':0.6' '"host":"web01"' '"host":"web02"' ':0.5' ':0.7'
-# 4: import and query through the daemon.
-run 04
-expect "$work/out-04.log" "Total: imported 120 data points" "http://127.0.0.1:4242/" \
+run readme-03
+expect "$work/out-readme-03.log" ':0.6' '"host":"web01"' '"host":"web02"' ':0.5' ':0.7'
+# 4: import and chart through the daemon.
+run readme-04
+expect "$work/out-readme-04.log" "Total: imported 120 data points" "http://127.0.0.1:4242/" \
+    "sys.load{host=web01}" "sys.load{host=web02}" "00:30"
+# Start: a put, then import, query and metrics through the daemon.
+run start-01
+expect "$work/out-start-01.log" "204 No Content"
+run start-02
+expect "$work/out-start-02.log" "Total: imported 60 data points" "http://127.0.0.1:4242/" \
     "sys.load 1767225600000 0.500000 {host=web01}" "process_start_time_seconds" "tsd_build_info"
-# The rest: expressions, last points, look-up, plans and lists.
-for block in "$work"/block-*; do
-    n=${block##*-}
-    [ "$n" -gt 4 ] || continue
+# The rest: expressions, last points, look-up, plans, lists and snapshots.
+for block in "$work"/block-queries-* "$work"/block-backup-*; do
+    n=${block#"$work"/block-}
     run "$n"
     if grep -q '"error"' "$work/out-$n.log"; then echo "readme: block $n"; cat "$work/out-$n.log"; exit 1; fi
 done
 tsdb version >"$work/version.log"
 expect "$work/version.log" "Saltern "
-# The tools on the directory, without a daemon.
+# The tools on the directory, without a daemon, and on the restored one.
 kill "$daemon" && wait "$daemon"
 daemon=
 tsdb query 2026/01/01 2026/01/02 sum sys.load host=web01 >"$work/query.log"
 expect "$work/query.log" "sys.load 1767225600000 0.500000 {host=web01}"
+tsdb query --data ./tsdb-restored 2026/01/01 2026/01/02 sum sys.load host=web01 >"$work/restored.log"
+expect "$work/restored.log" "sys.load 1767225600000 0.500000 {host=web01}"
 echo "readme: every block works"

@@ -1,4 +1,4 @@
-//! Refused points: reported to their sender, logged and counted.
+//! Tests that refused points are reported to their sender, logged and counted.
 
 #![expect(clippy::format_collect, reason = "tests")]
 

@@ -1,4 +1,5 @@
-//! Retention of the embedded store, from outside: what is read, refused and dropped, and wrong clocks.
+//! Tests the retention of the embedded store from outside: reads, rejected puts, drops, and wrong
+//! clocks.
 
 use std::{
     fs,
@@ -41,7 +42,7 @@ fn json(address: SocketAddr, method: &str, uri: &str, body: Option<&str>) -> Val
     serde_json::from_str(&response.body).expect("JSON")
 }
 
-/// Times of the points of a metric; `method` GET or DELETE.
+/// Times of the points of a metric; `method` is GET or DELETE.
 fn times(address: SocketAddr, method: &str, metric: &str) -> Vec<u64> {
     let end = now_secs() + 1_000;
     let uri = format!("/api/query?start=1&end={end}&m=sum:{metric}");
@@ -75,7 +76,7 @@ fn is_read_by_series(address: SocketAddr, metric: &str) -> bool {
     json(address, "GET", &uri, None)["explain"][0]["reads"][0]["bySeries"] == true
 }
 
-/// Ten points, one a day, the last one now.
+/// Ten points, one a day, the last now.
 fn ten_days() -> Vec<u64> {
     let now = now_secs();
     (0..10).rev().map(|age| now - age * DAY).collect()
@@ -123,7 +124,7 @@ fn expired_points_are_hidden_refused_and_dropped() {
     let refused = String::from_utf8(refused).expect("UTF-8");
     let text = format!("put: illegal argument: timestamp {} is too old", all[0]);
     assert!(refused.starts_with(&text) && refused.contains("tsd.storage.retention"), "{refused}");
-    // New names get no UIDs by it.
+    // A rejected put assigns no UIDs.
     let old = format!(r#"{{"metric":"n","timestamp":{},"value":1,"tags":{{"host":"b"}}}}"#, all[0]);
     let refused = http(address, "POST", "/api/put?details", Some(&old));
     assert_eq!(refused.status, 400);
@@ -151,7 +152,7 @@ fn expired_points_are_hidden_refused_and_dropped() {
     assert!(number("refusedPuts") >= 3 && number("now").abs_diff(now_secs()) < DAY, "{status}");
     assert!(running.terminate().success());
 
-    // Without a retention nothing comes back, and old points are accepted after the floor only.
+    // Without a retention nothing comes back, and old points are accepted only after the floor.
     let running = daemon(dir.path()).start();
     assert_eq!(times(running.address(), "GET", "m"), left);
     assert_eq!(times(running.address(), "DELETE", "m"), left);
@@ -194,13 +195,13 @@ fn rules_by_metric_follow_their_file_and_a_snapshot_has_no_more_than_is_kept() {
     // A broken file is reported and changes nothing.
     fs::write(&rules, "debug.* 1d\naudit.a\n").expect("the rules");
     running.signal("HUP");
-    await_metric(&running, "tsd_parts_retention_file_invalid", 1.0);
-    let problem = problems(address).into_iter().find(|p| p["part"] == "retention");
+    await_metric(&running, "tsd_file_invalid{file=\"retentions by metric\"}", 1.0);
+    let problem = problems(address).into_iter().find(|p| p["part"] == "files");
     let reason = problem.expect("a problem")["reason"].to_string();
     assert!(reason.contains("line 2") && reason.contains("unchanged"), "{reason}");
     assert_eq!(times(address, "GET", "debug.a"), kept(&all, 3));
 
-    // Without a retention, the restored store hides what may have been discarded.
+    // Without a retention, the restored store hides possibly discarded points.
     let (target, restored) = (dir.path().join("snapshot"), dir.path().join("restored"));
     tool(&["snapshot"], &data, &target);
     assert!(running.terminate().success());
@@ -274,7 +275,7 @@ fn a_clock_set_forward_by_years_does_not_delete_the_store() {
         assert!(metric(address, "tsd_parts_retention_dropped_spans_total") < 0.5);
         assert!(running.terminate().success());
     }
-    // The problem says how to say that the clock is right; it is not, so nobody does.
+    // The problem names the setting that declares the clock correct.
     assert!(problem["reason"].to_string().contains("tsd.storage.accept_clock"), "{problem}");
     set_clock(-1);
     let running = start();

@@ -1,4 +1,4 @@
-//! `tsdb scan` as a process: its lines, the way back through `tsdb import`, deletes, and a daemon in the way.
+//! Tests `tsdb scan` as a process: its lines, their import by `tsdb import`, deletes, and a running daemon.
 
 use std::{
     fs,
@@ -94,7 +94,7 @@ fn rows_are_printed_as_they_are_stored() {
     ] {
         assert!(lines.contains(&expected), "{expected}\n{lines:#?}");
     }
-    // The store may have compacted its rows: then the points are in a column of several.
+    // The store may have compacted its rows, so that the points are in a compacted column.
     for point in [
         format!("[0, 0]\t[1]\t0\tl\t1356998400\t{date}0 UTC 2013)"),
         format!("[0, 17]\t[-2, -44]\t1\tl\t1356998401\t{date}1 UTC 2013)"),
@@ -140,7 +140,7 @@ fn lines_for_the_importer_make_the_same_points() {
     let file = directory.path().join("lines");
     fs::write(&file, &lines).expect("write");
     let file = file.to_str().expect("a path");
-    // Columns of a row are in the order of their bytes, which is not that of their times.
+    // Columns of a row are in the order of their bytes, not of their times.
     let allow = ("TSD_CORE_BULK_ALLOW_OUT_OF_ORDER_TIMESTAMPS", "true");
     let import = Command::new(TSDB)
         .args(["import", "--create", "--data", copy.to_str().expect("a path"), file])

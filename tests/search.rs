@@ -1,4 +1,4 @@
-//! `/api/query/last` and `/api/search/lookup`, with and without the meta table.
+//! Tests `/api/query/last` and `/api/search/lookup`, with and without the meta table.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -107,8 +107,8 @@ fn tracked_series_are_found_in_the_meta_table() {
     let point = |host: &str, time: u64| {
         format!(r#"{{"metric":"m","timestamp":{time},"value":5,"tags":{{"host":"{host}"}}}}"#)
     };
-    // Series `a` has a point in the present hour even if that ends between the two; that of `b` is
-    // older.
+    // Series `a` has a point in the current hour even if the hour ends between the two puts; the
+    // point of `b` is older.
     let points = [point("a", now), point("a", now + 10), point("b", now - 7_200)];
     let body = format!("[{}]", points.join(","));
     assert_eq!(request("POST", "/api/put", Some(&body)).0, 204);
@@ -135,13 +135,13 @@ fn a_page_of_many_series_does_not_list_them_all() {
     let runtime = Runtime::new().expect("a runtime");
     let directory = in_process::directory();
     // All series do not fit into it.
-    let settings = [("tsd.query.max_memory_bytes", "400000")];
+    let settings = [("tsd.query.max_memory_bytes", "700000")];
     let node = in_process::start(&runtime, directory.path(), &settings).expect("a daemon");
     let first_day = 1_600_041_600;
     for start in (0..SERIES).step_by(1_000) {
         let points: Vec<String> = (start..start + 1_000)
             .map(|n| {
-                // Every tenth has points on the second day, too.
+                // Every tenth series also has points on the second day.
                 let time = first_day + if n % 10 == 0 { DAY } else { 0 };
                 format!(
                     r#"{{"metric":"m","timestamp":{time},"value":1,"tags":{{"host":"h{n:05}"}}}}"#

@@ -1,12 +1,16 @@
-//! Runs the fuzz targets on their seeds, on the recorded queries, and on mutations of both: input from
-//! outside never causes a panic.
+//! Runs the fuzz targets on their seeds, on the recorded queries, and on mutations of both, to check that no
+//! outside input causes a panic.
 
-// The package `fuzz` is a workspace of its own, so its library cannot be a dependency.
+// The package `fuzz` is a separate workspace, so its library cannot be a dependency.
 #[path = "../fuzz/src/targets.rs"]
 #[expect(unreachable_pub, reason = "public in the package `fuzz`")]
 mod targets;
 
-use std::{fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use tsd_testkit::Xorshift64;
 
@@ -61,12 +65,12 @@ fn seeds_and_their_mutations_are_accepted_or_rejected() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut mutator = Mutator(Xorshift64::new(0x9E37_79B9_7F4A_7C15));
     let mut inputs = 0;
-    for directory in fs::read_dir(root.join("fuzz/seeds")).expect("seeds") {
-        let directory = directory.expect("a directory").path();
-        let name = directory.file_name().and_then(|name| name.to_str()).expect("a name");
-        assert!(root.join(format!("fuzz/fuzz_targets/{name}.rs")).exists(), "{name} is a target");
-        let mut seeds: Vec<Vec<u8>> = fs::read_dir(&directory)
-            .expect("seeds")
+    let seeds = root.join("fuzz/seeds");
+    // `fuzz/run.sh` runs the targets that have a directory.
+    assert_eq!(fs::read_dir(&seeds).expect("seeds").count(), targets::names().count());
+    for name in targets::names() {
+        let mut seeds: Vec<Vec<u8>> = fs::read_dir(seeds.join(name))
+            .expect("seeds of the target")
             .map(|file| fs::read(file.expect("a file").path()).expect("a seed"))
             .collect();
         assert!(!seeds.is_empty(), "{name} has seeds");
@@ -81,6 +85,54 @@ fn seeds_and_their_mutations_are_accepted_or_rejected() {
         }
     }
     assert!(inputs > 1_000, "{inputs} inputs");
+}
+
+/// The seeds `valid-*` are files as the writers make them, which the targets read whole. With `UPDATE_SEEDS` in the
+/// environment the test writes them.
+#[test]
+fn valid_seeds_are_what_the_writers_make() {
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds");
+    let mut made: BTreeMap<&str, Vec<Vec<u8>>> = BTreeMap::new();
+    for (name, seed) in targets::generated() {
+        assert!(seed.len() < 8 << 10, "a seed of {name} has {} bytes", seed.len());
+        targets::run(name, &seed);
+        made.entry(name).or_default().push(seed);
+    }
+    for (name, made) in made {
+        let directory = seeds.join(name);
+        if std::env::var_os("UPDATE_SEEDS").is_some() {
+            write_valid_seeds(&directory, &made);
+        }
+        let stored: Vec<_> =
+            valid_seeds(&directory).iter().map(|seed| fs::read(seed).ok()).collect();
+        assert!(
+            stored.iter().flatten().eq(&made),
+            "{name}: the seeds are older than the writers; UPDATE_SEEDS=1 writes them again"
+        );
+    }
+}
+
+/// The files of valid seeds in a directory, in order.
+fn valid_seeds(directory: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(directory).into_iter().flatten().flatten().map(|file| file.path());
+    let is_valid = |file: &PathBuf| {
+        file.file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| name.starts_with("valid-"))
+    };
+    let mut files: Vec<_> = files.filter(is_valid).collect();
+    files.sort();
+    files
+}
+
+fn write_valid_seeds(directory: &Path, seeds: &[Vec<u8>]) {
+    fs::create_dir_all(directory).expect("a directory");
+    for old in valid_seeds(directory) {
+        fs::remove_file(old).expect("an old seed");
+    }
+    for (number, seed) in seeds.iter().enumerate() {
+        fs::write(directory.join(format!("valid-{number:02}")), seed).expect("a seed");
+    }
 }
 
 /// The recorded queries in the format of a target.
@@ -103,7 +155,7 @@ fn recorded(name: &str) -> Vec<Vec<u8>> {
     }
 }
 
-/// Mutates inputs, in every run the same way.
+/// Mutates inputs the same way in every run.
 struct Mutator(Xorshift64);
 
 impl Mutator {

@@ -1,4 +1,5 @@
-//! The series index of the embedded store, from outside: kills, damage and stores without one.
+//! Tests the series index of the embedded store from outside: kills, damage and stores without an
+//! index.
 
 use std::{fs, net::SocketAddr, path::Path, time::Duration};
 
@@ -83,7 +84,7 @@ fn index_survives_kills_and_damage_and_answers_as_scans_do() {
     let mut running = daemon(&data, "auto").start();
     for round in 0..30 {
         put(running.address(), round);
-        // Kills at any step of a flush: of full memtables, by age, none.
+        // Kills at any step of a flush of full memtables, of a flush by age, or without a flush.
         if round % 6 == 5 {
             std::thread::sleep(Duration::from_millis(round * 37 % 300));
             running.kill();

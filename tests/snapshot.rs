@@ -1,4 +1,5 @@
-//! `tsdb snapshot` and `tsdb restore` as processes: under load, killed, damaged, on a full disk.
+//! Tests `tsdb snapshot` and `tsdb restore` as processes: under load, killed, damaged, on a full
+//! disk.
 
 mod faults;
 mod load;
@@ -17,7 +18,7 @@ use tsd_testkit::{DaemonBuilder, http};
 use crate::{TSDB, tsdb};
 
 const FIRST_SECOND: u64 = 1_600_000_000;
-/// Points of one request or connection; each has a tag value of its own.
+/// Points of one request or connection; each has its own tag value.
 const BATCH: u64 = 50;
 
 /// On a memory file system if there is one: many small files are synced.
@@ -51,7 +52,7 @@ fn json(arguments: &[&str], data: &Path, path: &Path) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// Runs a command that must be refused with exit status 1; returns what it says.
+/// Runs a command that must be refused with exit status 1; returns its message.
 #[track_caller]
 fn refused(arguments: &[&str], data: &Path, path: &Path) -> String {
     let output = run(arguments, data, path);
@@ -96,7 +97,7 @@ fn query(address: SocketAddr, sender: u64) -> Result<BTreeMap<u64, u64>, String>
     let uri = format!("/api/query?start={start}&end={end}&m=zimsum:m{sender}%7Bhost=*,job=*%7D");
     let response = http(address, "GET", &uri, None);
     if response.status != 200 {
-        // As long as no batch of the sender is there, its metric has no UID.
+        // Before the first batch of the sender, its metric has no UID.
         let is_new = response.body.contains("No such name for 'metrics'");
         return if is_new { Ok(BTreeMap::new()) } else { Err(response.body) };
     }
@@ -117,8 +118,8 @@ fn query(address: SocketAddr, sender: u64) -> Result<BTreeMap<u64, u64>, String>
     Ok(points)
 }
 
-/// Checks that a store has the acknowledged batches, of later ones a prefix, and at most a part of one
-/// that was in flight. Returns the number of batches that are there as a whole.
+/// Checks that a store has all acknowledged batches, a prefix of later batches, and at most a
+/// fraction of the batch in flight. Returns the number of complete batches.
 #[track_caller]
 fn check_prefix(address: SocketAddr, sender: u64, acknowledged: u64) -> u64 {
     let points = query(address, sender).expect("points");

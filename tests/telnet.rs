@@ -1,4 +1,5 @@
-//! The telnet protocol over a real socket: the first put of the README, and responses to bad lines.
+//! Tests the telnet protocol over a real socket: the first put of the README, and responses to bad
+//! lines.
 
 use tsd_testkit::{exchange, http};
 

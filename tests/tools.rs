@@ -1,4 +1,5 @@
-//! `tsdb import` and `tsdb query` as processes: on a directory, beside a daemon, into a pipe, stopped.
+//! `tsdb import` and `tsdb query` as processes: on a directory, with a daemon, into a pipe, and
+//! stopped.
 
 use std::{
     fs,
@@ -127,7 +128,7 @@ fn an_import_into_a_full_store_tells_what_was_stored_and_exits_2() {
     let dir = directory();
     let data = dir.path().join("data");
     let file = points_file(dir.path(), 20_000);
-    // No disk has so much space left.
+    // No disk has this much free space.
     let import = Command::new(TSDB)
         .args(["import", "--create", "--data", path(&data), path(&file)])
         .env("TSD_STORAGE_RESERVE", (1_u64 << 40).to_string())
@@ -301,7 +302,7 @@ fn a_query_as_json_is_the_same_on_a_directory_and_through_a_daemon() {
     assert_eq!(both.status.code(), Some(2), "{both:?}");
 }
 
-/// What `tsdb query --graph` of the points of [`points_file`] prints; `words` are after the time range.
+/// Output of `tsdb query --graph` for the points of [`points_file`]; `words` follow the time range.
 fn graph(store: [&str; 2], base: &str, options: &[&str], words: &[&str]) -> Output {
     let (start, end) = (FIRST_SECOND.to_string(), (FIRST_SECOND + 600).to_string());
     let flags = ["query", store[0], store[1], "--graph", base];
@@ -345,15 +346,6 @@ fn a_graph_is_a_file_or_text_of_the_terminal() {
     let dots = characters.chars().filter(|c| ('\u{2801}'..='\u{28ff}').contains(c)).count();
     assert!(dots > 40 && !characters.contains('\u{1b}'), "{characters}");
 
-    let sixels = graph(on_directory, "-", &["--sixel"], &["+wxh=200x120", "sum", "m"]);
-    assert!(sixels.status.success(), "{sixels:?}");
-    let sixels = text(&sixels.stdout);
-    assert!(sixels.starts_with("\x1bP0;1;0q\"1;1;200;120#0;2;"), "{}", &sixels[..40]);
-    assert!(sixels.trim_end().ends_with("\x1b\\"));
-    // Each six rows are a band, and white is the last color.
-    assert_eq!(sixels.matches('-').count(), 20);
-    assert!(sixels.matches("#215!").count() >= 20);
-
     let files = graph(on_directory, path(&base), &[], &["+ylabel=a", "sum", "m"]);
     assert!(files.status.success(), "{files:?}");
     let script = fs::read_to_string(base.with_extension("gnuplot")).expect("a script");
@@ -363,7 +355,7 @@ fn a_graph_is_a_file_or_text_of_the_terminal() {
 
     for (base, options, words, part) in [
         (path(&png), &[][..], &["+yrange=[0:`id`]", "sum", "m"][..], "yrange"),
-        (path(&png), &["--sixel"], &["sum", "m"], "--sixel"),
+        ("-", &["--sixel"], &["sum", "m"], "--sixel"),
         ("/nowhere/g.png", &[], &["sum", "m"], "/nowhere/g.png"),
         ("-", &[], &["sum", "no.such"], "no.such"),
     ] {
@@ -428,16 +420,70 @@ fn series_are_listed_by_metric_and_tags() {
 }
 
 #[test]
-fn an_import_ends_with_its_statistics() {
+fn an_import_ends_with_its_result_and_with_statistics_on_demand() {
     let dir = directory();
     let data = dir.path().join("data");
     let file = points_file(dir.path(), 10);
-    let import = tool(&["import", "--create", "--data", path(&data), path(&file)]);
-    assert!(import.status.success(), "{import:?}");
-    let stderr = text(&import.stderr);
+    let import = |flags: &[&str]| {
+        let words = ["import", "--create", "--data", path(&data), path(&file)];
+        let import = tool(&[&words, flags].concat());
+        assert!(import.status.success(), "{import:?}");
+        let stdout = text(&import.stdout);
+        let total = stdout.lines().next_back().expect("a total");
+        assert!(total.starts_with("Total: imported 10 data points in "), "{stdout}");
+        text(&import.stderr)
+    };
+    let stderr = import(&[]);
+    assert!(!stderr.lines().any(|line| line.starts_with("tsd.")), "{stderr}");
+    let stderr = import(&["--stats"]);
     let added = stderr.lines().find(|line| line.starts_with("tsd.uid.cache-size "));
     assert!(added.is_some_and(|line| line.ends_with(" kind=metrics")), "{stderr}");
     assert!(stderr.lines().any(|line| line.starts_with("tsd.compaction.count ")), "{stderr}");
+}
+
+/// Issue 37, C01: a directory got 32-bit floats of the same file.
+#[test]
+fn a_file_has_one_result_by_directory_and_by_daemon() {
+    let dir = directory();
+    let file = dir.path().join("points");
+    let values = ["50.15", "0.1", "1.5", "-3", "16777217.5", "1e10", "9007199254740993"];
+    let line = |(value, n)| format!("m {} {value} host=a\n", FIRST_SECOND + n);
+    fs::write(&file, values.iter().zip(0..).map(line).collect::<Vec<_>>().concat()).expect("write");
+    let (first, second) = (dir.path().join("first"), dir.path().join("second"));
+    let data = |data: &Path| {
+        let scan =
+            ["scan", "--data", path(data), "--import", "2020/01/01", "2021/01/01", "sum", "m"];
+        let scan = tool(&scan);
+        assert!(scan.status.success(), "{scan:?}");
+        text(&scan.stdout)
+    };
+    let import = tool(&["import", "--create", "--data", path(&first), path(&file)]);
+    assert!(import.status.success(), "{import:?}");
+    let exported = data(&first);
+    assert!(exported.contains(" 50.15 host=a\n"), "{exported}");
+    // An import restores exported points exactly.
+    let copy = dir.path().join("exported");
+    fs::write(&copy, &exported).expect("write");
+    let third = dir.path().join("third");
+    let import = tool(&["import", "--create", "--data", path(&third), path(&copy)]);
+    assert!(import.status.success(), "{import:?}");
+    assert_eq!(data(&third), exported);
+
+    let daemon = tsdb(&second).start();
+    let import = tool(&["import", "--data", path(&second), path(&file)]);
+    assert!(import.status.success(), "{import:?}");
+    for flag in ["--as-opentsdb", "--stats"] {
+        let refused = tool(&["import", flag, "--data", path(&second), path(&file)]);
+        assert!(!refused.status.success(), "{flag}");
+        assert!(text(&refused.stderr).contains(flag), "{refused:?}");
+    }
+    assert!(daemon.terminate().success());
+    assert_eq!(data(&second), exported);
+
+    let rounded = dir.path().join("rounded");
+    let words = ["import", "--as-opentsdb", "--create", "--data", path(&rounded), path(&file)];
+    assert!(tool(&words).status.success());
+    assert!(data(&rounded).contains(" 50.150001525878906 host=a\n"));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Trees over HTTP: requests and their errors, rules on stored series, and trees that grow while points come
-//! in. Statuses and texts are OpenTSDB 2.4.1's.
+//! Tests trees over HTTP: requests and their errors, rules on stored series, and trees that grow
+//! with new points. Statuses and texts are OpenTSDB 2.4.1's.
 
 mod building;
 mod hbase;
@@ -32,7 +32,7 @@ impl TreeDaemon {
         Self { runtime, node: Some(node), directory, settings }
     }
 
-    /// One that places series in trees as they come in.
+    /// A daemon that places new series in trees.
     fn with_trees(settings: &[(&'static str, &'static str)]) -> Self {
         let mut all = vec![
             ("tsd.core.auto_create_metrics", "true"),
@@ -110,7 +110,7 @@ impl TreeDaemon {
         self.post("/api/put", &point.to_string());
     }
 
-    /// The branch with this path below the root, once it is there.
+    /// Waits for the branch with this path below the root.
     fn branch(&self, tree: u64, path: &[&str]) -> Value {
         let mut uri = format!("/api/tree/branch?treeid={tree}");
         for name in path {
@@ -124,7 +124,7 @@ impl TreeDaemon {
         self.eventually(&uri, |branch| Some(branch.clone()))
     }
 
-    /// The first response to a GET of which `accept` returns something.
+    /// The first response to a GET that `accept` accepts.
     #[track_caller]
     fn eventually<T>(&self, uri: &str, accept: impl Fn(&Value) -> Option<T>) -> T {
         wait_for(|| {

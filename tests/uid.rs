@@ -1,4 +1,4 @@
-//! `tsdb uid` and `tsdb mkmetric` as processes.
+//! Tests `tsdb uid` and `tsdb mkmetric` as processes.
 
 use std::{
     path::Path,
@@ -60,7 +60,7 @@ fn names_are_assigned_found_renamed_and_deleted() {
         String::from_utf8_lossy(&made.stdout),
         "metrics sys.cpu: [0, 0, 1]\nmetrics sys.mem: [0, 0, 2]\n"
     );
-    // One that exists is printed.
+    // An existing name is printed.
     check(&data, &["assign", "metrics", "sys.mem"], 0, "metrics sys.mem: [0, 0, 2]\n");
     check(&data, &["assign", "tagk", "Sys"], 0, "tagk Sys: [0, 0, 1]\n");
     check(&data, &["grep", "metrics", "cpu$"], 0, "metrics sys.cpu: [0, 0, 1]\n");
@@ -80,7 +80,7 @@ fn names_are_assigned_found_renamed_and_deleted() {
     check(&data, &["metrics", "1"], 1, "");
     let json = "[{\"kind\":\"metrics\",\"name\":\"sys.memory\",\"uid\":\"000002\"}]\n";
     check(&data, &["--json", "grep", "metrics", "."], 0, json);
-    // Those of a deleted name are not used again.
+    // UIDs of a deleted name are not reused.
     check(&data, &["assign", "metrics", "sys.cpu"], 0, "metrics sys.cpu: [0, 0, 3]\n");
 }
 
@@ -95,7 +95,7 @@ fn bad_input_has_opentsdbs_status_and_names_the_cause() {
     for (words, status, cause) in [
         (&["rename", "metrics", "a"][..], 2, "Wrong number of arguments"),
         (&["assign", "hosts", "a"], 2, "unknown kind 'hosts'"),
-        (&["grep", "("], 2, "regular expression"),
+        (&["grep", "("], 2, "Invalid pattern \"(\""),
         (&["--idwidth", "9", "1"], 2, "--idwidth"),
         (&["--idwidth", "4", "assign", "metrics", "a"], 2, "--idwidth 4 contradicts the store"),
         (&["16777216"], 1, "16777216 is too large to fit on 3 bytes.  Maybe you forgot to adjust"),
@@ -168,7 +168,7 @@ fn names_are_found_and_changed_through_the_daemon_of_the_directory() {
     check(&data, &["rename", "metrics", "sys.cpu", "sys.mem"], 3, "");
     let json = "[{\"kind\":\"metrics\",\"name\":\"sys.mem\",\"uid\":\"000002\"}]\n";
     check(&data, &["--json", "--url", &url, "grep", "metrics", "mem"], 0, json);
-    // What the daemon's API does not have.
+    // Commands that the daemon's API lacks.
     for words in [&["delete", "tagk", "host"][..], &["fsck"], &["fsck", "fix"]] {
         let (status, stdout, stderr) = uid(&data, words);
         assert_eq!((status, stdout.as_str()), (3, ""), "{words:?}: {stderr}");
@@ -222,9 +222,9 @@ fn damaged_mappings_are_found_and_repaired() {
     assert_eq!(status, 4, "{stdout}");
     let json: Value = serde_json::from_str(&stdout).expect("JSON");
     assert_eq!((&json["errors"], &json["failedRepair"]), (&4.into(), &false.into()), "{json}");
-    assert!(stderr.contains("renamed to [fsck.m.o]"), "{stderr}");
-    check(&data, &["1"], 0, "metrics fsck.m.o: [0, 0, 1]\n");
-    check(&data, &["m"], 1, "");
+    assert!(stderr.contains("keeps the name [m]"), "{stderr}");
+    check(&data, &["1"], 0, "metrics m: [0, 0, 1]\n");
+    check(&data, &["o"], 1, "");
     let (status, stdout, _) = uid(&data, &["fsck"]);
     assert_eq!(status, 0, "{stdout}");
     check(&data, &["fsck", "fxi"], 2, "");

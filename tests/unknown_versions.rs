@@ -1,5 +1,5 @@
-//! Files of another release, in the data directory of a daemon: each is named by every command, none is
-//! changed, and that release can go on.
+//! Tests files of another release in the data directory of a daemon. Every command names them and leaves them
+//! unchanged, so that the other release can continue.
 
 use std::{
     fs,
@@ -21,11 +21,11 @@ use crate::{
 /// Points of a metric that are in the log only.
 const IN_LOG: u64 = 20;
 
-/// A kind of file: what makes one of another version of it, with valid checksums.
+/// A kind of file, with the change that makes another version of it with valid checksums.
 struct Kind {
     name: &'static str,
     change: fn(&Path) -> PathBuf,
-    /// What is said of the changed file, after its path.
+    /// Message about the changed file, after its path.
     message: &'static str,
 }
 
@@ -34,8 +34,8 @@ const KINDS: [Kind; 14] = [
     Kind { name: "state of the log", change: state, message: "version 7, this release reads 1" },
     Kind { name: "survivor file", change: survivors, message: "version 2, this release reads 1" },
     Kind { name: "mark of the log", change: mark, message: "version 2, this release reads 1" },
-    Kind { name: "part", change: part, message: "version 9, this release reads 1 and 2" },
-    Kind { name: "manifest", change: manifest, message: "version 2, this release reads 1" },
+    Kind { name: "part", change: part, message: "version 9, this release reads 1 to 3" },
+    Kind { name: "manifest", change: manifest, message: "version 9, this release reads 1 and 2" },
     Kind { name: "series index", change: series, message: "version 2, this release reads 1" },
     Kind { name: "retention", change: retention, message: "version 2, this release reads 1" },
     Kind { name: "points list", change: points, message: "version 2, this release reads 1" },
@@ -52,7 +52,7 @@ fn edit(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     fs::write(path, bytes).expect("write");
 }
 
-/// Replaces part of a text, of which the last line is the checksum of what is before.
+/// Replaces a passage of a text, whose last line is the checksum of the text before it.
 fn edit_text(path: &Path, from: &str, to: &str, checksum: fn(&[u8]) -> String) {
     let sealed = fs::read_to_string(path).expect("a text");
     let (body, _) = sealed.rsplit_once("sum ").expect("a checksum");
@@ -131,9 +131,9 @@ fn part(data: &Path) -> PathBuf {
 }
 
 fn manifest(data: &Path) -> PathBuf {
-    // In one of them it is a flipped byte: this one has no checksum.
+    // A change in only one manifest counts as a flipped byte, since it has no checksum.
     for name in ["manifest.copy", "manifest"] {
-        edit(&data.join("store/points/t.tsdb").join(name), |bytes| bytes[7] = 2);
+        edit(&data.join("store/points/t.tsdb").join(name), |bytes| bytes[7] = 9);
     }
     data.join("store/points/t.tsdb/manifest")
 }
@@ -166,7 +166,7 @@ fn uid_tree(data: &Path) -> PathBuf {
     data.join("store/cells/t.tsdb-uid")
 }
 
-/// Changes the current manifest of the tree of UIDs; its path.
+/// Changes the current manifest of the tree of UIDs; returns its path.
 fn edit_tree(data: &Path, change: impl FnOnce(&mut Vec<u8>)) -> PathBuf {
     let current = uid_tree(data).join("current");
     let mut named = fs::read(&current).expect("a file");
@@ -234,7 +234,8 @@ fn tool(data: &Path, arguments: &[&str]) -> Output {
         .expect("run tsdb")
 }
 
-/// Every command that reads the directory names the file, both versions and the way out, and changes nothing.
+/// Checks that every command that reads the directory names the file, both versions and the remedy, and
+/// changes nothing.
 fn check_named(data: &Path, kind: &Kind) {
     let path = (kind.change)(data);
     let changed = contents(data);

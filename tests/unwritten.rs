@@ -1,4 +1,5 @@
-//! Commands whose output is not written, as on a full disk: what they do meanwhile, and their exit status.
+//! Tests commands whose output cannot be written, as on a full disk: their effects and their exit
+//! status.
 
 use std::{
     fs::{self, File},
@@ -91,7 +92,7 @@ fn output_that_was_not_written_is_an_error() {
         let stderr = text(&output.stderr);
         assert!(stderr.contains("No space left on device"), "{arguments:?} {stderr}");
     }
-    // A reader that has enough, as `head`.
+    // A reader that closes early, like `head`.
     for arguments in [&["config", "list"][..], &["uid", "--data", data, "grep", "metrics", "m"]] {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);

@@ -1,5 +1,5 @@
-//! `tsdb verify`: every kind of damage is found and repaired, on the directory and through a daemon, and a
-//! store under load has none.
+//! `tsdb verify` finds and repairs every kind of damage, on the directory and through a daemon, and
+//! finds nothing in a store under load.
 
 use std::{
     collections::BTreeMap,
@@ -70,7 +70,7 @@ pub(crate) fn file_in(directory: &Path, name: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("{name} in {}", directory.display()))
 }
 
-/// Points of all metrics that queries return; each is right.
+/// Number of points of all metrics that queries return, all of which must be correct.
 fn count_points(data: &Path, context: &str) -> usize {
     let running = daemon(data).start();
     let mut count = 0;
@@ -213,7 +213,7 @@ fn a_daemon_verifies_and_repairs_its_own_store() {
     let found = findings(&data, &[], 1);
     let names = |path: &Path| found.iter().any(|finding| finding["file"].as_str() == path.to_str());
     assert!(found.len() == 2 && names(&file) && names(&manifest), "{found:?}");
-    // It was only looked at.
+    // The verification changed nothing.
     assert_eq!(metric_value(address, "tsd_parts_quarantined_files"), 0);
     let repaired = findings(&data, &["--repair", "--yes"], 0);
     assert!(repaired.iter().all(|finding| finding["repaired"] == true), "{repaired:?}");

@@ -63,12 +63,12 @@ impl BenchCluster {
         self.processes.cpu_time(Node::OpenTsdb).as_secs_f64()
     }
 
-    /// Its processes.
+    /// Processes of the cluster.
     pub(crate) const fn processes(&self) -> &Cluster {
         &self.processes
     }
 
-    /// Stops a cluster that was started; one that was attached to keeps running.
+    /// Stops the cluster if the bench started it.
     pub(crate) fn close(self) {
         drop(self.processes);
     }

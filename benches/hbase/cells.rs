@@ -1,4 +1,4 @@
-//! Cells of the load, the same bytes as those of `cluster/java/BenchProgram.java`.
+//! Cells of the load, with the same bytes as in `cluster/java/BenchProgram.java`.
 //!
 //! They have OpenTSDB's format: a row key of salt, metric, base time and two tags; a qualifier of two
 //! bytes and an integer of four bytes per point.
@@ -9,7 +9,7 @@ pub(crate) const FAMILY: &[u8] = b"t";
 pub(crate) const STEP_SECS: u32 = 10;
 /// The start of an hour, so long ago that row compaction is due.
 pub(crate) const FIRST_SECOND: u32 = 1_599_998_400;
-/// Values of the first byte of a row; each has a region.
+/// Number of values of a row's first byte; each has its own region.
 pub(crate) const BUCKETS: u32 = 8;
 /// Flags of a four-byte integer.
 const FLAGS: u32 = 3;

@@ -1,11 +1,10 @@
-//! Puts into several daemons that acknowledge by the log in HBase (`tsd.storage.ack = cluster`), with and
-//! without forwarding, beside one daemon with a local log.
+//! Measures puts into several daemons that acknowledge by the log in HBase (`tsd.storage.ack = cluster`), with and without forwarding, and
+//! compares them with one daemon with a local log.
 //!
-//! Each HTTP request goes to another node than the one before, as behind a load balancer, so that the points of
-//! a series reach all nodes. Time is compressed as in the part `log`: points of a series are ten seconds apart by
-//! their timestamps, and the hold time is as many times shorter as they are sent faster. Requests are sent when they
-//! are due; small queries run beside them. A run ends when HBase has all points; they are read back, and the cells
-//! are counted. Ratios to one node are those of one run of the bench.
+//! Successive HTTP requests go to different nodes, as behind a load balancer, so that the points of a series reach all nodes. Time is
+//! compressed as in the section `log`: points of a series are ten seconds apart by their timestamps, and the hold time shrinks by the same
+//! factor. Requests are sent when they are due, while small queries run. A run ends when HBase has all points; then the bench reads them
+//! back and counts the cells. Ratios to one node compare results of the same run.
 
 use std::{
     net::SocketAddr,
@@ -29,11 +28,11 @@ use crate::{
     table,
 };
 
-/// Clients that send requests, each one after the response to the one before.
+/// Clients, each of which waits for a response before its next request.
 const CLIENTS: u32 = 40;
 /// Points of a row that are flushed together.
 const ROW_POINTS: u32 = 60;
-/// Steps of the load: an hour and a sixth, as in the part `log`.
+/// Steps of the load: an hour and a sixth, as in the section `log`.
 const STEPS: u32 = 420;
 /// Offered points per second, all nodes together.
 const OFFERED: f64 = 50_000.0;
@@ -41,7 +40,7 @@ const OFFERED: f64 = 50_000.0;
 const WARM_STEP: u32 = 720;
 /// Time between two queries.
 const QUERY_INTERVAL: Duration = Duration::from_millis(200);
-/// Cells that a node has sent to their owners, and the frames of them.
+/// Metrics of cells that a node has sent to their owners, and of their frames.
 const FORWARDED_CELLS: &str = "tsd_cluster_forward_cells_total";
 const FORWARDED_FRAMES: &str = "tsd_cluster_forward_frames_total";
 /// Slots of a cluster.
@@ -50,19 +49,18 @@ const SLOTS: f64 = 1_024.0;
 /// Which daemons a run has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nodes {
-    /// So many, each with a local log.
+    /// This many daemons, each with a local log.
     LocalLogs(usize),
-    /// So many of one cluster.
+    /// This many daemons of one cluster.
     Cluster { number: usize, forward: bool },
-    /// So many of one cluster that does not forward, each client with a node of its own: what forwarding could cost at
-    /// least.
+    /// This many daemons of one cluster without forwarding, each with its own client: the lower bound of the cost of forwarding.
     OwnClients(usize),
 }
 
-/// What a run has measured.
+/// Measurements of a run.
 struct NodesResult {
     points_a_cell: f64,
-    /// Part of the points that another node than their owner got.
+    /// Share of the points that reached another node than their owner.
     forwarded: f64,
     frame_points: f64,
     acknowledged: f64,
@@ -100,7 +98,7 @@ pub(crate) fn run(cluster: &BenchCluster, directory: &Path, options: &Options) {
         all.extend((number > 1).then_some(Nodes::OwnClients(number)));
         all.extend(ways.iter().map(|&forward| Nodes::Cluster { number, forward }));
     }
-    // Not counted: HBase has just started, and compiles what it runs.
+    // Not counted: HBase has just started and compiles its code.
     let data = directory.join("cluster-warm-up");
     run_nodes(cluster, &data, all.len(), Nodes::LocalLogs(1), options);
     for (at, nodes) in all.into_iter().enumerate() {
@@ -264,7 +262,7 @@ fn flush(node: SocketAddr) {
     assert_eq!(flushed.status, 200, "{}", flushed.body);
 }
 
-/// Sends all requests, each client one in an interval, while small queries run. Returns the milliseconds of each request, and of each query.
+/// Sends all requests, one per client and interval, while small queries run. Returns the milliseconds of each request and of each query.
 fn send_beside_queries(
     nodes: &[SocketAddr],
     keeps_node: bool,
@@ -299,8 +297,7 @@ fn query_until(is_over: &AtomicBool, nodes: &[SocketAddr], load: &PointLoad) -> 
     times
 }
 
-/// Sends the requests of all clients when they are due, or as soon after as the nodes accept them; returns the
-/// milliseconds of each.
+/// Sends the requests of all clients when they are due, or as soon as the nodes accept them; returns the milliseconds of each.
 fn send(
     nodes: &[SocketAddr],
     keeps_node: bool,
@@ -334,7 +331,7 @@ async fn send_requests(
     for (at, to) in load.request_ends.into_iter().enumerate() {
         let due = start + interval * at as u32;
         tokio::time::sleep(due.saturating_duration_since(Instant::now())).await;
-        // By a hash: by turns, the points of a series could all go to one node.
+        // Chosen by a hash, since round robin could send all points of a series to one node.
         let node = cells::number(client, at as u32) as usize % connections.len();
         times.push(connections[node].put(&load.bytes[from..to]).await);
         from = to;

@@ -1,4 +1,4 @@
-//! A daemon on the HBase of the bench, with tables of its own, and queries of its counters.
+//! A daemon on the HBase of the bench, with its own tables, and queries of its counters.
 
 use std::{fmt::Write, fs, net::SocketAddr, path::Path};
 
@@ -17,7 +17,7 @@ const TABLES: [(&str, &[&str]); 4] = [
     ("bench-tsdb-meta", &["name"]),
 ];
 
-/// Recreates the tables; that of the points has a region per salt bucket, as the table of the load.
+/// Recreates the tables. The table of points has a region per salt bucket, like the table of the load.
 pub(crate) fn create_tables(cluster: &BenchCluster) {
     for (name, families) in TABLES {
         let family = |family: &&str| FamilyDescriptor::new(family.to_string()).bloom_filter("ROW");
@@ -69,8 +69,7 @@ pub(crate) fn table_settings() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Starts a daemon without row compaction, unless it is set: the load's hours are so old that every row would be due at
-/// once.
+/// Starts a daemon, by default without row compaction: the load's hours are so old that every row would be due at once.
 pub(crate) fn start(cluster: &BenchCluster, directory: &Path, settings: &[(&str, &str)]) -> Daemon {
     let quorum = cluster.processes().quorum();
     let ours = [

@@ -1,5 +1,5 @@
-//! Puts into the daemon on HBase: their latency at light load, and the rate of points acknowledged by
-//! HBase or by the log, which holds the rows.
+//! Measures puts into the daemon on HBase: their latency at light load, and the rate of points
+//! acknowledged by HBase or by the log, which holds the rows.
 
 use std::{
     io::Write,
@@ -46,7 +46,7 @@ pub(crate) fn light(cluster: &BenchCluster, directory: &Path) {
         daemon::create_tables(cluster);
         let data = directory.join(format!("light-{ack}"));
         let tsdb = daemon::start(cluster, &data, &[("tsd.storage.ack", ack)]);
-        // In an hour of its own, because the check queries whole hours.
+        // In a separate hour, because the check queries whole hours.
         let warm = PointLoad { series: 1_000, steps: 720..725 };
         let lines = PointLoad { series: 1_000, steps: 0..REQUESTS * 50 / 1_000 };
         put_slowly(tsdb.address(), &warm, Duration::ZERO);
@@ -81,8 +81,8 @@ fn put_slowly(address: SocketAddr, lines: &PointLoad, interval: Duration) -> Vec
     times
 }
 
-/// Points as fast as the daemon accepts them, each a cell, acknowledged by HBase; in alternating rounds
-/// with the Java client. Prints the table.
+/// Sends points as fast as the daemon accepts them, each a cell acknowledged by HBase, in
+/// alternating rounds with the Java client. Prints the table.
 pub(crate) fn stored(
     cluster: &BenchCluster,
     directory: &Path,
@@ -136,14 +136,14 @@ pub(crate) fn stored(
     }
 }
 
-/// Points acknowledged by the log, whose rows are held until they have a given number of points.
-/// Prints the table.
+/// Sends points acknowledged by the log, whose rows are held until they have a given number of
+/// points. Prints the table.
 ///
-/// Time is compressed: timestamps of a series are ten seconds apart, the sender sends them many times
-/// as fast, and the hold time is as many times shorter. The flush of rows starts at three quarters of
-/// `tsd.storage.hold_seconds`, so six points of a row are flushed together if that is 80 s. The clock
-/// stops when the daemon, after SIGTERM, has flushed everything to HBase and exited. Then another
-/// daemon, without a log, is queried, and the cells in HBase are counted.
+/// Time is compressed: timestamps of a series are ten seconds apart, the sender sends them many
+/// times faster, and the hold time shrinks by the same factor. The flush of rows starts at three
+/// quarters of `tsd.storage.hold_seconds`, so six points of a row are flushed together if that is
+/// 80 s. The clock stops when the daemon, after SIGTERM, has flushed everything to HBase and
+/// exited. Then another daemon, without a log, is queried, and the cells in HBase are counted.
 pub(crate) fn held(
     cluster: &BenchCluster,
     directory: &Path,
@@ -241,7 +241,7 @@ fn held_round(
     }
 }
 
-/// Sends each step when it is due, or as soon after as the daemon accepts it.
+/// Sends each step when it is due, or as soon as the daemon accepts it.
 fn send_steps(address: SocketAddr, loads: Vec<ConnectionLoad>, start: Instant, interval: Duration) {
     let senders: Vec<_> = loads
         .into_iter()
@@ -270,7 +270,7 @@ pub(crate) fn put_all(tsdb: &Daemon, lines: &PointLoad) {
     daemon::verify(tsdb.address(), lines);
 }
 
-/// Ends a daemon, which flushes its rows; returns the CPU seconds that it has used.
+/// Terminates a daemon, which flushes its rows; returns its used CPU seconds.
 pub(crate) fn terminate_and_count(tsdb: Daemon) -> f64 {
     tsdb.signal("TERM");
     let mut used = 0.0;

@@ -1,4 +1,4 @@
-//! Gets of single cells all over the table: HBase's Java client and ours.
+//! Compares HBase's Java client and ours in gets of single cells all over the table.
 
 use std::{sync::Arc, time::Instant};
 
@@ -93,7 +93,8 @@ fn native(cluster: &BenchCluster, load: CellLoad, gets: u32, concurrency: u32) -
     }
 }
 
-/// Every `parts`-th get from `part` on, one after the other; returns the microseconds of each.
+/// Executes every `parts`-th get from `part` on, one after the other; returns the microseconds of
+/// each.
 async fn gets_of_task(
     client: Arc<Client>,
     load: CellLoad,

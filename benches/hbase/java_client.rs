@@ -1,4 +1,4 @@
-//! HBase's Java client in a virtual machine that runs over all rounds.
+//! Runs HBase's Java client in one virtual machine for all rounds.
 
 use std::{
     fs::{self, File},

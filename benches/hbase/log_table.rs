@@ -1,5 +1,5 @@
-//! A write-ahead log in a table of HBase, alone: what acknowledging by it would cost. Decision 015 has the
-//! figures and what follows from them.
+//! Measures a write-ahead log in a table of HBase alone, to find the cost of acknowledging by it. Decision 015
+//! has the figures and the conclusions.
 //!
 //! A segment is a row, and a record one cell of it, which holds a group commit. A record is put under the
 //! condition that the segment still has the token of its writer, so a segment whose token was overwritten (a
@@ -48,10 +48,10 @@ const LIGHT_RUN: Duration = Duration::from_secs(40);
 /// Time of measuring at full load, once the log has its size.
 const FULL_RUN: Duration = Duration::from_secs(40);
 
-/// How records come.
+/// Arrival of records.
 #[derive(Clone, Copy)]
 enum Arrival {
-    /// As fast as they are acknowledged, each as large as a record may be.
+    /// As fast as they are acknowledged, each of the largest size.
     Full,
     /// This many points a second, gathered for this long.
     Light { points_per_second: u32, linger: Duration },
@@ -115,7 +115,7 @@ pub(crate) fn run(cluster: &BenchCluster) {
         "bench cpu-s per M",
         "bytes written by HBase, a point",
     ]);
-    // What a minute and ten minutes of 600 000 points/s are; the log of a node has at most 1 GB.
+    // Bytes of a minute of 600 000 points/s, and 1 GB, the limit of a node's log.
     for kept in [60 * 600_000 * POINT_BYTES, 1 << 30] {
         full(cluster, kept);
     }
@@ -127,7 +127,7 @@ pub(crate) fn run(cluster: &BenchCluster) {
 fn full(cluster: &BenchCluster, kept: usize) {
     create(cluster);
     let mut all = cluster.block_on(streams(&cluster.client, STREAMS));
-    // Until segments are removed as fast as they are written.
+    // Runs until segments are removed as fast as they are written.
     while all.iter().all(|stream| stream.watermark == 0) {
         let more = append_for(all, Arrival::Full, kept / STREAMS, Duration::from_secs(5));
         all = cluster.block_on(more).0;
@@ -310,7 +310,7 @@ fn seal(record: &mut [u8], sequence: u64) -> &[u8] {
     record
 }
 
-/// Reads the log: each stream has each record above its watermark, and takes none once it is fenced.
+/// Reads the log. Each stream must have each record above its watermark, and reject records after its fence.
 async fn verify(client: &Client, streams: Vec<Stream>) {
     let table = client.table(name());
     for mut stream in streams {

@@ -1,5 +1,5 @@
-//! The native client compared with HBase's Java client, and the daemon on HBase, in one run on one
-//! HBase.
+//! Compares the native client with HBase's Java client, and measures the daemon on HBase, in one
+//! run on one HBase.
 //!
 //! ```text
 //! cargo bench --bench hbase -- [--parts write,scan,get,put,store,small,log,log-table,cluster,
@@ -11,10 +11,10 @@
 //!                              [--query-series N] [--query-rounds N]
 //! ```
 //!
-//! HBase (two region servers, a master, ZooKeeper) runs as processes of its own, with the full JIT
-//! compiler. Clients are measured in alternating rounds on the same truncated table; the Java programs
-//! of `cluster/java` run over all rounds and are warmed up. Everything written is read back before a
-//! number is printed. Skipped if there is no JDK.
+//! HBase (two region servers, a master, ZooKeeper) runs in separate processes, with the full JIT
+//! compiler. Clients are measured in alternating rounds on the same truncated table; the Java
+//! programs of `cluster/java` run over all rounds and are warmed up. Everything written is read
+//! back before a number is printed. Skipped if there is no JDK.
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a bench may panic")]
 
@@ -80,15 +80,15 @@ struct Options {
     /// Sizes of small requests, and numbers of clients that send them.
     request_points: Vec<u32>,
     clients: Vec<u32>,
-    /// The rate of paced requests, as a multiple of what a shared `BufferedMutator` has.
+    /// The rate of paced requests, as a multiple of the rate of a shared `BufferedMutator`.
     paced: f64,
     /// Numbers of nodes of a cluster, and its series.
     nodes: Vec<u32>,
     cluster_series: u32,
     /// Points of a request to a cluster.
     cluster_request_points: u32,
-    /// Points per second offered to daemons that hold rows; `None` for a multiple of the Java client's
-    /// rate, or for what suits several nodes on one host.
+    /// Points per second offered to daemons that hold rows. `None` uses a multiple of the Java
+    /// client's rate, or a rate that suits several nodes on one host.
     offered: Option<f64>,
     attach: Option<PathBuf>,
 }

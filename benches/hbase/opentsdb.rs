@@ -1,4 +1,4 @@
-//! OpenTSDB and the daemon: rate and CPU cost of puts over HTTP.
+//! Compares OpenTSDB and the daemon: rate and CPU cost of puts over HTTP.
 
 use std::{
     net::SocketAddr,
@@ -25,7 +25,7 @@ const CONNECTIONS: u32 = 8;
 /// Puts over HTTP into both; prints the table.
 pub(crate) fn run(cluster: &BenchCluster, directory: &Path, options: &Options) {
     let lines = PointLoad { series: options.series, steps: 0..options.steps };
-    // In an hour of its own, because the check queries whole hours.
+    // In a separate hour, because the check queries whole hours.
     let warm = PointLoad { series: options.series, steps: 720..730 };
     let address = cluster.processes().opentsdb_address().expect("OpenTSDB");
     let address: SocketAddr = address.parse().expect("an address");
@@ -34,7 +34,7 @@ pub(crate) fn run(cluster: &BenchCluster, directory: &Path, options: &Options) {
         wait_for(address, &warm);
         let (cpu, server) = (cluster.opentsdb_cpu(), cluster.region_server_cpu());
         let seconds = put(address, &lines);
-        // It answers before it writes; its buffers are flushed within a second or so.
+        // OpenTSDB answers before it writes; it flushes its buffers within about a second.
         thread::sleep(Duration::from_secs(3));
         let round = Measurement::new(
             lines.points(),

@@ -19,8 +19,8 @@ pub(crate) struct PointLoad {
 }
 
 impl PointLoad {
-    /// Steps that begin with an hour which does not end during the run: points of past hours are read back as those
-    /// which OpenTSDB may compact, which is not what usual clients cause.
+    /// Steps that begin with an hour that does not end during the run. Points of past hours would be read back,
+    /// since OpenTSDB may compact their rows, which usual clients do not cause.
     pub(crate) fn of_this_hour(series: u32, steps: Range<u32>) -> Self {
         let now = SystemTime::UNIX_EPOCH.elapsed().expect("a time after 1970").as_secs();
         let end = u32::try_from(now + LONGEST_RUN).expect("a time before 2106");
@@ -58,7 +58,7 @@ impl PointLoad {
         format!("sum:{metric}%7Bhost={host},dc={dc}%7D")
     }
 
-    /// Renders what each connection sends, step by step; a series is sent by one connection.
+    /// Renders the load of each connection, step by step; one connection sends a series.
     pub(crate) fn render(&self, protocol: PutProtocol, connections: u32) -> Vec<ConnectionLoad> {
         match protocol {
             PutProtocol::Telnet => {
@@ -68,7 +68,7 @@ impl PointLoad {
         }
     }
 
-    /// Renders HTTP requests of so many points, as [`Self::render`].
+    /// Renders HTTP requests of `request_points` points each, as [`Self::render`].
     pub(crate) fn render_requests_of(
         &self,
         request_points: usize,

@@ -20,7 +20,7 @@ impl PutClient {
         Self(stream)
     }
 
-    /// Sends a request that must be answered by 204; returns the milliseconds until it was.
+    /// Sends a request, which must get a 204; returns the milliseconds until the response.
     pub(crate) async fn put(&mut self, request: &[u8]) -> f64 {
         let Self(stream) = self;
         let sent = Instant::now();

@@ -1,7 +1,8 @@
-//! A day of points in compacted rows, queried through our daemon and through OpenTSDB on the same tables.
+//! Compares queries through our daemon and through OpenTSDB on the same tables, which have a day of points in compacted
+//! rows.
 //!
-//! Our daemon writes it with `ack = log`, held until it stops, so that each row is one column, as after row compaction.
-//! Queries alternate. The answers of both are compared point by point.
+//! Our daemon writes the day with `ack = log` and holds it until it stops, so that each row is one column, as after row
+//! compaction. Queries alternate, and both results are compared point by point.
 
 use std::{collections::BTreeMap, net::SocketAddr, path::Path};
 
@@ -22,20 +23,20 @@ use crate::{
 
 /// Points of a series: a day.
 const STEPS: usize = 8_640;
-/// Queries of each kind that are not counted: caches of HBase, the compiler of the JVM.
+/// Uncounted queries of each kind, which fill the caches of HBase and compile the code of the JVM.
 const WARM_UP: usize = 3;
-/// Largest relative difference of two sums: their order is not that of OpenTSDB.
+/// Largest relative difference of two sums, whose order differs from OpenTSDB's.
 const TOLERANCE: f64 = 1e-9;
 
 /// A question of the day's points.
 struct DayQuery {
     name: &'static str,
-    /// Seconds before the end at which it begins; all of the day if `None`.
+    /// Seconds from the begin of the query to the end of the day; `None` for the whole day.
     last_secs: Option<u64>,
     m: String,
 }
 
-/// What one answer has taken.
+/// Cost of one answer.
 #[derive(Clone, Copy, Debug)]
 struct QueryCost {
     millis: f64,

@@ -1,6 +1,6 @@
-//! Row compaction with all of its cost: an hour of points is written and acknowledged, then its rows are
-//! compacted. OpenTSDB is measured beside our daemon, which is acknowledged by HBase, or by a log that holds
-//! rows for some of the hold times there are.
+//! Measures row compaction with all of its cost: an hour of points is written and acknowledged, then its rows
+//! are compacted. The bench compares OpenTSDB with our daemon, which acknowledges by HBase, or by a log with
+//! several hold times.
 //!
 //! A hold time is the number of points that a row has when it is flushed: its points are sent, then the log is
 //! flushed. Nothing is read back, as for points of the current hour.
@@ -42,7 +42,7 @@ const COMPACTION: [(&str, &str); 4] = [
     ("tsd.storage.compaction.flush_speed", "3600"),
 ];
 
-/// What has been used since a start.
+/// Resources used since a start.
 #[derive(Clone, Copy, Debug, Default)]
 struct Usage {
     /// Calls to HBase; a batch is one.
@@ -128,7 +128,7 @@ fn opentsdb(cluster: &mut BenchCluster, lines: &PointLoad) -> CompactionCost {
     };
     let before = used(cluster);
     put(address, lines);
-    // It answers before it writes; its buffers are flushed within a second or so.
+    // OpenTSDB answers before it writes; it flushes its buffers within about a second.
     thread::sleep(Duration::from_secs(3));
     let written = used(cluster);
     let queue = || opentsdb_stat(address, "tsd.compaction.queue.size", |_| true);
@@ -138,7 +138,7 @@ fn opentsdb(cluster: &mut BenchCluster, lines: &PointLoad) -> CompactionCost {
     cost(cluster, (before, written, compacted), || daemon::verify(address, lines))
 }
 
-/// Through our daemon; with a log, the rows are flushed whenever they have so many new points.
+/// Measures our daemon; with a log, rows are flushed after every `held_points` new points.
 fn ours(
     cluster: &BenchCluster,
     data: &Path,
@@ -176,7 +176,7 @@ fn ours(
     cost
 }
 
-/// Counts what is stored, then checks it: the check makes OpenTSDB compact.
+/// Counts the stored cells, then checks the points; the check makes OpenTSDB compact.
 fn cost(
     cluster: &BenchCluster,
     (before, written, compacted): (Usage, Usage, Usage),
@@ -208,7 +208,7 @@ fn wait_until_compacted(mut is_compacted: impl FnMut() -> bool) {
     thread::sleep(Duration::from_secs(3));
 }
 
-/// Cells that were put and delete markers, those of deleted cells included.
+/// Numbers of put cells, including deleted cells, and of delete markers.
 fn kept_cells(cluster: &BenchCluster) -> (u64, u64) {
     let selection = Selection::all().without_block_cache().max_versions(1_000).expect("versions");
     let scan = Scan::all().select(selection).raw();
@@ -230,14 +230,14 @@ fn figure(tsdb: &Daemon, name: &str) -> f64 {
     metric(tsdb.address(), name).unwrap_or_default()
 }
 
-/// Calls of OpenTSDB's client: what was not batched, and its batches.
+/// Calls of OpenTSDB's client: single calls and batches.
 fn opentsdb_calls(address: SocketAddr) -> f64 {
     let rpcs = opentsdb_stat(address, "tsd.hbase.rpcs", |kind| kind != "batched");
     let batched = opentsdb_stat(address, "tsd.hbase.rpcs.batched", |_| true);
     rpcs - batched + opentsdb_stat(address, "tsd.hbase.flushes", |_| true)
 }
 
-/// Sum of a statistic over the types that are wanted.
+/// Sum of a statistic over the wanted types.
 fn opentsdb_stat(address: SocketAddr, name: &str, is_wanted: impl Fn(&str) -> bool) -> f64 {
     let response = http(address, "GET", "/api/stats", None);
     let stats: Value = serde_json::from_str(&response.body).expect("JSON");

@@ -1,4 +1,5 @@
-//! Scans of a whole table: HBase's Java scanner and ours with the same settings, in alternating rounds.
+//! Compares HBase's Java scanner and ours in scans of a whole table, with the same settings, in
+//! alternating rounds.
 
 use std::time::Instant;
 

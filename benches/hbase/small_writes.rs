@@ -1,16 +1,16 @@
-//! Small writes by many clients at once: HTTP requests of a few points into the daemon on HBase, and
-//! HBase's Java client with as many threads that write the same rows in lists of the same size.
+//! Measures small writes by many clients at once: HTTP requests of a few points into the daemon on HBase. HBase's Java
+//! client writes the same rows with as many threads, in lists of the same size.
 //!
 //! The Java client is used in two ways. All threads share one `BufferedMutator` with its defaults:
 //! a list is then not durable when the call returns. Or each thread waits for `Table::put` of its
 //! list, as the daemon's clients wait for their points.
 //!
-//! The daemon acknowledges by HBase, or by its own log: then rows are held for a tenth of a second, so that
+//! The daemon acknowledges by HBase, or by its own log. With the log, rows are held for a tenth of a second, so that
 //! requests of all clients share calls, and the clock runs until HBase has everything.
 //!
-//! A client that sends the next request after the response to the one before shows the highest rate, and the latency of
-//! a saturated machine. So the daemon is also offered `--paced` times the rate that the shared `BufferedMutator` had just
-//! before: each client then has a timetable, and the latency of a request counts from the instant when it was due.
+//! A client that waits for each response before the next request shows the highest rate, and the latency of a saturated
+//! machine. So the daemon is also offered `--paced` times the rate that the shared `BufferedMutator` had just before:
+//! each client then has a timetable, and the latency of a request counts from the instant when it was due.
 
 use std::{
     net::SocketAddr,
@@ -34,7 +34,7 @@ use crate::{
     table,
 };
 
-/// Points and requests of a round at most; whole steps of all series.
+/// Most points and requests of a round; whole steps of all series.
 const POINTS: u32 = 400_000;
 const REQUESTS: u32 = 20_000;
 /// Rounds until the Java code is compiled.
@@ -217,7 +217,8 @@ fn java_round(
     }
 }
 
-/// A round of the daemon that HBase acknowledges; `pace` is the rate in points a second, as fast as it goes if absent.
+/// A round of the daemon that HBase acknowledges. `pace` is the rate in points per second; without it, requests are not
+/// paced.
 fn our_round(
     cluster: &BenchCluster,
     tsdb: &Daemon,
@@ -252,8 +253,8 @@ fn our_round(
     }
 }
 
-/// A round of a daemon that acknowledges by its log, from the first request until it has flushed everything
-/// and ended. `reader` checks what HBase has.
+/// A round of a daemon that acknowledges by its log, from the first request until it has flushed everything and exited.
+/// `reader` checks the points in HBase.
 fn log_round(
     cluster: &BenchCluster,
     reader: &Daemon,
@@ -275,7 +276,7 @@ fn log_round(
     let start = Instant::now();
     let mut times = send(tsdb.address(), requests, shape.interval(pace));
     let sender_cpu = process::own_cpu_seconds() - sender_cpu;
-    // Before the last flush, which is that of the shutdown.
+    // Read before the last flush, which belongs to the shutdown.
     let after = daemon::batches(tsdb.address());
     let used = terminate_and_count(tsdb);
     let seconds = start.elapsed().as_secs_f64();
@@ -295,14 +296,14 @@ fn log_round(
     }
 }
 
-/// Sends the requests of all clients, each request after the response to the one before, and not before it is due if
-/// there is an interval; returns the milliseconds of each, from its due time. All clients share one thread, which costs
-/// less than the thread switches of one for each.
+/// Sends the requests of all clients. Each request follows the response to the previous one and, with an interval, waits
+/// until it is due. Returns the milliseconds of each from its due time. All clients share one thread, which is cheaper
+/// than switching threads.
 fn send(address: SocketAddr, loads: Vec<ConnectionLoad>, interval: Option<Duration>) -> Vec<f64> {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let mut clients = JoinSet::new();
-        // Clients that are due at once would be measured in a queue behind each other.
+        // Staggers the clients, since clients that are due at once would queue.
         let share = interval.map(|interval| interval / u32::try_from(loads.len()).unwrap_or(1));
         let start = Instant::now();
         for (load, number) in loads.into_iter().zip(0..) {

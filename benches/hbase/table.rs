@@ -5,7 +5,7 @@ use hbase_rs::{Client, FamilyDescriptor, Scan, TableDescriptor, TableName, Table
 
 use crate::cells::{BUCKETS, CellTotal, FAMILY};
 
-/// Its name.
+/// Name of the table.
 pub(crate) const NAME: &str = "bench";
 
 pub(crate) fn name() -> TableName {

@@ -1,5 +1,5 @@
-//! Bulk writes: HBase's BufferedMutator and ours write the same cells into the same truncated table,
-//! in alternating rounds.
+//! Compares bulk writes: HBase's `BufferedMutator` and ours write the same cells into the same
+//! truncated table, in alternating rounds.
 
 use std::time::Instant;
 
@@ -117,8 +117,8 @@ fn check(cluster: &BenchCluster, load: CellLoad) {
     assert_eq!(total, load.total(), "everything was written");
 }
 
-/// Writes the load, the points of one put for all series before the next; returns the seconds from
-/// the first cell until the last acknowledgement.
+/// Writes the load, one put for each series at a time. Returns the seconds from the first cell
+/// until the last acknowledgement.
 pub(crate) async fn write(client: &Client, load: CellLoad) -> f64 {
     let start = Instant::now();
     let writer = client.table(table::name()).buffered(BufferConfig::default());

@@ -1,4 +1,5 @@
-//! The load: series of four kinds with a point every ten seconds, as telnet lines or put bodies.
+//! The load of the bench: series of four kinds with a point every ten seconds, as telnet lines or
+//! put bodies.
 
 use tsd_testkit::{
     Xorshift64,
@@ -9,7 +10,7 @@ use tsd_testkit::{
 pub(crate) const STEP_SECS: u64 = 10;
 /// Time of the first point: the start of an hour, so long ago that row compaction is due.
 pub(crate) const FIRST_SECOND: u64 = 1_599_998_400;
-/// Metrics the series are distributed over; the metric decides the kind of a series.
+/// Number of metrics; the metric decides the kind of a series.
 const METRICS: usize = 8;
 
 /// Size of the load, and its totals.
@@ -46,7 +47,7 @@ impl IngestLoad {
         FIRST_SECOND + self.steps as u64 * STEP_SECS
     }
 
-    /// Renders what each connection sends; a series is sent by one connection.
+    /// Renders the load of each connection; one connection sends a series.
     pub(crate) fn render(&self, protocol: PutProtocol, connections: usize) -> Vec<ConnectionLoad> {
         (0..connections)
             .map(|connection| {
@@ -164,7 +165,7 @@ impl SeriesValues {
         (self.series % METRICS).is_multiple_of(4)
     }
 
-    /// The next value; of a walk in hundredths.
+    /// The next value; for a walk in hundredths.
     fn next(&mut self) -> i64 {
         let random = self.random.next_bits() as i64;
         match self.series % METRICS % 4 {

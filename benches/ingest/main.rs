@@ -1,4 +1,4 @@
-//! End-to-end ingest: points from a socket to the disk of a daemon process, checked by queries.
+//! Measures end-to-end ingest: points from a socket to the disk of a daemon process, checked by queries.
 //!
 //! ```text
 //! cargo bench --bench ingest -- [--points N] [--connections N] [--protocol telnet|http]
@@ -11,10 +11,10 @@
 //! or when the daemon has stored the last line and closed (telnet). Then count and sum of every
 //! metric are queried.
 //!
-//! With `--rate` the points come at a steady rate, and what they cost includes the [`REST`] after them.
+//! With `--rate` the points come at a steady rate, and their cost includes the [`REST`] after them.
 //!
-//! Where there is a VictoriaMetrics, the same bytes are sent to it next, and its points are counted: its figures, and ours
-//! as multiples of them. It acknowledges points before they are on the disk.
+//! If a VictoriaMetrics is given, it gets the same bytes next, and its points are counted. The bench prints its figures,
+//! and ours as multiples. VictoriaMetrics acknowledges points before they are on the disk.
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a bench may panic")]
 
@@ -132,7 +132,7 @@ struct PutLoad {
     points: usize,
 }
 
-/// What the points have cost a server, or multiples of that.
+/// Cost of the points on a server, or multiples of a cost.
 struct PutCost {
     points_per_second: f64,
     cpu_secs_per_million: f64,

@@ -1,4 +1,4 @@
-//! Queries beside a backfill: earlier points of the same series are sent, and merged.
+//! Measures queries during a backfill: earlier points of the same series are sent, and merged.
 
 use std::{array::from_fn, thread};
 
@@ -6,14 +6,14 @@ use tsd_testkit::process;
 
 use crate::{BothFigures, Options, Server, data_set::DataSet, report::Figures};
 
-/// The states in which the queries are run.
+/// States of the store in which the queries run.
 const STATES: [&str; 3] = ["while sent", "right after", "merged"];
 
 /// Figures of the queries of a set, by state.
 type StateFigures = [Vec<Figures>; STATES.len()];
 
-/// Writes the earlier points to both servers, one after the other, beside the queries of a set, and prints the times of
-/// these and how many times as long as in quiet they are.
+/// Writes the earlier points to both servers, one after the other, during the queries of a set. Prints their times, and
+/// the ratio to the times without a backfill.
 pub(crate) fn measure(
     options: &Options,
     set: &DataSet,
@@ -41,7 +41,7 @@ pub(crate) fn measure(
     }
 }
 
-/// Runs the queries on a server while it takes the earlier points, when it has them, and when it is idle again.
+/// Runs the queries on a server while it receives the earlier points, right after, and when it is idle again.
 fn beside(
     options: &Options,
     set: &DataSet,

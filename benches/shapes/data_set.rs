@@ -1,4 +1,4 @@
-//! The data sets: how many series, how many points of each, and which queries.
+//! The data sets: numbers of series and points, and their queries.
 
 use std::{fmt::Write as _, io::Write as _, net::SocketAddr, thread};
 
@@ -8,7 +8,7 @@ use crate::shape::{self, Shape};
 
 /// Metric of all points.
 pub(crate) const METRIC: &str = "bench.shape";
-/// Time of the first point: the start of a UTC day, so long ago that rows are not open any more.
+/// Time of the first point: the start of a UTC day, old enough that no row is open.
 pub(crate) const FIRST_SECOND: u64 = 1_600_041_600;
 const DAY_SECS: u64 = 86_400;
 /// Series of one host, which differ in `cpu`.
@@ -17,7 +17,7 @@ pub(crate) const CPUS: usize = 4;
 pub(crate) const REGIONS: usize = 3;
 /// Values of the tag `rack`.
 pub(crate) const RACKS: usize = 2_500;
-/// Connections that write; all series of a host are written by one of them.
+/// Connections that write; one connection writes all series of a host.
 const CONNECTIONS: usize = 4;
 /// Bytes rendered before they are sent.
 const CHUNK: usize = 1 << 20;
@@ -59,7 +59,7 @@ pub(crate) fn all(scale: usize) -> Vec<DataSet> {
     ];
     for set in &mut sets {
         if set.is_growing() {
-            // A single point at the begin of an interval is in none of VictoriaMetrics.
+            // A single point at the begin of an interval is in no interval of VictoriaMetrics.
             set.first_second += 60;
         }
         set.shapes = shape::of(set);
@@ -68,7 +68,7 @@ pub(crate) fn all(scale: usize) -> Vec<DataSet> {
 }
 
 impl DataSet {
-    /// Whether it is one of those that show what a series costs, which run only if they are named.
+    /// True for a set that shows the cost of a series; such sets run only if they are named.
     pub(crate) fn is_growing(&self) -> bool {
         self.name.starts_with(GROWING)
     }
@@ -93,7 +93,7 @@ impl DataSet {
         self.series() * self.steps
     }
 
-    /// The last second that has points.
+    /// The last second with points.
     pub(crate) const fn last_second(&self) -> u64 {
         self.first_second + (self.steps as u64 - 1) * self.step_secs
     }

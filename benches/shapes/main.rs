@@ -1,21 +1,23 @@
-//! Queries of many shapes, in one run beside VictoriaMetrics where there is a binary of it.
+//! Measures queries of many shapes, and compares them with VictoriaMetrics if its binary is given.
 //!
 //! ```text
 //! cargo bench --bench shapes -- [--sets day,functions,months,wide,short] [--runs N] [--quick] [--backfill DAYS]
+//! cargo bench --bench shapes -- --sets states [--runs N] [--quick] [--series N] [--hours N] [--data DIR]
 //! VM_BINARY=/path/to/victoria-metrics cargo bench --bench shapes
 //! ```
 //!
-//! Each data set is written by telnet into an empty store of each server, then queried in two states:
-//! *loaded* (at once) and *settled* (restarted, so that all points are in files, and when the server uses no
-//! CPU any more). Servers alternate query by
-//! query, with their caches of results off. Of each set the sum of all points is compared with the one
-//! that is known, of each query the number of points that it is about, and of each response the number of series and points.
+//! Each data set is written by telnet into an empty store of each server, then queried in two states: *loaded* (at once) and *settled*
+//! (after a restart, so that all points are in files, when the server is idle). Servers alternate query by query, without their caches of
+//! results. The bench checks the sum of all points of each set, the number of selected points of each query, and the numbers of series and
+//! points of each response.
 //!
-//! The sets `series-100k`, `series-300k`, `series-1m`, `series-3m` and `series-10m` show what a series costs: time of the load, memory, and
-//! the start after SIGKILL, with all points in the log. They run only if they are named.
+//! The sets `series-100k`, `series-300k`, `series-1m`, `series-3m` and `series-10m` show the cost of a series: time of the load, memory,
+//! and the start after SIGKILL with all points in the log. They run only if they are named.
 //!
-//! With `--backfill`, days before those of a set are written to it then, a point a minute of each series, as fast as a server takes
-//! them, and the queries of the set are run beside.
+//! The set `states` runs only if it is named, and not on the other server: see `states.rs`.
+//!
+//! With `--backfill`, the queries of a set run again while earlier days of its series are written, a point a minute, as fast as the server
+//! accepts them.
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a bench may panic")]
 
@@ -24,6 +26,7 @@ mod data_set;
 mod report;
 mod saltern;
 mod shape;
+mod states;
 mod victoria;
 
 use std::{
@@ -36,7 +39,8 @@ use data_set::DataSet;
 use report::{Figures, Report};
 use saltern::Saltern;
 use shape::Shape;
-use tsd_testkit::{Arguments, VictoriaMetrics, process};
+use states::StatesOptions;
+use tsd_testkit::{Arguments, VictoriaMetrics, day_load::DayLoad, process};
 
 /// Options of the command line.
 struct Options {
@@ -44,21 +48,25 @@ struct Options {
     runs: usize,
     /// Divides the series of each set.
     scale: usize,
-    /// Days before those of a set that are written beside its queries.
+    /// Earlier days that are written during the queries of a set.
     backfill_days: usize,
+    states: StatesOptions,
 }
 
 /// A server with a data set.
 trait Server {
     fn pid(&self) -> u32;
     fn telnet(&self) -> SocketAddr;
-    /// Answers a query; returns its time, and fails if its series or points are not as many as expected.
+    /// Executes a query and returns its time. Fails if the number of series or points is wrong.
     fn query(&self, set: &DataSet, shape: &Shape) -> Duration;
 }
 
 fn main() {
     let options = Options::parse();
     let vm_binary = VictoriaMetrics::binary();
+    if options.sets.iter().any(|name| name == "states") {
+        states::run(&options.states);
+    }
     for set in data_set::all(options.scale) {
         let is_named = options.sets.iter().any(|name| *name == set.name);
         if !is_named && (set.is_growing() || !options.sets.is_empty()) {
@@ -76,7 +84,7 @@ fn main() {
         measure(&report, "loaded", &options, &set, &saltern, None);
         let peak_of_load = process::peak_resident_bytes(saltern.pid());
         let saltern = if set.is_growing() { restart_killed(saltern, &set, &data) } else { saltern };
-        // Rows of minutes are in memory in a daemon that runs, not of all days.
+        // A running daemon has rows of minutes in memory, but not of all days.
         saltern.stop();
         let saltern = Saltern::start(&data);
         process::wait_until_idle(saltern.pid());
@@ -116,7 +124,7 @@ fn load(name: &str, set: &DataSet, server: &impl Server, wait: impl FnOnce()) {
     }
 }
 
-/// Kills a daemon; prints how long the next one takes until it serves, and until it has counted all points.
+/// Kills a daemon; prints the time until the next daemon serves, and until it has counted all points.
 fn restart_killed(saltern: Saltern, set: &DataSet, data: &Path) -> Saltern {
     saltern.kill();
     let began = Instant::now();
@@ -160,16 +168,28 @@ fn measure(
 
 impl Options {
     fn parse() -> Self {
-        let mut options = Self { sets: Vec::new(), runs: 7, scale: 1, backfill_days: 0 };
+        let day = DayLoad { series: 1_000, steps: 8_640 };
+        let states = StatesOptions { day, runs: 11, raw_points: 5_000_000, data: None };
+        let mut options = Self { sets: Vec::new(), runs: 7, scale: 1, backfill_days: 0, states };
         let mut arguments = Arguments::of_process();
         while let Some(option) = arguments.next_option() {
             match option.as_str() {
                 "--sets" => {
                     options.sets = arguments.text().split(',').map(str::to_owned).collect();
                 }
-                "--runs" => options.runs = arguments.number(),
+                "--runs" => {
+                    options.runs = arguments.number();
+                    options.states.runs = options.runs;
+                }
                 "--backfill" => options.backfill_days = arguments.number(),
-                "--quick" => (options.runs, options.scale) = (2, 100),
+                "--quick" => {
+                    (options.runs, options.scale) = (2, 100);
+                    options.states.day = DayLoad { series: 50, steps: 720 };
+                    (options.states.runs, options.states.raw_points) = (2, 20_000);
+                }
+                "--series" => options.states.day.series = arguments.number(),
+                "--hours" => options.states.day.steps = arguments.number::<usize>() * 360,
+                "--data" => options.states.data = Some(arguments.text().into()),
                 _ => arguments.unknown(),
             }
         }

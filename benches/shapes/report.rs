@@ -6,7 +6,7 @@ use tsd_testkit::process;
 
 use crate::{Server, data_set::DataSet, shape::Shape};
 
-/// CPU time from which the resolution of 10 ms of a whole process will do.
+/// CPU time from which the 10 ms resolution of a whole process is enough.
 const LONG_SECS: f64 = 0.3;
 
 /// Times and CPU of the same query on one server.
@@ -24,7 +24,7 @@ impl Figures {
         let time = server.query(set, shape);
         let after = used(server.pid());
         self.times.push(time);
-        // The first is precise, but threads that end meanwhile take theirs with them.
+        // The first time is precise, but loses threads that end meanwhile.
         self.cpu_secs += match after.1 - before.1 {
             long if long > LONG_SECS => long,
             _ => after.0 - before.0,
@@ -71,7 +71,7 @@ impl Report {
         Self { beside }
     }
 
-    /// Prints how long a load took, and the peak of resident memory in it and what is left at rest, in bytes.
+    /// Prints the time of a load, its peak of resident memory, and the resident memory at rest, in bytes.
     pub(crate) fn load(server: &str, set: &DataSet, time: Duration, peak: u64, resting: u64) {
         println!();
         println!(
@@ -83,7 +83,7 @@ impl Report {
         );
     }
 
-    /// Prints peaks of resident memory, in bytes: of our daemons that were loaded and settled, and of the other server.
+    /// Prints peaks of resident memory, in bytes, of our loaded and settled daemons and of the other server.
     pub(crate) fn memory(loaded: u64, settled: u64, other: Option<u64>) {
         println!();
         println!(

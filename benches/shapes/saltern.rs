@@ -21,7 +21,7 @@ impl Saltern {
     pub(crate) fn start(directory: &Path) -> Self {
         let daemon = DaemonBuilder::of_bench(env!("CARGO_BIN_EXE_tsdb"), directory)
             .args(&["--log-level", "warn,tsd_cli=info"])
-            // Each query reads its points, as with the other's cache off.
+            // Each query reads its points, as on the other server without its cache.
             .env("TSD_QUERY_CACHE_SIZE", "0")
             .start();
         Self(daemon)
@@ -44,8 +44,9 @@ impl Saltern {
         );
     }
 
-    /// Fails if a query is not about as many points as it says, as one whose filter selects other series. Intervals
-    /// that begin before the range are left out of an answer, so only queries of the whole range are checked.
+    /// Fails if a query selects another number of points than expected, for example because its filter selects
+    /// other series. Results omit intervals that begin before the range, so only queries of the whole range are
+    /// checked.
     pub(crate) fn check_input(&self, shape: &Shape) {
         let Shape { range: (start, end), opentsdb_count, input, .. } = shape;
         if *start != FIRST_SECOND {
@@ -60,7 +61,7 @@ impl Saltern {
         assert!(count.to_bits() == (*input as f64).to_bits(), "{uri}: {count}, not {input}");
     }
 
-    /// Ends it by SIGKILL.
+    /// Ends the daemon by SIGKILL.
     pub(crate) fn kill(self) {
         self.0.kill();
     }

@@ -1,4 +1,4 @@
-//! The queries: the same question in the languages of both servers, and how large its answer is.
+//! The queries, in the languages of both servers, with the size of their results.
 
 use crate::data_set::{CPUS, DataSet, FIRST_SECOND, METRIC, RACKS, REGIONS, host_name};
 
@@ -11,7 +11,7 @@ pub(crate) struct Shape {
     pub(crate) interval: u64,
     /// Value of `m`.
     pub(crate) opentsdb: String,
-    /// The same, for the number of points that the query is about.
+    /// Value of `m` that counts the selected points.
     pub(crate) opentsdb_count: String,
     /// MetricsQL.
     pub(crate) metricsql: String,
@@ -19,11 +19,11 @@ pub(crate) struct Shape {
     pub(crate) groups: usize,
     /// Points of the answer.
     pub(crate) points: usize,
-    /// Points that the query is about.
+    /// Points that the query selects.
     pub(crate) input: usize,
 }
 
-/// Which series a query is about, and how they are grouped.
+/// Selection and grouping of the series of a query.
 struct Selection {
     /// Tags that group, then tags that only filter, as OpenTSDB spells them.
     braces: String,
@@ -35,7 +35,7 @@ struct Selection {
     groups: usize,
 }
 
-/// How points are downsampled, and how series are aggregated.
+/// Functions of downsampling and of aggregation.
 #[derive(Clone, Copy)]
 struct Functions {
     interval: &'static str,
@@ -155,7 +155,7 @@ pub(crate) fn of(set: &DataSet) -> Vec<Shape> {
     }
 }
 
-/// Other functions, intervals and ranges than those of the day.
+/// Queries with other functions, intervals and ranges than the set of the day.
 fn of_functions(set: &DataSet) -> Vec<Shape> {
     let all = (FIRST_SECOND, set.last_second());
     let (middle, minutes) = ((FIRST_SECOND + 21_600, FIRST_SECOND + 64_799), (all.1 - 299, all.1));
@@ -232,7 +232,8 @@ fn hosts(_: &DataSet, hosts: &[usize]) -> Selection {
     Selection { braces, matchers, by: None, series, groups: series }
 }
 
-/// Two hosts of a thousand. OpenTSDB looks for a match anywhere in a name, `MetricsQL` matches all of it.
+/// Two hosts of a thousand. OpenTSDB finds a match anywhere in a name; MetricsQL matches the whole
+/// name.
 fn by_regexp(set: &DataSet) -> Selection {
     let (braces, matchers) =
         ("{}{host=regexp(.*[05]03$)}".to_owned(), "{host=~\".*[05]03\"}".to_owned());
@@ -279,10 +280,10 @@ impl Shape {
             Some("") => metricsql_call(aggregate, false, &rollup),
             Some(tag) => format!("{} by ({tag})", metricsql_call(aggregate, false, &rollup)),
         };
-        // Intervals that have points.
+        // Intervals with points.
         let first = range.0.next_multiple_of(set.step_secs);
         let intervals = (range.1 / secs - first / secs + 1) as usize;
-        // The first one has no rate.
+        // The first interval has no rate.
         let intervals = intervals.min(set.steps) - usize::from(rate);
         let rate_text = if rate { "rate:" } else { "" };
         Self {

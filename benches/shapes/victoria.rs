@@ -1,4 +1,4 @@
-//! The queries of the shapes by VictoriaMetrics.
+//! Executes the queries of the shapes on VictoriaMetrics.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -26,7 +26,8 @@ impl Server for VictoriaMetrics {
         self.telnet()
     }
 
-    /// A point of the answer is that of the interval that ends there, so the last one is a step later.
+    /// A point of the result belongs to the interval that ends there, so the last point is a step
+    /// later.
     fn query(&self, _: &DataSet, shape: &Shape) -> Duration {
         let Shape { range: (start, end), interval, metricsql, .. } = shape;
         let range = ((start / interval + 1) * interval, (end / interval + 1) * interval);

@@ -1,4 +1,4 @@
-//! The points of a steady load, how they are sent, and what queries must return of them.
+//! The points of a steady load, their senders, and the expected results of queries.
 
 use std::{
     fmt::Write as _,
@@ -21,18 +21,18 @@ pub(crate) const STEP: u64 = 10;
 pub(crate) const METRICS: u64 = 4;
 /// Data centres; each has as many hosts.
 pub(crate) const CENTRES: u64 = 7;
-/// One in so many points is written an hour late.
+/// One in this many points is written an hour late.
 const LATE: u64 = 100;
 /// Seconds of points after which a telnet sender waits until all of them are stored.
 const ACKNOWLEDGED_SECS: u64 = 100 * STEP;
-/// Connections of the HTTP sender, and unanswered requests on each. The daemon executes the requests of a
-/// connection one after the other, so that one carries what fits between its syncs; those of all connections share one.
+/// Connections of the HTTP sender, and unanswered requests on each. The daemon executes the requests of a connection
+/// one after the other, so a connection waits for each sync. Requests of different connections share a sync.
 const CONNECTIONS: usize = 16;
 const DEPTH: usize = 2;
 /// Pause before refused requests are sent again.
 const PAUSE_AFTER_REFUSAL: Duration = Duration::from_millis(500);
 
-/// Series with a point each [`STEP`], whose time passes faster than that of the clock.
+/// Series with a point each [`STEP`], whose time passes faster than the clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     /// Series in all; a multiple of [`METRICS`].
@@ -41,11 +41,11 @@ pub(crate) struct Load {
     pub(crate) rate: f64,
     /// Time of the first points, epoch seconds; an hour begins there.
     pub(crate) first: u64,
-    /// Time after the last ones.
+    /// Time after the last points.
     pub(crate) end: u64,
 }
 
-/// What all senders have done.
+/// Counts of all senders.
 #[derive(Debug, Default)]
 pub(crate) struct Sent {
     /// Points that were acknowledged.
@@ -54,7 +54,7 @@ pub(crate) struct Sent {
     pub(crate) refused: AtomicU64,
 }
 
-/// Which part of the series a sender has.
+/// Transport of a sender, which decides its series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     Telnet,
@@ -89,7 +89,7 @@ impl Load {
         (second / STEP + host).is_multiple_of(LATE)
     }
 
-    /// The points that are written at a time: those of the time, and those that are an hour late.
+    /// The points that are written at a time: current points, and points that are an hour late.
     fn points_at(self, second: u64) -> impl Iterator<Item = (u64, u64)> {
         let on_time = (0..self.hosts()).map(move |host| (host, second));
         let on_time = on_time.filter(move |&(host, at)| at < self.end && !Self::is_late(host, at));
@@ -116,7 +116,7 @@ impl Load {
                 Transport::Http => self.send_requests(address, from..to, started, &sent.refused),
             };
             sent.points.fetch_add(points, SeqCst);
-            // Late points of the hour before are not there yet.
+            // Late points of the previous hour are still missing.
             complete.store(to - HOUR, SeqCst);
             from = to;
         }
@@ -188,7 +188,7 @@ impl Load {
                     groups.push((connection, &load.bytes[start..end], group.len()));
                     start = end;
                 }
-                // As a client does: what was refused for a time is sent again.
+                // Sends rejected requests again, like a client.
                 loop {
                     for (connection, bytes, _) in &mut groups {
                         connection.stream.write_all(bytes).expect("send");
@@ -216,7 +216,7 @@ impl HttpConnection {
         Self { stream: connect(address), responses: PutResponses::default() }
     }
 
-    /// Reads the responses to so many requests; whether all were stored.
+    /// Reads the responses to `requests` requests; returns true if all were stored.
     fn read(&mut self, requests: usize, refused: &AtomicU64) -> bool {
         let (mut answered, mut refused_here) = (0, 0);
         while answered < requests {

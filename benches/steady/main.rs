@@ -1,32 +1,35 @@
-//! Hours of steady puts beside queries, merges and retention: does anything grow that should not?
+//! Runs hours of steady puts with queries, merges and retention, to find anything that grows without bound.
 //!
 //! ```text
 //! cargo bench --bench steady -- [--minutes N] [--rate POINTS_PER_SECOND] [--series N] [--memtable BYTES]
 //!                               [--tsdb PATH]
+//! cargo bench --bench steady -- --heavy [--quick] [--seconds N] [--clients N] [--data DIR] [--only TEXT]
 //! ```
+//!
+//! With `--heavy` as the first option, it measures small queries and puts during heavy queries instead: see
+//! `heavy.rs`.
 //!
 //! Each series has a point every 10 s of its own time, which passes faster than the clock so that the rate is
 //! reached, and arrives at the present when the run ends: two hours are eight days. A quarter of the series
 //! comes over HTTP, the others over telnet; one point in a hundred is an hour late. Two readers query other
-//! shapes all the time and compare every answer. Retention keeps the last quarter of the time, one metric
-//! half of that: what is older is dropped, or removed by merges, while the load goes on.
+//! shapes all the time and compare every answer. Retention keeps the last quarter of the time, and half of
+//! that for one metric. Older points are dropped, or removed by merges, during the load.
 //!
 //! A row of figures is printed every twelfth of the run. The run fails if a query fails or is wrong, if points
-//! are missing or expired ones are left at the end, or if the daemon logs a warning other than of slow syncs.
-//! Left out: faults (`tests/soak.sh`).
+//! are missing or expired points remain at the end, or if the daemon logs a warning other than about slow
+//! syncs. Left out: faults (`tests/soak.sh`).
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a bench may panic")]
 
+mod heavy;
 mod load;
 mod queries;
 
+use parking_lot::Mutex;
 use std::{
     fs,
     path::Path,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -58,7 +61,8 @@ struct Options {
 }
 
 impl Options {
-    fn parse() -> Self {
+    /// Parses the options; `None` after `--heavy`, whose options follow.
+    fn parse(arguments: &mut Arguments) -> Option<Self> {
         let mut options = Self {
             minutes: 6.0,
             rate: 200_000.0,
@@ -66,10 +70,10 @@ impl Options {
             memtable_bytes: None,
             tsdb: tsd_testkit::bench_binary(env!("CARGO_BIN_EXE_tsdb")),
         };
-        let mut arguments = Arguments::of_process();
         while let Some(option) = arguments.next_option() {
             match option.as_str() {
                 "--bench" => {}
+                "--heavy" => return None,
                 "--minutes" => options.minutes = arguments.number(),
                 "--rate" => options.rate = arguments.number(),
                 "--series" => options.series = arguments.number::<u64>().next_multiple_of(METRICS),
@@ -78,7 +82,7 @@ impl Options {
                 _ => arguments.unknown(),
             }
         }
-        options
+        Some(options)
     }
 }
 
@@ -86,10 +90,10 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs()
 }
 
-/// What is kept, and the file that says so.
+/// The retention, and its file of rules.
 struct Retention {
     load: Load,
-    /// Seconds of points that all metrics but the last keep; that keeps half.
+    /// Seconds of points that all metrics keep, except for the last metric, which keeps half.
     kept_secs: u64,
     file: std::path::PathBuf,
 }
@@ -103,7 +107,7 @@ impl Retention {
         };
         let short = rule(&metric(METRICS - 1), self.kept_secs / 2);
         let rules = short + &rule("steady.*", self.kept_secs);
-        // The daemon must not read half of it.
+        // Written to a new file, so that the daemon never reads half of it.
         let new = self.file.with_extension("new");
         fs::write(&new, rules).expect("a file");
         fs::rename(&new, &self.file).expect("a file");
@@ -200,7 +204,8 @@ fn print_shapes(times: &std::collections::BTreeMap<&'static str, Vec<Duration>>)
 }
 
 fn main() {
-    let options = Options::parse();
+    let mut arguments = Arguments::of_process();
+    let Some(options) = Options::parse(&mut arguments) else { return heavy::run(arguments) };
     let directory = tempfile::tempdir().expect("a temporary directory");
     let run_secs = options.minutes * 60.0;
     let speed = options.rate * load::STEP as f64 / options.series as f64;
@@ -249,9 +254,9 @@ fn run(options: &Options, daemon: &Daemon, data: &Path, retention: &Retention) {
     };
     let mut all = Found::default();
     let mut report = Report::start(daemon, data);
-    // Takes what the readers have found since the last time.
+    // Takes the results of the readers since the last call.
     let mut take = || {
-        let taken = std::mem::take(&mut *found.lock().expect("no panic"));
+        let taken = std::mem::take(&mut *found.lock());
         for error in taken.errors.iter().take(5) {
             println!("{error}");
         }
@@ -299,7 +304,7 @@ fn run(options: &Options, daemon: &Daemon, data: &Path, retention: &Retention) {
         let expired = wait_for(|| readers.is_expired(number, before).ok()?.then_some(()));
         assert!(expired.is_some(), "{} still has points before {before}", metric(number));
     }
-    // How long a sync takes is up to the machine.
+    // The duration of a sync depends on the machine.
     let mut warnings = daemon.events_at_level("WARN");
     let all = warnings.len();
     let is_slow = |warning: &Value| {

@@ -1,12 +1,10 @@
-//! Queries beside the load, whose answers are compared with the points that were written.
+//! Runs queries during the load and compares their results with the written points.
 
+use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     thread,
     time::{Duration, Instant},
 };
@@ -20,7 +18,7 @@ use crate::load::{CENTRES, DAY, HOUR, Load, METRICS, STEP, metric};
 const PAUSE: Duration = Duration::from_millis(200);
 const TEN_MINUTES: u64 = 600;
 
-/// What readers found since the figures were last taken.
+/// Results of the readers since the figures were last taken.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     /// Time of each query, by the name of its shape.
@@ -28,13 +26,13 @@ pub(crate) struct Found {
     pub(crate) errors: Vec<String>,
 }
 
-/// What readers need to know of the run.
+/// Parameters of the readers.
 pub(crate) struct Readers<'a> {
     pub(crate) load: Load,
     pub(crate) address: SocketAddr,
     /// The time before which all points are stored.
     pub(crate) complete: &'a (dyn Fn() -> u64 + Sync),
-    /// Seconds before that time that all metrics keep.
+    /// Seconds before `complete` that all metrics keep.
     pub(crate) kept_secs: u64,
     pub(crate) found: &'a Mutex<Found>,
     pub(crate) queries: &'a AtomicU64,
@@ -70,7 +68,7 @@ impl Readers<'_> {
                 _ => ("look-up of a host", self.lookup(number, host)),
             };
             self.queries.fetch_add(1, SeqCst);
-            let mut found = self.found.lock().expect("no panic");
+            let mut found = self.found.lock();
             found.times.entry(shape).or_default().push(started.elapsed());
             if let Err(error) = result {
                 found.errors.push(format!("{shape}, before {end}: {error}"));
@@ -213,7 +211,8 @@ impl Readers<'_> {
         let m = metric(number);
         let body =
             self.get(&format!("/api/query?start={from}&end={}&m=sum:1h-count:{m}", before - 1))?;
-        // A series whose row begins at the end of the range is listed without points, as by OpenTSDB.
+        // As in OpenTSDB, a series whose row begins at the end of the range is listed without
+        // points.
         let has_none = |series: &Value| series["dps"].as_object().is_none_or(Map::is_empty);
         Ok(body.as_array().is_none_or(|all| all.iter().all(has_none)))
     }

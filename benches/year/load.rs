@@ -1,4 +1,4 @@
-//! The points of a year, and what they amount to.
+//! The points of a year, with their count and sum.
 
 use std::{fmt::Write as _, io::Write as _, net::SocketAddr};
 
@@ -10,7 +10,7 @@ const FIRST_SECOND: u64 = 1_704_067_200;
 const DAY: u64 = 86_400;
 /// Parts of a day between which the clock is set.
 const PARTS: u64 = 24;
-/// One in so many points is written a day late.
+/// One in this many points is written a day late.
 const LATE: u64 = 30;
 
 /// Series with a point at every step of some days.
@@ -20,7 +20,7 @@ pub(crate) struct YearLoad {
     pub(crate) step_secs: u64,
 }
 
-/// When a day begins, epoch seconds.
+/// Start of a day, epoch seconds.
 pub(crate) const fn day_start(day: u64) -> u64 {
     FIRST_SECOND + day * DAY
 }
@@ -45,8 +45,8 @@ impl YearLoad {
         (start.div_ceil(step) * step..end).step_by(usize::try_from(step).unwrap_or(usize::MAX))
     }
 
-    /// Writes a day and what of the day before is late, hour by hour, and sets the clock to the end of each.
-    /// Returns the number of points.
+    /// Writes a day and the late points of the previous day, hour by hour, and sets the clock to
+    /// the end of each hour. Returns the number of points.
     pub(crate) fn write_day(
         &self,
         day: u64,
@@ -58,7 +58,7 @@ impl YearLoad {
         for part in 0..PARTS {
             set_time(day_start(day) + (part + 1) * (DAY / PARTS));
             let mut lines = String::new();
-            // The last day has nothing after it: all of it is written at once.
+            // No day follows the last day, so all its points are written at once.
             let is_last = day + 1 == self.days;
             let of_day = self.steps(day, part).map(|second| (second, false));
             let before = day.checked_sub(1).map(|before| self.steps(before, part));

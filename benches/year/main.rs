@@ -1,15 +1,15 @@
-//! A store that grows for a year, in minutes: write amplification with age, start-up, and the end of old
-//! data.
+//! Measures a store that grows for a year, in minutes: write amplification with age, start-up, and
+//! the removal of old data.
 //!
 //! ```text
 //! cargo bench --bench year -- [--days N] [--series N] [--step SECONDS] [--memtable BYTES]
 //! ```
 //!
-//! The daemon's clock is a day further with each day of points, so that days end, are merged and age as they
-//! do. The memtable is small, so that a day has some dozens of flushes, as a day of a real load has. Points
-//! come in time order; one in thirty is a day late. Afterwards the count and the sum of all points are
-//! compared with those that were written; then the daemon is killed, started, and started again with a
-//! retention that expires a month.
+//! The daemon's clock advances a day with each day of points, so that days end, merge and age as in
+//! reality. The memtable is small, so that a day has some dozens of flushes, like a day of a real
+//! load. Points come in time order; one in thirty is a day late. Afterwards the count and the sum
+//! of all points are compared with the written points. Then the daemon is killed, started, and
+//! started again with a retention that expires a month.
 //!
 //! Left out: a load that keeps the machine busy (`ingest`), and queries meanwhile.
 
@@ -60,7 +60,7 @@ impl Options {
     }
 }
 
-/// A store, its clock, and how its daemon is started.
+/// A store with its clock and the settings of its daemon.
 struct Year {
     options: Options,
     directory: tempfile::TempDir,
@@ -79,7 +79,7 @@ impl Year {
         if let Some(retention) = retention {
             daemon = daemon
                 .env("TSD_STORAGE_RETENTION", retention)
-                // The clock of a start after a pause is right.
+                // The clock is correct after a pause without points.
                 .env("TSD_STORAGE_ACCEPT_CLOCK", "true");
         }
         self.clock.apply(daemon).start()
@@ -92,19 +92,19 @@ impl Year {
     }
 }
 
-/// Bytes that the store has written, by what wrote them.
+/// Metrics of the bytes that the store has written, by writer.
 const WRITTEN: [&str; 3] = [
     "tsd_wal_written_bytes_total",
     "tsd_parts_flushed_bytes_total",
     "tsd_parts_merged_bytes_total",
 ];
 
-/// A metric without labels, or the sum of all with this name.
+/// The sum of all metrics with this name.
 fn metric(daemon: &Daemon, name: &str) -> f64 {
     tsd_testkit::metric(daemon.address(), name).unwrap_or_default()
 }
 
-/// The value of a query over all series and a range, which must be one.
+/// The single value of a query over all series and a range.
 fn total(daemon: &Daemon, function: &str, from: u64, to: u64) -> f64 {
     let uri = format!("/api/query?start={from}&end={to}&m=sum:0all-{function}:{}", load::METRIC);
     let response = timed_http::get(daemon.address(), &uri, BodyUse::Keep);
@@ -182,7 +182,7 @@ fn grow(year: &Year, daemon: &Daemon) {
     }
 }
 
-/// The start after a kill.
+/// Measures the start after a kill.
 fn restart(year: &Year) {
     let load = &year.options.load;
     let began = Instant::now();
@@ -202,7 +202,7 @@ fn restart(year: &Year) {
     assert!(daemon.terminate().success(), "a clean shutdown");
 }
 
-/// A retention that expires the first days.
+/// Measures a retention that expires the first days.
 fn expire(year: &Year) {
     let load = &year.options.load;
     if load.days <= EXPIRED_DAYS {

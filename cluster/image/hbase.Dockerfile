@@ -1,4 +1,4 @@
-# HBase and ZooKeeper in one image: the jars are those of the lock file, and no others.
+# HBase and ZooKeeper in one image, with exactly the jars of the lock file.
 FROM eclipse-temurin:17-jre
 COPY lock/hbase.lock image/fetch-jars.sh /opt/hbase/
 ARG MAVEN_REPOSITORY

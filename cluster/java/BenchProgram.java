@@ -9,9 +9,9 @@ import org.apache.hadoop.hbase.client.Connection;
 import org.apache.hadoop.hbase.client.ConnectionFactory;
 
 /**
- * Base of the programs that are compared with the native client: the cells of the load, the same bytes
- * as those of benches/hbase/cells.rs, and requests that are read line by line, so that one virtual
- * machine runs over all rounds.
+ * Base of the programs that are compared with the native client. It makes the cells of the load, with the
+ * same bytes as benches/hbase/cells.rs. It reads requests line by line, so that one virtual machine runs
+ * over all rounds.
  */
 abstract class BenchProgram {
     static final byte[] FAMILY = {'t'};

@@ -50,12 +50,12 @@ final class BufferedMutatorLoad extends BenchProgram {
                 }
                 pool.shutdown();
             }
-            // Closing waits for what is under way and throws for what was lost.
+            // Closing waits for pending writes, and throws if a write was lost.
         }
         return seconds(System.nanoTime() - start);
     }
 
-    /** Every so many-th series; a step, or several, of all of them before the next. */
+    /** Writes every {@code parts}-th series: the next steps of all of them, then the steps after that. */
     private static void write(
             BufferedMutator mutator, int part, int parts, int series, int first, int end, int pointsPerPut)
             throws Exception {

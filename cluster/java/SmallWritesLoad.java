@@ -14,11 +14,11 @@ import org.apache.hadoop.hbase.client.Table;
 /**
  * Writes small lists of puts from many threads.
  *
- * <p>Request: {@code table series first_step steps threads points way}. The way is {@code mutator}, one
- * BufferedMutator with its defaults that all threads share, so that a list is not durable when the call
- * returns; or {@code put}, {@code Table.put(List)}, which returns when HBase has the list. Returns the
- * seconds from the first list until everything is acknowledged, then median and 99th percentile of the
- * calls in microseconds.
+ * <p>Request: {@code table series first_step steps threads points way}. {@code way} is {@code mutator} or
+ * {@code put}. With {@code mutator} all threads share a BufferedMutator with its defaults, so a list is
+ * not durable when the call returns. With {@code put} they call {@code Table.put(List)}, which returns
+ * when HBase has the list. Returns the seconds from the first list until everything is acknowledged,
+ * then median and 99th percentile of the calls in microseconds.
  */
 final class SmallWritesLoad extends BenchProgram {
     /** A prime that does not divide the number of series. */
@@ -52,7 +52,7 @@ final class SmallWritesLoad extends BenchProgram {
                     parts.add(() -> write(mutator::mutate, part, threads, series, first, end, points));
                 }
                 collect(pool, parts, times);
-                // Closing waits for what is under way and throws for what was lost.
+                // Closing waits for pending writes, and throws if a write was lost.
             }
         } else {
             for (int i = 0; i < threads; i++) {
@@ -81,8 +81,8 @@ final class SmallWritesLoad extends BenchProgram {
     }
 
     /**
-     * Every so many-th series, step by step, in lists; returns the nanoseconds of each call. The series are
-     * in an order like that of hashed salts: those of a list are of all regions.
+     * Writes every {@code parts}-th series, step by step, in lists. Returns the nanoseconds of each call.
+     * The order of the series resembles hashed salts, so the series of a list are in all regions.
      */
     private static long[] write(
             Writer writer, int part, int parts, int series, int first, int end, int points)

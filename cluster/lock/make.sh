@@ -1,6 +1,6 @@
 #!/bin/sh
 # Regenerates the lock of each set of jars: the jars its pom resolves to, in class path order.
-# A line is `group:artifact:version sha256 path`, the path is that in a repository. Needs Maven.
+# A line is `group:artifact:version sha256 path`, with the path in a repository. Needs Maven.
 set -eu
 cd "$(dirname "$0")"
 # Maven appends a colour reset to its output, even without a terminal.

@@ -18,7 +18,7 @@ pub(crate) use self::{
     lock::{Artifact, JarSet},
 };
 
-/// Jars that cannot be provided.
+/// Why jars cannot be provided.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArtifactError {
@@ -72,10 +72,10 @@ pub enum ArtifactError {
     },
 }
 
-/// Where jars are searched and stored.
+/// Places where jars are searched and stored.
 #[derive(Clone, Debug)]
 pub(crate) struct JarLocations {
-    /// Our cache.
+    /// The cache of this crate.
     pub(crate) cache: PathBuf,
     /// Maven's local repository, read only.
     pub(crate) maven: Option<PathBuf>,

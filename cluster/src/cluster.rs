@@ -35,8 +35,8 @@ const ROOT: &str = "/hbase";
 /// Processes with files in one directory: ZooKeeper, a master, region servers, and optionally OpenTSDB
 /// and TSDs.
 ///
-/// They are killed when the value is dropped, and by a watchdog process when this process is killed. A
-/// cluster that was detached ([`Self::detach`]) or attached to keeps running.
+/// They are killed when the value is dropped. If this process is killed, a watchdog process kills them.
+/// A detached ([`Self::detach`]) or attached cluster keeps running.
 #[derive(Debug)]
 pub struct Cluster {
     // Fields are dropped in this order: processes before the watchdog.
@@ -56,11 +56,11 @@ pub struct Cluster {
 #[derive(Debug)]
 struct Member {
     port: u16,
-    /// `None` while it is stopped.
+    /// The running process; `None` while it is stopped.
     process: Option<Process>,
     /// Reserves the port while the process does not listen.
     reserved_port: Option<Port>,
-    /// Epoch milliseconds of its start.
+    /// Time of its start, epoch milliseconds.
     started_ms: u64,
     /// Name of a region server.
     server: Option<ServerName>,
@@ -137,7 +137,7 @@ impl Cluster {
         &self.layout.root
     }
 
-    /// Its configuration.
+    /// Configuration of the cluster.
     #[must_use]
     pub const fn config(&self) -> &ClusterConfig {
         &self.config
@@ -149,13 +149,13 @@ impl Cluster {
         class_path(None, &self.jars).to_string_lossy().into_owned()
     }
 
-    /// A client, through the links if there are any.
+    /// Returns a client, which uses the links if the cluster has links.
     #[must_use]
     pub fn client(&self) -> Client {
         self.client_with(ClientConfig::new("cluster"))
     }
 
-    /// As [`Self::client`] with a configuration, whose mapping of addresses is replaced.
+    /// As [`Self::client`], with a configuration. Replaces its mapping of addresses.
     #[must_use]
     pub fn client_with(&self, config: ClientConfig) -> Client {
         let by_port = self.links.by_port();
@@ -164,8 +164,7 @@ impl Cluster {
         Client::new(config, discovery)
     }
 
-    /// The links, by which clients reach the servers of a cluster that was started with
-    /// [`ClusterConfig::proxied`].
+    /// The links through which clients reach the servers of a cluster with [`ClusterConfig::proxied`].
     #[must_use]
     pub const fn links(&self) -> &Links {
         &self.links
@@ -196,7 +195,7 @@ impl Cluster {
         self.address(Node::OpenTsdb)
     }
 
-    /// Its processes.
+    /// Iterates over the processes.
     pub fn nodes(&self) -> impl Iterator<Item = Node> + '_ {
         self.members.keys().copied()
     }
@@ -241,7 +240,7 @@ impl Cluster {
         self.stop().await
     }
 
-    /// As [`Self::shut_down`] for a cluster that was attached to; removes its directory unless `keep`.
+    /// As [`Self::shut_down`], for an attached cluster. Removes its directory unless `keep`.
     ///
     /// # Errors
     ///

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct ClusterConfig {
     /// Number of region servers.
     pub region_servers: usize,
-    /// Directory of all files; `None`: a temporary directory that is removed with the cluster.
+    /// Directory of all files; `None` selects a temporary directory that is removed with the cluster.
     pub directory: Option<PathBuf>,
     /// True to start OpenTSDB too, with its four tables.
     pub opentsdb: bool,
@@ -34,9 +34,10 @@ pub struct ClusterConfig {
     pub tsd_settings: Vec<(String, String)>,
     /// Additional settings of OpenTSDB.
     pub opentsdb_settings: Vec<(String, String)>,
-    /// The `tsdb` command; `None`: from `TSDB`, else the one next to this executable.
+    /// The `tsdb` command; `None` selects the one in `TSDB`, otherwise the one next to this
+    /// executable.
     pub tsdb: Option<PathBuf>,
-    /// Cache of jars; `None`: `CLUSTER_CACHE`, else the user's cache directory.
+    /// Cache of jars; `None` selects `CLUSTER_CACHE`, otherwise the user's cache directory.
     pub cache: Option<PathBuf>,
     /// Longest duration of the start.
     pub start_timeout: Duration,

@@ -4,7 +4,7 @@ use std::{io, path::PathBuf, time::Duration};
 
 use crate::{artifacts::ArtifactError, node::Node};
 
-/// An operation on a cluster or its processes that failed.
+/// Why an operation on a cluster or its processes failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
@@ -81,7 +81,7 @@ pub enum ClusterError {
         /// Cause.
         source: io::Error,
     },
-    /// A process exited by itself.
+    /// A process exited unexpectedly.
     #[error("{node} exited unexpectedly; end of {log}:\n{tail}")]
     Exited {
         /// The process.

@@ -97,7 +97,8 @@ impl ClusterFiles {
         Ok(path)
     }
 
-    /// Writes the configuration of an HBase server; `ports` are those of ZooKeeper and of the server.
+    /// Writes the configuration of an HBase server. `ports` are the ports of ZooKeeper and of the
+    /// server.
     pub(crate) fn write_hbase(
         &self,
         node: Node,

@@ -1,5 +1,5 @@
-//! Test clusters on this machine: HBase with ZooKeeper, OpenTSDB and our daemons as processes of their
-//! own, with fault injection.
+//! Test clusters on this machine, with fault injection: HBase with ZooKeeper, OpenTSDB and TSDs, each as
+//! a separate process.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {

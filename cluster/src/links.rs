@@ -4,8 +4,8 @@
 //! ([`crate::Cluster::client`]) connect through links only; servers connect to each other directly, so a
 //! cut link does not disturb the cluster itself.
 //!
-//! The links have a thread and a runtime of their own: they survive the runtime that started the
-//! cluster, and a busy test does not slow them down.
+//! The links have their own thread and runtime. So they survive the runtime that started the cluster,
+//! and a busy test does not slow them down.
 
 mod relay;
 
@@ -29,9 +29,9 @@ use crate::node::Node;
 /// Faults of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct LinkState {
-    /// No bytes are forwarded.
+    /// True if no bytes are forwarded.
     cut: bool,
-    /// New connections are reset.
+    /// True if new connections are reset.
     refuse: bool,
     /// Delay in each direction.
     delay: Duration,
@@ -129,7 +129,7 @@ impl Links {
         self.links.get(&node).map(|link| address(link.port))
     }
 
-    /// Each server's address with that of its link, for clients in other processes.
+    /// Returns the address of each server with the address of its link, for clients in other processes.
     #[must_use]
     pub fn hosts(&self) -> Vec<(String, String)> {
         let hosts = self.links.values();

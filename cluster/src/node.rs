@@ -19,7 +19,7 @@ pub enum Node {
     OpenTsdb,
     /// A second OpenTSDB on the same HBase.
     SecondOpenTsdb,
-    /// One of our daemons.
+    /// A TSD of this repository.
     Tsd(usize),
 }
 

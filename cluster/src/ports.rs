@@ -1,9 +1,9 @@
 //! Reserved ports.
 //!
-//! A port must be known before its server starts, must not be given to another cluster that starts
-//! concurrently, and must be available when the server is restarted. So each is reserved by a socket
-//! that is bound and never listens: another process can bind the port only with `SO_REUSEADDR`, as
-//! servers of the JVM do and searches for free ports do not. Connections are refused until the server
+//! A port must be known before its server starts, must not go to another cluster that starts
+//! concurrently, and must be available when the server restarts. So a socket that is bound and never
+//! listens reserves each port. Another process can bind the port only with `SO_REUSEADDR`. Servers of
+//! the JVM set it, and searches for free ports do not. Connections are refused until the server
 //! listens.
 
 use std::{
@@ -13,7 +13,7 @@ use std::{
 
 use socket2::{Domain, Socket, Type};
 
-/// Below the ephemeral ports of the system.
+/// First port; below the ephemeral ports of the system.
 const FIRST: u16 = 18_000;
 const COUNT: u16 = 12_000;
 

@@ -1,6 +1,6 @@
-//! Child processes, which are watched by a watchdog and identified by pid and start time.
+//! Child processes, identified by pid and start time, which a watchdog kills with the cluster.
 //!
-//! Pids are reused, so each is stored with the start time of its process, and a signal is sent through a
+//! Pids are reused. So each pid is stored with the start time of its process. A signal is sent through a
 //! pidfd that was opened before the start time was compared.
 
 mod stat;
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use self::stat::ProcessStat;
 pub(crate) use self::watchdog::Watchdog;
 
-/// Interval of polling a process that is to exit.
+/// Interval of polling a process that should exit.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Shell wrapper that waits for a line before it runs the program, so that the watchdog knows the
@@ -83,7 +83,7 @@ pub(crate) struct Program<'a> {
     pub(crate) output: Option<&'a Path>,
 }
 
-/// A process that was started here, or that was attached to.
+/// A started or attached process.
 #[derive(Debug)]
 pub(crate) struct Process {
     identity: ProcessIdentity,
@@ -112,7 +112,7 @@ impl Process {
         let stdin = child.stdin.take();
         let identity =
             ProcessIdentity { pid: child.id(), start: ProcessStat::read(child.id())?.start };
-        // From here on it is killed when dropped.
+        // From here on dropping the value kills the process.
         let process = Self { identity, child: Some(child) };
         watchdog.add(identity)?;
         if let Some(mut stdin) = stdin {
@@ -121,7 +121,7 @@ impl Process {
         Ok(process)
     }
 
-    /// A process that already runs.
+    /// Returns a process that already runs.
     pub(crate) const fn attached(identity: ProcessIdentity) -> Self {
         Self { identity, child: None }
     }

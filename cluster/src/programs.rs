@@ -23,7 +23,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Result of a successful Java program.
 #[derive(Clone, Debug)]
 pub struct JavaRun {
-    /// Its standard output.
+    /// Standard output of the program.
     pub stdout: String,
     /// User and system CPU time of the JVM.
     pub cpu: Duration,
@@ -47,7 +47,7 @@ pub async fn run_java(
     let class = compile(cluster, source, &classes).await?;
     let (log, output) =
         (classes.join(format!("{class}.log")), classes.join(format!("{class}.out")));
-    // The log is of this run only.
+    // The log must contain this run only.
     let _ = fs::remove_file(&log);
     let mut process = cluster.start_java(&class, args, (&log, &output))?;
     let start = Instant::now();
@@ -55,7 +55,7 @@ pub async fn run_java(
         sleep(POLL_INTERVAL).await;
     }
     let wall = start.elapsed();
-    // CPU time is available until the process is reaped.
+    // The CPU time is available only until the process is reaped.
     let cpu = process.identity().cpu_time().unwrap_or_default();
     if process.reap() != Some(true) {
         return Err(ClusterError::Java { what: class, output: crate::process::tail(&log) });
@@ -69,7 +69,7 @@ pub async fn run_java(
 pub struct ToolRun {
     /// True if its exit status was 0.
     pub success: bool,
-    /// What it printed and logged, warnings and errors only.
+    /// Output and log of the tool, which has only warnings and errors.
     pub output: String,
 }
 
@@ -89,7 +89,7 @@ pub async fn run_opentsdb_tool(
         cluster.opentsdb_command(Node::OpenTsdb, 0, &class)?;
     arguments.extend(args.iter().map(|&arg| arg.to_owned()));
     let log = cluster.directory().join("logs").join("opentsdb-tool.log");
-    // The log is of this run only.
+    // The log must contain this run only.
     let _ = fs::remove_file(&log);
     let program = Program {
         command: &command,

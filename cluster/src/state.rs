@@ -27,9 +27,9 @@ pub(crate) struct ClusterState {
 pub(crate) struct MemberRecord {
     pub(crate) node: Node,
     pub(crate) port: u16,
-    /// `None` while it is stopped.
+    /// The running process; `None` while it is stopped.
     pub(crate) process: Option<ProcessIdentity>,
-    /// Epoch milliseconds of its start.
+    /// Time of its start, epoch milliseconds.
     pub(crate) started_ms: u64,
     /// Name of a region server.
     pub(crate) server: Option<String>,

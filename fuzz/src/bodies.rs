@@ -1,5 +1,6 @@
 //! Bodies and parameters of HTTP requests.
 
+use bytes::Bytes;
 use tsd_graph::{Plot, PlotSeries, PlotSize, TerminalSize, render_terminal};
 use tsd_model::{HistogramCodecs, PointColumns, Value};
 use tsd_protocol::{
@@ -10,6 +11,7 @@ use tsd_protocol::{
     render_annotation, render_sub_query,
 };
 use tsd_query::{Clock, RawQuery};
+use tsd_server::inflate_body;
 
 /// The time of requests.
 const NOW_MS: i64 = 1_500_000_000_000;
@@ -33,11 +35,48 @@ pub(crate) fn put_body(input: &[u8]) {
             assert!((point.offset as usize) < body.len(), "a point is inside the body");
             let _ = point.tags(&rules);
         }
+        all_documents_count(body, |body| {
+            batch.read(body, common.as_ref(), &mut UnlimitedMemory).ok()?;
+            Some(batch.points().len() + batch.rejected().len())
+        });
         let response = PutOutcome::new(&batch).response(PutOptions::default(), body);
         assert!(response.status >= 200, "a status");
         let details = PutOptions { details: true, ..PutOptions::default() };
         let response = PutOutcome::new(&batch).response(details, body);
         assert!(std::str::from_utf8(&response.body).is_ok(), "a response is UTF-8");
+    }
+}
+
+/// Checks that a second copy of an accepted body adds all of its elements, and that any other text
+/// after it is an error. `count` returns the number of elements of a body; the last call counts
+/// `body`.
+fn all_documents_count(body: &str, mut count: impl FnMut(&str) -> Option<usize>) {
+    let elements = count(body);
+    let twice = elements.map(|elements| elements * 2);
+    for between in ["", "\n"] {
+        assert_eq!(count(&format!("{body}{between}{body}")), twice, "all documents count");
+    }
+    for after in ["x", ",", "null", "{", "[{}", "]"] {
+        assert_eq!(
+            count(&format!("{body}{after}")),
+            None,
+            "text after {body:?} is an error: {after}"
+        );
+    }
+    assert_eq!(count(body), elements, "a batch is reused");
+}
+
+/// A compressed body of `/api/put`.
+pub(crate) fn inflated_body(input: &[u8]) {
+    /// Most bytes of the decompressed body.
+    const LIMIT: usize = 256 << 10;
+    for encoding in ["gzip", "deflate"] {
+        let inflated = inflate_body(encoding, Bytes::copy_from_slice(input), LIMIT);
+        if let Ok(body) = inflated.expect("a known encoding") {
+            assert!(body.len() <= LIMIT, "a body keeps to the limit");
+            let mut batch = PutBatch::default();
+            let _ = batch.read(text(&body), None, &mut UnlimitedMemory);
+        }
     }
 }
 
@@ -49,6 +88,10 @@ fn rollups_and_histograms(body: &str) {
             assert!((point.offset as usize) < body.len(), "a point is inside the body");
             let _ = point.tags();
         }
+        all_documents_count(body, |body| {
+            rollups.read(body, None, &mut UnlimitedMemory).ok()?;
+            Some(rollups.points().len() + rollups.rejected().len())
+        });
         let response = PutOutcome::of_rollups(&rollups).response(details, body);
         assert!(std::str::from_utf8(&response.body).is_ok(), "a response is UTF-8");
     }
@@ -58,6 +101,10 @@ fn rollups_and_histograms(body: &str) {
             let _ = point.value.encode(&HistogramCodecs::simple(42));
             let _ = point.tags(&rules);
         }
+        all_documents_count(body, |body| {
+            histograms.read(body, None, &mut UnlimitedMemory).ok()?;
+            Some(histograms.points().len() + histograms.rejected().len())
+        });
         let response = PutOutcome::of_histograms(&histograms).response(details, body);
         assert!(std::str::from_utf8(&response.body).is_ok(), "a response is UTF-8");
     }
@@ -91,7 +138,8 @@ pub(crate) fn query_uri(input: &[u8]) {
     }
 }
 
-/// The parameters of `/q`. What they request is drawn of a few points, as a small picture and as text.
+/// The parameters of `/q`. The requested graph of a few points is drawn as a small picture and as
+/// text.
 pub(crate) fn graph(input: &[u8]) {
     let Ok(parameters) = QueryString::parse(text(input)) else { return };
     let Ok(mut request) = parse_graph_request(&parameters) else { return };

@@ -8,7 +8,8 @@ use tsd_model::{
 
 const BASE: BaseTime = BaseTime::containing(1_356_998_400);
 
-/// A row: a count, so many cells as length, qualifier, length, value and timestamp, then packed runs.
+/// A row: a count, that number of cells as length, qualifier, length, value and timestamp, then
+/// packed runs.
 pub(crate) fn rows(input: &[u8]) {
     let Some((count, mut rest)) = input.split_first() else { return };
     let mut cells: Vec<Cell> = Vec::new();
@@ -31,8 +32,8 @@ pub(crate) fn rows(input: &[u8]) {
     let mut row = Row { key: key.clone(), cells, runs };
     for rule in [MergeRule::Unanimous, MergeRule::Newest, MergeRule::Largest, MergeRule::Smallest] {
         let points = decoded(&row, rule);
-        // A compacted row has the same points, unless a compacted column was unsorted: that is sorted
-        // on reads but rewritten unchanged.
+        // A compacted row has the same points, unless a compacted column was unsorted: reads sort
+        // it, but compaction keeps its order.
         if row.runs.is_empty()
             && row.cells.iter().all(|cell| is_sorted(&cell.qualifier))
             && let Ok(plan) = plan_row_compaction(&key, &row.cells, rule)
@@ -111,7 +112,7 @@ pub(crate) fn packed_run(input: &[u8]) {
         let mut extras = RowExtras::default();
         decode_row(&row, BASE, MergeRule::Newest, &mut of_cells, &mut extras)
             .expect("cells of a run are decodable");
-        // A damaged run may mark values as single precision that are not; its cells are rounded.
+        // A damaged run may mark other values as single precision; its cells are rounded.
         let agree = |cell: u64, point: u64| {
             cell == point || cell == f64::from(f64::from_bits(point) as f32).to_bits()
         };

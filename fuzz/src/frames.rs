@@ -61,7 +61,7 @@ fn response(frame: Bytes) {
     }
 }
 
-/// Decodes the response as that of a scan, a lookup and a batch.
+/// Decodes the response as a response to a scan, a lookup and a batch.
 fn decode_body(body: &ResponseBody, compressor: Option<Compressor>) {
     let Ok(block) = body.block(compressor, LIMIT) else { return };
     assert!(block.len() <= LIMIT, "blocks keep to the limit");
@@ -106,7 +106,7 @@ fn scan(response: &ScanResponse) {
     }
 }
 
-/// A block of cells: what is read is written the same.
+/// A block of cells, whose decoded cells must encode to the same bytes.
 pub(crate) fn cells(input: &[u8]) {
     let mut again = BytesMut::new();
     let mut count = 0;

@@ -2,15 +2,27 @@
 
 use tsd_model::{InputFormat, parse_point_value, parse_telnet_timestamp};
 use tsd_protocol::{
-    HistogramLine, LineSplitter, PutLine, RollupLine, SeriesRules, TelnetCommand, TelnetCommands,
+    HistogramLine, InputLine, LineSplitter, PutLine, RollupLine, SeriesRules, TelnetCommand,
+    TelnetCommands,
 };
+use tsd_server::{Credentials, parse_authorization, parse_telnet_credentials};
+
+/// Longest line, bytes.
+const MAX_LINE: usize = 1_024;
 
 /// A chunk of a connection, split into lines.
 pub(crate) fn telnet(input: &[u8]) {
     let commands = TelnetCommands { writes: true, die: true };
     let rules = SeriesRules::default();
-    let mut splitter = LineSplitter::new(input);
-    for line in splitter.by_ref() {
+    let (mut splitter, mut consumed) = (LineSplitter::new(MAX_LINE), 0);
+    while let Some(line) = splitter.next_line(input, &mut consumed) {
+        let line = match line {
+            InputLine::Complete(line) => line,
+            InputLine::TooLong(beginning) => {
+                assert_eq!(beginning.len(), MAX_LINE, "the beginning is as long as a line may be");
+                continue;
+            }
+        };
         match commands.parse(line) {
             TelnetCommand::Put => {
                 if let Ok(point) = PutLine::parse(line) {
@@ -39,5 +51,24 @@ pub(crate) fn telnet(input: &[u8]) {
             }
         }
     }
-    assert!(splitter.consumed() <= input.len(), "at most the input is consumed");
+    assert!(consumed <= input.len(), "at most the input is consumed");
+    assert!(input.len() - consumed <= MAX_LINE, "an unfinished line is bounded");
+}
+
+/// A telnet line of credentials, or the value of an `Authorization` header.
+pub(crate) fn credentials(input: &[u8]) {
+    let parsed = [parse_telnet_credentials(input), parse_authorization(input)];
+    for credentials in parsed.into_iter().flatten() {
+        let shown = format!("{credentials:?}");
+        let secret = match &credentials {
+            Credentials::Basic { user, password } => {
+                assert!(!user.is_empty() && user.len() <= input.len(), "a user");
+                assert!(!user.contains([':', ' ', '\n']), "a name is one word");
+                password
+            }
+            Credentials::Bearer(token) => token,
+        };
+        assert!(!secret.bytes().is_empty() && secret.bytes().len() <= input.len(), "a secret");
+        assert!(shown.contains("***"), "secrets are not shown");
+    }
 }

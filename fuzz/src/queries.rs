@@ -55,8 +55,8 @@ pub(crate) fn tag_filter(input: &[u8]) {
     }
 }
 
-/// The part of `m=` between aggregator and metric: downsampling, rate, rollup usage. Valid ones are
-/// evaluated over twenty seconds of points.
+/// The options of `m=` between aggregator and metric: downsampling, rate, rollup usage. Valid
+/// options are evaluated over twenty seconds of points.
 pub(crate) fn downsample(input: &[u8]) {
     for zone in ["UTC", "Asia/Kathmandu"] {
         let m = format!("sum:{}:m{{host=*}}", text(input));

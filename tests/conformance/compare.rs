@@ -1,4 +1,4 @@
-//! Compares a response with the recorded one.
+//! Compares a response with the recorded response.
 
 use tsd_testkit::HttpResponse;
 
@@ -26,8 +26,13 @@ pub(crate) fn check(case: &Json, response: &HttpResponse) -> Result<(), String> 
             Some("exact") => message == expected_text,
             _ => message.contains(expected_text),
         };
-        let status = Json::Number(response.status.to_string());
-        let has_status = expected.get("status") == Some(&status) && code == Some(&status);
+        let number = |status: u16| Json::Number(status.to_string());
+        let status = number(response.status);
+        // An error of the request is a 400, also where OpenTSDB failed with a 500.
+        let is_request_error =
+            response.status == 400 && expected.get("status") == Some(&number(500));
+        let has_status =
+            (is_request_error || expected.get("status") == Some(&status)) && code == Some(&status);
         return if has_message && has_status { Ok(()) } else { failure("another error") };
     }
     if response.status != 200 {
@@ -121,4 +126,13 @@ fn differences_are_found() {
     assert_eq!(error(400, "no"), Ok(()));
     assert!(error(500, "no").is_err());
     assert!(error(400, "no!").is_err());
+    let expected = r#"{"expect_error":{"status":500,"message":"no","match":"exact"}}"#;
+    let case = Json::parse(expected).expect("JSON");
+    let error = |status: u16, message: &str| {
+        let body = format!(r#"{{"error":{{"code":{status},"message":"{message}"}}}}"#);
+        check(&case, &HttpResponse { status, body })
+    };
+    assert_eq!(error(400, "no"), Ok(()), "an error of the request");
+    assert!(error(404, "no").is_err());
+    assert!(error(400, "yes").is_err());
 }

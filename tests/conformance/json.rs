@@ -39,7 +39,7 @@ impl Json {
         }
     }
 
-    /// Fields of an object, else none.
+    /// Fields of an object; empty for other values.
     pub(crate) fn fields(&self) -> &[(String, Self)] {
         match self {
             Self::Object(fields) => fields,
@@ -47,7 +47,7 @@ impl Json {
         }
     }
 
-    /// Values of an array, else none.
+    /// Values of an array; empty for other values.
     pub(crate) fn items(&self) -> &[Self] {
         match self {
             Self::Array(items) => items,

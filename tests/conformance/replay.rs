@@ -9,8 +9,8 @@ use tsd_testkit::{HttpResponse, http};
 use super::{compare, json::Json};
 use crate::in_process;
 
-/// Replays a case; the error says what differs. Without buckets keys are not salted; `index_use` is
-/// `tsd.query.series_index`.
+/// Replays a case; the error names the difference. Without buckets keys are not salted; `index_use`
+/// is `tsd.query.series_index`.
 pub(crate) fn replay(
     runtime: &Runtime,
     case: &Json,

@@ -1,4 +1,5 @@
-//! `tsdb copy` of tables with very many damaged cells: all are counted, few are printed, and memory is bounded.
+//! Tests `tsdb copy` on tables with very many damaged cells: all are counted, few are printed, and memory is
+//! bounded.
 
 use std::{
     fs,
@@ -35,7 +36,7 @@ fn damaged_cells_are_copied_as_they_are_and_counted_if_they_cannot_be() {
     let directory = in_process::directory();
     let (data, wide) = (directory.path().join("data"), directory.path().join("wide"));
     store(&data, &[("tsd.storage.salt.width", "0")]);
-    // The metric has a name, the tag value has none.
+    // The metric has a name; the tag value lacks one.
     plant(&data, rows, |row| (0x00F0_0000 + row % 100, 440_000 + row / 100));
     // A row of `store` has an annotation, and one has three damaged cells.
     let (all_rows, all_cells) = (rows + 6 * HOURS + 2, rows * ROW_CELLS + 6 * HOURS * POINTS + 4);

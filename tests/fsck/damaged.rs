@@ -1,5 +1,5 @@
-//! `tsdb fsck` of tables with very many damaged cells, on both stores: each is found, repaired and gone, and memory is
-//! bounded.
+//! Tests `tsdb fsck` on tables with very many damaged cells, on both stores: each cell is found and repaired, and
+//! memory is bounded.
 
 use std::{
     fs::File,

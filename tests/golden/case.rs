@@ -1,4 +1,4 @@
-//! Parser of recorded cases: settings, steps, and the tables after them.
+//! Parses recorded cases: settings, steps, and the tables after them.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -50,10 +50,10 @@ pub(crate) enum GoldenStep {
     Tool {
         arguments: Vec<String>,
         file: Vec<String>,
-        /// Settings over those of the case.
+        /// Settings that override the settings of the case.
         config: BTreeMap<String, String>,
         exit: i64,
-        /// Lines of its log with their level and what it printed, without counters that are 0.
+        /// Lines of its log with their level, and its output, without counters that are 0.
         output: Vec<String>,
     },
 }

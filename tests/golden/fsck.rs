@@ -1,10 +1,12 @@
 //! Replays `fsck`: runs the check on the daemon's store and compares its lines with the recorded ones.
 
-use std::sync::{Arc, Mutex, atomic::AtomicBool};
+use parking_lot::Mutex;
+use std::sync::{Arc, atomic::AtomicBool};
 
 use bytes::Bytes;
 use tokio::runtime::Runtime;
-use tsd_engine::{EngineHandle, FsckLevel, FsckObserver, FsckOptions, FsckReport, FsckRun};
+use tsd_engine::EngineHandle;
+use tsd_tools::{FsckLevel, FsckObserver, FsckOptions, FsckReport, FsckRun};
 
 /// The lines of a check.
 #[derive(Default)]
@@ -13,7 +15,7 @@ struct Lines(Mutex<Vec<String>>);
 impl FsckObserver for Lines {
     fn found(&self, level: FsckLevel, text: &str) {
         let text = format!("{level} {text}");
-        self.0.lock().expect("lines").extend(text.split('\n').map(str::to_owned));
+        self.0.lock().extend(text.split('\n').map(str::to_owned));
     }
 
     fn advanced(&self, _: usize, _: &Bytes, _: u64, _: &FsckReport) {}
@@ -48,10 +50,11 @@ pub(crate) fn check(
         checked: [].into(),
     };
     let lines = Arc::new(Lines::default());
-    let checked = engine.fsck(run, Arc::<Lines>::clone(&lines), Arc::new(AtomicBool::new(false)));
+    let checked =
+        tsd_tools::fsck(engine, run, Arc::<Lines>::clone(&lines), Arc::new(AtomicBool::new(false)));
     let report = runtime.block_on(checked).map_err(|error| error.to_string())?;
     engine.drop_caches();
-    let mut found = lines.0.lock().expect("lines").clone();
+    let mut found = lines.0.lock().clone();
     let counters = report.lines().into_iter().filter(|(_, count)| *count > 0);
     found.extend(counters.map(|(label, count)| format!("INFO {label}: {count}")));
     let found: Vec<String> = found.iter().map(|line| without_times(line)).collect();

@@ -1,6 +1,7 @@
 //! Replays the steps of a case against a daemon in this process and compares its tables.
 //!
-//! Raw cells are planted in and read from the daemon's store directly; all else is over its socket.
+//! Raw cells are planted in and read from the daemon's store directly; everything else uses its
+//! socket.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,14 +26,14 @@ use super::{
 };
 use crate::in_process;
 
-/// Which store a replay runs on.
+/// Store of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GoldenStore {
     Memory,
     Embedded,
 }
 
-/// Replays one case; the error says what differs.
+/// Replays one case; the error names the difference.
 pub(crate) fn replay(case: &GoldenCase, store: GoldenStore) -> Result<(), String> {
     let mut replay = match Replay::start(case, store) {
         Ok(_) if case.fails_to_start => return Err("the daemon started".to_owned()),
@@ -90,9 +91,9 @@ impl Replay {
             GoldenStep::Telnet { line, reply } => self.telnet(line, reply.as_deref()),
             GoldenStep::Http { method, uri, body, status, reply } => {
                 let response = http(self.node.address(), method, uri, body.as_deref());
-                // Where OpenTSDB failed with 500, any error is accepted.
+                // Where OpenTSDB failed with 500, any error of the request is accepted.
                 let accepted = match status {
-                    500 => response.status >= 400,
+                    500 => (400..500).contains(&response.status),
                     status => response.status == *status,
                 };
                 if !accepted {
@@ -166,7 +167,11 @@ impl Replay {
         let has = |name| flags.iter().any(|flag| flag == name);
         let path = self.directory.path().join("points");
         fs::write(&path, file.join("\n")).expect("write");
-        let options = ImportOptions { skip_errors: has("--skip-errors"), ..Default::default() };
+        let options = ImportOptions {
+            skip_errors: has("--skip-errors"),
+            as_opentsdb: true,
+            ..Default::default()
+        };
         let mut settings = self.node.engine().config().clone();
         settings.uids.auto_create_metrics |= has("--auto-metric");
         settings.meta_tracking = MetaTracking::Off;
@@ -180,7 +185,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Runs `tsdb uid` on the daemon's store, as a process of its own would.
+    /// Runs `tsdb uid` on the daemon's store, like a separate process.
     fn uid(
         &self,
         words: &[String],
@@ -198,7 +203,7 @@ impl Replay {
         self.node.engine().drop_caches();
         let printed = String::from_utf8(printed).expect("text");
         let lines: Vec<String> = printed.lines().map(fsck::without_times).collect();
-        // Warnings are on standard error, except those of fsck.
+        // Warnings are on standard error, except for fsck.
         let is_fsck = words.first().is_some_and(|word| word == "fsck");
         let output: Vec<&String> =
             output.iter().filter(|line| is_fsck || !line.starts_with("WARN ")).collect();
@@ -275,7 +280,7 @@ impl Replay {
     }
 }
 
-/// The table of a recorded name; those of rollups have the names of the configuration.
+/// The table of a recorded name; tables of rollups have the names of the configuration.
 fn table_of(name: &str) -> Table {
     Table::new(match name {
         "data" => "tsdb",
@@ -334,7 +339,7 @@ fn replace_random_uid(expected: &mut [GoldenCell], uids: &[GoldenCell]) {
     expected.sort();
 }
 
-/// Compares two responses as bytes; a recorded one may end in `...`.
+/// Compares two responses as bytes; a recorded response may end in `...`.
 fn same_text(expected: &str, found: &str) -> Result<(), String> {
     let same = match expected.strip_suffix("...") {
         Some(start) => found.starts_with(start),
@@ -343,7 +348,7 @@ fn same_text(expected: &str, found: &str) -> Result<(), String> {
     if same { Ok(()) } else { Err(format!("{found}\n  instead of\n    {expected}")) }
 }
 
-/// True if the response of a request is a meta object, or why there is none.
+/// True if the response to a request is a meta object, or the reason why the object is missing.
 fn is_meta_object(uri: &str) -> bool {
     uri.starts_with("/api/uid/uidmeta") || uri.starts_with("/api/uid/tsmeta")
 }

@@ -1,14 +1,15 @@
-//! Three daemons that forward writes, as is the default: writers send every round of corrections to another
-//! one of them, while nodes are killed with their data directories, paused, and restarted one after the other. Every
-//! value that was acknowledged last is read through all of them, and from HBase. Then all of them get the same new names.
+//! Three daemons that forward writes, which is the default. Writers send successive rounds of corrections to different
+//! nodes, while nodes are killed with their data directories, paused, and restarted one after the other. Every last
+//! acknowledged value is read through all nodes, and from HBase. Then all nodes get the same new names.
 
 mod names;
 
+use parking_lot::Mutex;
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -46,12 +47,12 @@ const LOAD: Duration = Duration::from_secs(6);
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 const ROUND_PAUSE: Duration = Duration::from_millis(10);
 
-/// What happens to a daemon.
+/// Fault of a daemon.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     /// SIGKILL, and its data directory is removed.
     Kill,
-    /// SIGSTOP until another one owns its slots.
+    /// SIGSTOP until another daemon owns its slots.
     Pause,
     /// SIGTERM: it gives its slots away first.
     Restart,
@@ -63,18 +64,18 @@ struct RunningNode {
     directory: PathBuf,
 }
 
-/// What the writers share.
+/// Shared state of the writers.
 #[derive(Default)]
 struct ForwardLoad {
     addresses: Mutex<Vec<SocketAddr>>,
     is_over: Arc<AtomicBool>,
-    /// By writer: the last round that was begun, and the last that was acknowledged.
+    /// Last begun and last acknowledged round, by writer.
     rounds: [(AtomicU64, AtomicU64); WRITERS as usize],
     acknowledged: AtomicU64,
     refused: AtomicU64,
 }
 
-/// Moves slots by all kinds of faults, and counts what is missing.
+/// Moves slots by all kinds of faults, and counts missing points.
 pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
     tsd::create_tables(cluster, &SETTINGS)?;
     let directory = tempfile::tempdir()?;
@@ -117,7 +118,7 @@ pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
     end(cluster, directory.path(), nodes, &load).await
 }
 
-/// Reads everything through all nodes, then what is in HBase after their end.
+/// Reads everything through all nodes, then from HBase after their end.
 async fn end(
     cluster: &Cluster,
     directory: &Path,
@@ -214,7 +215,7 @@ pub(crate) async fn wait_until_shared(nodes: &[SocketAddr]) -> ScenarioResult<()
 
 impl ForwardLoad {
     fn send_to(&self, nodes: &[RunningNode]) {
-        let mut of = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut of = self.addresses.lock();
         *of = addresses(nodes);
     }
 
@@ -230,7 +231,7 @@ impl ForwardLoad {
                     return;
                 }
                 let address = {
-                    let of = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+                    let of = self.addresses.lock();
                     of[attempt % of.len()]
                 };
                 attempt += 1;

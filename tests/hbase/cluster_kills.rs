@@ -1,5 +1,5 @@
-//! Nodes of one cluster and region servers are killed, paused and drained in random order, while writers send every
-//! request to another node: no acknowledged point is lost, and no answer of any node lacks one.
+//! Kills, pauses and drains nodes of one cluster and region servers in random order, while writers send successive
+//! requests to different nodes. No acknowledged point may be lost, and no answer of any node may lack one.
 //!
 //! | variable | |
 //! |---|---|
@@ -7,9 +7,9 @@
 //! | `CLUSTER_KILLS_NODES` | number of nodes, 3 unless set |
 //! | `CLUSTER_KILLS_SEED` | seed of the faults, another one in every run unless set; it is printed |
 //!
-//! The seed gives the sequence of faults, their pauses, and what is written; how they meet is a matter of time. What is
-//! printed: a line when a fault begins, a table by minutes, and how long each kind of fault kept points from being
-//! acknowledged and read. The logs of all nodes are kept if something is wrong.
+//! The seed determines the sequence of faults, their pauses, and the written points; their interleaving depends on
+//! timing. The test prints a line when a fault begins, a table by minutes, and how long each kind of fault delayed
+//! acknowledgements and reads. It keeps the logs of all nodes after a failure.
 
 mod driver;
 mod fleet;
@@ -57,13 +57,13 @@ const SETTINGS: [(&str, &str); 10] = [
     ("tsd.storage.hold_seconds", "4"),
     ("tsd.http.query.allow_delete", "true"),
 ];
-/// How often all nodes end until their logs have ended.
+/// Most ends of all nodes until their logs are retired.
 const ENDS: usize = 4;
 const MINUTE: Duration = Duration::from_mins(1);
-/// Longest wait for what must happen. Only a defect takes so long, also on a machine that other work keeps busy.
+/// Longest wait for an expected event. Only a defect takes longer, also on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(15);
 
-/// What the variables say.
+/// Options from the environment variables.
 #[derive(Clone, Copy, Debug)]
 struct KillOptions {
     minutes: u64,
@@ -83,7 +83,7 @@ impl KillOptions {
             nodes: number("CLUSTER_KILLS_NODES")?.unwrap_or(3) as usize,
             seed: number("CLUSTER_KILLS_SEED")?.unwrap_or(since_epoch.as_secs()),
         };
-        // Two are killed at once, and one is left.
+        // Two nodes are killed at once, and one remains.
         if options.nodes < 3 {
             return Err("CLUSTER_KILLS_NODES must be 3 or more".into());
         }
@@ -91,7 +91,7 @@ impl KillOptions {
     }
 }
 
-/// Runs faults for the time that is set, then reads everything.
+/// Runs faults for the configured time, then reads everything.
 pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
     let options = KillOptions::read()?;
     println!("cluster_kills: {options:?}");
@@ -147,7 +147,7 @@ async fn run_in(
     Err(format!("{wrong} points were missing or superseded, and {all_wrong} in HBase").into())
 }
 
-/// Drives the faults, and keeps the servers of HBase running. Returns the probes that wait.
+/// Drives the faults, and keeps the servers of HBase running. Returns the waiting probes.
 async fn run_faults(
     cluster: &mut Cluster,
     fleet: &mut Fleet,
@@ -171,7 +171,7 @@ async fn print_minutes(load: Arc<KillLoad>) {
     }
 }
 
-/// Waits until all that was begun is acknowledged.
+/// Waits until all begun rounds are acknowledged.
 async fn end_clients(
     clients: Vec<JoinHandle<()>>,
     probes: Vec<JoinHandle<()>>,
@@ -183,8 +183,7 @@ async fn end_clients(
     Ok(())
 }
 
-/// Reads everything through all nodes, then what is in HBase after their end. Returns the number of points that are wrong
-/// there.
+/// Reads everything through all nodes, then from HBase after their end. Returns the number of wrong points in HBase.
 async fn end(
     cluster: &Cluster,
     directory: &Path,
@@ -214,8 +213,8 @@ async fn end(
     Ok(wrong)
 }
 
-/// A daemon that reads HBase alone. It does not start while a log has rows that are nowhere else: a node that ends while
-/// HBase is too slow keeps its log for the next start, so the nodes start and end once more then.
+/// Starts a daemon that reads only HBase. It does not start while a log has unflushed rows. A node that ends while HBase
+/// is too slow keeps its log for the next start, so the nodes then start and end once more.
 async fn start_without_log(
     cluster: &Cluster,
     directory: &Path,
@@ -240,7 +239,7 @@ async fn start_without_log(
     Err("the nodes do not end their logs".into())
 }
 
-/// Reads everything through a node, and counts what is wrong. Returns the number of points.
+/// Reads everything through a node, and counts wrong points. Returns the number of points.
 async fn read_all(address: SocketAddr, load: &KillLoad) -> ScenarioResult<u64> {
     let deadline = Instant::now() + PATIENCE;
     let mut points = 0;
@@ -258,8 +257,8 @@ async fn read_all(address: SocketAddr, load: &KillLoad) -> ScenarioResult<u64> {
     Ok(points)
 }
 
-/// Prints what the check of the UIDs finds. A node that is killed while it assigns one may leave it without a name, as
-/// OpenTSDB does, so that is no failure.
+/// Prints the findings of the UID check. A node that is killed during an assignment may leave a UID without a name, as
+/// OpenTSDB does, so this is not a failure.
 fn uid_fsck(cluster: &Cluster) -> ScenarioResult<()> {
     let mut fsck = Command::new(TSDB);
     let settings = [&SETTINGS[..], &[("tsd.storage.ack", "storage")]].concat();

@@ -1,13 +1,14 @@
-//! A daemon with `tsd.storage.ack = cluster` is killed with its data directory, alone and together with a region
-//! server, while points are written and corrected: the value that was acknowledged last is read, and HBase has
-//! it in the end.
+//! Kills a daemon with `tsd.storage.ack = cluster` and its data directory, alone and together with a region
+//! server, while points are written and corrected. The last acknowledged value is read, and HBase has it in the
+//! end.
 
+use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
     path::Path,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -39,15 +40,15 @@ const TABLES: [(&str, &str); 7] = [
 const METRIC: &str = "cluster.log";
 const FIRST_SECOND: u64 = 1_600_000_000;
 const WRITERS: u64 = 6;
-/// Instants of a writer, each of which gets another value in every round.
+/// Instants of a writer; each gets a new value in every round.
 const INSTANTS: u64 = 40;
 /// Time of load before a fault.
 const LOAD: Duration = Duration::from_secs(6);
-/// Kills; each second one takes a region server too.
+/// Number of kills; every second kill includes a region server.
 const KILLS: usize = 4;
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// What the writers share.
+/// Shared state of the writers.
 struct Load {
     address: Mutex<SocketAddr>,
     is_over: AtomicBool,
@@ -56,7 +57,7 @@ struct Load {
     longest_wait: Mutex<Duration>,
 }
 
-/// Kills the daemon, its directory and region servers, and counts what is missing.
+/// Kills the daemon with its directory, and region servers, and counts missing points.
 pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
     tsd::create_tables(cluster, &TABLES)?;
     let directory = tempfile::tempdir()?;
@@ -83,7 +84,7 @@ pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
     let through_the_daemon = wrong(daemon.address(), &rounds)?;
     let (pid, address) = (daemon.pid(), daemon.address());
     let ended = block_in_place(|| daemon.terminate());
-    // A daemon without the log reads what is in HBase.
+    // A daemon without the log reads only HBase.
     let mut settings = TABLES.to_vec();
     settings.extend([("tsd.storage.ack", "storage"), ("tsd.storage.fix_duplicates", "true")]);
     let other = tsd::start(cluster, &data(KILLS + 1), &settings);
@@ -95,7 +96,7 @@ pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
         KILLS / 2,
         load.acknowledged.load(Ordering::SeqCst),
         load.failed.load(Ordering::SeqCst),
-        *load.longest_wait.lock().unwrap_or_else(PoisonError::into_inner),
+        *load.longest_wait.lock(),
     );
     if through_the_daemon.is_empty() && in_hbase.is_empty() && ended.success() {
         return Ok(());
@@ -103,7 +104,7 @@ pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
     Err("acknowledged points are missing or superseded".into())
 }
 
-/// Kills a daemon and removes its directory, with a region server each second time; starts another one.
+/// Kills a daemon and removes its directory, every second time with a region server; starts another daemon.
 async fn kill(
     cluster: &mut Cluster,
     load: &Load,
@@ -148,11 +149,11 @@ impl Load {
     }
 
     fn set_address(&self, address: SocketAddr) {
-        *self.address.lock().unwrap_or_else(PoisonError::into_inner) = address;
+        *self.address.lock() = address;
     }
 
     fn address(&self) -> SocketAddr {
-        *self.address.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.address.lock()
     }
 
     /// Writes round after round; a request is repeated until it is acknowledged. Returns the writer and its last
@@ -170,7 +171,7 @@ impl Load {
                 self.failed.fetch_add(1, Ordering::SeqCst);
                 std::thread::sleep(RETRY_PAUSE);
             }
-            let mut longest = self.longest_wait.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut longest = self.longest_wait.lock();
             *longest = (*longest).max(begun.elapsed());
             drop(longest);
             self.acknowledged.fetch_add(INSTANTS, Ordering::SeqCst);
@@ -195,7 +196,7 @@ impl Load {
     }
 }
 
-/// The points of a round: every value differs from that of the round before.
+/// The points of a round: every value differs from the value of the previous round.
 fn body(writer: u64, round: u64) -> String {
     let point = |instant| {
         json!({
@@ -208,13 +209,13 @@ fn body(writer: u64, round: u64) -> String {
     Value::Array((0..INSTANTS).map(point).collect()).to_string()
 }
 
-/// Also of another length from time to time: then the correction is another column.
+/// Sometimes the value has another length, so that the correction is another column.
 fn value(writer: u64, round: u64, instant: u64) -> u64 {
     let scale = if round.is_multiple_of(3) { 1 } else { 100_000 };
     (round * 7 + writer + instant + 1) * scale
 }
 
-/// What is not the value that was acknowledged last: the first few.
+/// The first few points that do not have the last acknowledged value.
 fn wrong(address: SocketAddr, rounds: &BTreeMap<u64, u64>) -> ScenarioResult<Vec<String>> {
     let end = FIRST_SECOND + INSTANTS;
     let uri = format!("/api/query?start={FIRST_SECOND}&end={end}&m=none:{METRIC}{{writer=*}}");

@@ -1,6 +1,6 @@
-//! Three daemons with `tsd.storage.ack = cluster` use one log table without forwarding, each with writers of its own
-//! that correct the same points all the time. One after the other is killed with its data directory, or paused: another one
-//! stores what it had, and every value that was acknowledged last is read.
+//! Three daemons with `tsd.storage.ack = cluster` use one log table without forwarding. Each has its own writers, which
+//! correct the same points all the time. The daemons are killed with their data directories, or paused, in turn. Another
+//! daemon then stores the held rows, and every last acknowledged value is read.
 
 use std::{
     collections::BTreeMap,
@@ -40,24 +40,24 @@ const NAMES: [&str; 3] = ["node-a", "node-b", "node-c"];
 const METRIC: &str = "cluster.nodes";
 const FIRST_SECOND: u64 = 1_600_000_000;
 const WRITERS_PER_NODE: u64 = 2;
-/// Instants of a writer, each of which gets another value in every round.
+/// Instants of a writer; each gets a new value in every round.
 const INSTANTS: u64 = 40;
 /// Time of load before a fault.
 const LOAD: Duration = Duration::from_secs(6);
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
-/// Rounds of a writer each of which is read on another node at once, unless `HBASE_PAIR_ROUNDS` has another number.
+/// Rounds of a writer that another node reads at once, unless `HBASE_PAIR_ROUNDS` has another number.
 const PAIR_ROUNDS: u64 = 300;
 /// Rounds from one flush of all nodes to the next.
 const FLUSH_ROUNDS: u64 = 20;
 /// Pause of a writer after a round.
 const ROUND_PAUSE: Duration = Duration::from_millis(10);
 
-/// What happens to a daemon.
+/// Fault of a daemon.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     /// SIGKILL, and its data directory is removed.
     Kill,
-    /// SIGSTOP until another one has recovered it.
+    /// SIGSTOP until another daemon has recovered its log.
     Pause,
 }
 
@@ -80,12 +80,12 @@ impl Drop for SetOnDrop {
     }
 }
 
-/// What the writers of a node share.
+/// Shared state of the writers of a node.
 struct NodeLoad {
     node: usize,
     address: SocketAddr,
     is_over: Arc<AtomicBool>,
-    /// By writer: the last round that was begun, and the last that was acknowledged.
+    /// Last begun and last acknowledged round, by writer.
     rounds: [(AtomicU64, AtomicU64); WRITERS_PER_NODE as usize],
     acknowledged: AtomicU64,
     refused: AtomicU64,
@@ -94,7 +94,7 @@ struct NodeLoad {
 /// The values that a writer's instants may have: of the acknowledged round, or of one in flight.
 pub(crate) type Expected = BTreeMap<String, (u64, u64, u64)>;
 
-/// Kills and pauses each daemon in turn, and counts what is missing.
+/// Kills and pauses each daemon in turn, and counts missing points.
 pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
     tsd::create_tables(cluster, &SETTINGS)?;
     let directory = tempfile::tempdir()?;
@@ -126,7 +126,7 @@ pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
         .into_iter()
         .map(|node| block_in_place(|| node.daemon.terminate()).success())
         .collect();
-    // A daemon without the log reads what is in HBase, and starts only if all logs have ended.
+    // A daemon without the log reads only HBase, and starts only if all logs have ended.
     let mut settings = SETTINGS.to_vec();
     settings.extend([("tsd.storage.ack", "storage"), ("tsd.storage.fix_duplicates", "true")]);
     let other = tsd::start(cluster, &directory.path().join("other"), &settings);
@@ -140,8 +140,8 @@ pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
     Err("acknowledged points are missing or superseded".into())
 }
 
-/// Each node's points are read on the next one as soon as they are acknowledged, round after round: corrections,
-/// with flushes between.
+/// Reads each node's points on the next node as soon as they are acknowledged, round after round, with corrections and
+/// flushes.
 async fn read_at_once(addresses: Vec<SocketAddr>) -> ScenarioResult<()> {
     let begun = Instant::now();
     let set = std::env::var("HBASE_PAIR_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
@@ -156,7 +156,7 @@ async fn read_at_once(addresses: Vec<SocketAddr>) -> ScenarioResult<()> {
                     std::thread::sleep(RETRY_PAUSE);
                 }
                 let expected = Expected::from([(tag(node, 0), (seed(node, 0), round, round))]);
-                // A read that fails says so, as while HBase does not answer in time; it is no stale one.
+                // A failed read, such as during a timeout of HBase, is retried; it is not a stale read.
                 loop {
                     match wrong(reader, &expected) {
                         Ok(found) => break stale.extend(found),
@@ -189,7 +189,7 @@ async fn read_at_once(addresses: Vec<SocketAddr>) -> ScenarioResult<()> {
     if stale.is_empty() { Ok(()) } else { Err(format!("stale: {stale:?}").into()) }
 }
 
-/// A fault of a node; waits until the others return its points. Returns what to start again.
+/// Injects a fault of a node, and waits until the others return its points. Returns the state for its restart.
 async fn fail(
     number: usize,
     fault: Fault,
@@ -249,7 +249,7 @@ async fn fail(
     Ok((node.number, node.load.next_rounds()))
 }
 
-/// Waits until nobody of the members is dead.
+/// Waits until no member is dead.
 async fn wait_until_recovered(others: &[SocketAddr]) -> ScenarioResult<()> {
     let deadline = Instant::now() + TIMEOUT;
     let gauge = |address, name| block_in_place(|| metric(address, name)).unwrap_or(f64::NAN);
@@ -290,7 +290,7 @@ pub(crate) async fn wait_until_read(
 }
 
 impl RunningNode {
-    /// Starts a daemon, and writers that go on after these rounds.
+    /// Starts a daemon, and writers that continue after these rounds.
     fn start(cluster: &Cluster, directory: &Path, number: usize, rounds: [u64; 2]) -> Self {
         let directory = directory.join(NAMES[number]);
         let mut settings = SETTINGS.to_vec();
@@ -365,7 +365,7 @@ pub(crate) const fn seed(node: u64, writer: u64) -> u64 {
     node * 10 + writer
 }
 
-/// Puts the points of a round: every value differs from that of the round before. True if it is acknowledged.
+/// Puts the points of a round, whose values differ from the previous round. Returns true if they are acknowledged.
 pub(crate) fn put(address: SocketAddr, node: u64, writer: u64, round: u64) -> bool {
     let point = |instant| {
         json!({
@@ -379,13 +379,13 @@ pub(crate) fn put(address: SocketAddr, node: u64, writer: u64, round: u64) -> bo
     try_http(address, "POST", "/api/put", Some(&body)).is_ok_and(|response| response.status == 204)
 }
 
-/// Also of another length from time to time: then the correction is another column.
+/// Sometimes the value has another length, so that the correction is another column.
 pub(crate) const fn value(seed: u64, round: u64, instant: u64) -> u64 {
     let scale = if round.is_multiple_of(3) { 1 } else { 100_000 };
     (round * 7 + seed + instant + 1) * scale
 }
 
-/// What is not the value that was acknowledged last, or that was in flight: the first few.
+/// The first few points that have neither the last acknowledged value nor a value in flight.
 pub(crate) fn wrong(address: SocketAddr, expected: &Expected) -> ScenarioResult<Vec<String>> {
     let end = FIRST_SECOND + INSTANTS;
     let uri = format!("/api/query?start={FIRST_SECOND}&end={end}&m=none:{METRIC}{{writer=*}}");

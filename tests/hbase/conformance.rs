@@ -8,7 +8,7 @@ use tsd_storage_hbase::{HBaseConfig, conformance};
 
 use crate::regions::ScenarioResult;
 
-/// Runs each case on tables of its own, through the links.
+/// Runs each case on its own tables, through the links.
 pub(crate) async fn run(cluster: &Cluster) -> ScenarioResult<()> {
     let mut config = HBaseConfig::new(cluster.client_quorum());
     config.hosts = cluster.links().hosts();

@@ -1,5 +1,5 @@
-//! `tsdb copy`: from tables to a data directory while points come in, then what came later, and from there to salted
-//! tables. Both comparisons find nothing, and daemons on the first and the last tables return the same.
+//! Tests `tsdb copy` from tables to a data directory while points come in, then a catch-up, and from there to salted
+//! tables. Both comparisons must find nothing, and daemons on the first and the last tables must return the same.
 
 use std::{path::Path, process::Command};
 
@@ -16,7 +16,7 @@ use crate::{
 const SECOND: u64 = 1_600_000_000;
 const HOSTS: u64 = 200;
 const HOURS: u64 = 24;
-/// Values of two bytes, as corrections have: those of another width would be another column.
+/// Values of two bytes, like the corrections: another width would be another column.
 const FIRST_VALUE: u64 = 300;
 const SOURCE: [(&str, &str); 4] = [
     ("tsd.storage.hbase.data_table", "copy-source"),
@@ -85,7 +85,7 @@ pub(crate) fn run(cluster: &Cluster) -> ScenarioResult<()> {
     Ok(())
 }
 
-/// Settings of a place on the cluster.
+/// Settings of a store location on the cluster.
 fn arguments(cluster: &Cluster, flag: &str, tables: &Settings<'_>) -> Vec<String> {
     let hosts = ("tsd.storage.hbase.hosts", cluster.links().hosts_setting());
     let tables = tables.iter().map(|(key, value)| (*key, (*value).to_owned()));
@@ -101,7 +101,7 @@ fn path(path: &Path) -> ScenarioResult<&str> {
     path.to_str().ok_or_else(|| "a path".into())
 }
 
-/// Runs a copy; returns its report, which says that nothing differs.
+/// Runs a copy; returns its report, which must have no difference.
 fn copy(arguments: &[&str]) -> ScenarioResult<Value> {
     let mut command = Command::new(TSDB);
     command.args(["copy", "--json"]).args(arguments);

@@ -1,5 +1,5 @@
-//! Corrections of points while OpenTSDB compacts their rows: the last acknowledged value is what both
-//! sides read.
+//! Tests corrections of points while OpenTSDB compacts their rows: both sides must read the last
+//! acknowledged value.
 //!
 //! OpenTSDB reads a row, puts the compacted column up to a second later, and after that deletes the
 //! columns that it read, up to the time of the server. A correction in between is superseded or hidden
@@ -31,7 +31,7 @@ const OPENTSDB_SETTINGS: [(&str, &str); 5] = [
     ("tsd.storage.compaction.flush_speed", "2"),
 ];
 
-/// Where our daemons acknowledge points: also the name of the metric.
+/// Where our daemons acknowledge points; the name is also the name of the metric.
 const DAEMONS: [(&str, &Settings<'static>); 2] = [
     ("log", &[("tsd.storage.ack", "log"), ("tsd.storage.hold_seconds", "1"), READ_BACK_DELAY]),
     (
@@ -39,17 +39,18 @@ const DAEMONS: [(&str, &Settings<'static>); 2] = [
         &[("tsd.storage.ack", "storage"), ("tsd.storage.fix_duplicates", "true"), READ_BACK_DELAY],
     ),
 ];
-/// Longer than a compaction of OpenTSDB takes while HBase stalls: what is hidden after it stays so.
+/// Longer than a compaction of OpenTSDB during a stall of HBase: points that are hidden later stay
+/// hidden.
 const READ_BACK_DELAY: (&str, &str) = ("tsd.storage.hbase.read_back_delay", "12");
 
-/// Start of the hours of all points: long over.
+/// Start of the hours of all points, which are long over.
 const FIRST_HOUR: u64 = 1_500_001_200;
 /// Hours per metric that are compacted while they are corrected; each is left alone after that.
 const HOURS: u64 = 32;
 const HOSTS: u64 = 10;
 /// Instants, in milliseconds of the hour.
 const OFFSETS_MS: [u64; 4] = [0, 1_000, 4_001, 3_599_000];
-/// Writes of an hour, the first and the last of which have all instants.
+/// Writes of an hour; the first and the last write have all instants.
 const ROUNDS: u64 = 5;
 /// Pause between the first writes of two hours.
 const HOUR_PAUSE: Duration = Duration::from_millis(250);
@@ -57,7 +58,7 @@ const HOUR_PAUSE: Duration = Duration::from_millis(250);
 const QUERY_PAUSE: Duration = Duration::from_millis(150);
 /// Pause between two flushes of the memory of HBase's regions.
 const FLUSH_PAUSE: Duration = Duration::from_secs(2);
-/// Time after the last write in which the values must become right.
+/// Longest time after the last write until the values are correct.
 const SETTLE: Duration = Duration::from_secs(45);
 
 /// Host and milliseconds since the epoch.
@@ -182,7 +183,7 @@ async fn write_hour(
             }
         }
         writes += points.len() as u64;
-        // Never last: what is put through OpenTSDB while it compacts the row it may lose by itself.
+        // Never the last write, since OpenTSDB may lose its own puts while it compacts the row.
         let is_through_opentsdb = is_partial && random.below(100) < 30;
         let (writer, uri) =
             if is_through_opentsdb { (opentsdb, "/api/put?sync") } else { (ours, "/api/put") };
@@ -210,7 +211,7 @@ async fn query_repeatedly(opentsdb: SocketAddr, metric: String) {
     }
 }
 
-/// HBase forgets deleted cells when it flushes a region. Failed flushes do not matter.
+/// A flush of a region makes HBase forget deleted cells. Failed flushes do not matter.
 async fn flush_repeatedly(client: Client) {
     let Ok(table) = "tsdb".parse::<TableName>() else { return };
     loop {

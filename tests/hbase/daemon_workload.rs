@@ -1,13 +1,14 @@
-//! A workload on a daemon: puts over HTTP, and queries that must return every acknowledged point.
+//! A workload on a daemon: puts over HTTP, and queries, which must return every acknowledged point.
 //!
 //! Each writer has a metric whose points are a second apart, distributed over series, so that requests
 //! touch all salt buckets. Only status 204 acknowledges a request; after any other result it is
 //! repeated. A query must return every point that was acknowledged before it was sent.
 
+use parking_lot::Mutex;
 use std::{
     net::SocketAddr,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     time::Duration,
@@ -65,7 +66,7 @@ struct WorkloadState {
 
 impl WorkloadState {
     fn report(&self, problem: String) {
-        let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut problems = self.problems.lock();
         if problems.len() < 100 {
             problems.push(problem);
         }
@@ -85,7 +86,7 @@ impl WorkloadState {
         uri: String,
         body: Option<String>,
     ) -> Result<HttpResponse, String> {
-        let address = *self.address.lock().unwrap_or_else(PoisonError::into_inner);
+        let address = *self.address.lock();
         let result = spawn_blocking(move || try_http(address, method, &uri, body.as_deref())).await;
         result.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
     }
@@ -115,8 +116,8 @@ impl WorkloadState {
         }
     }
 
-    /// Queries the points of a writer from number `from` on; returns how many acknowledged ones are
-    /// missing, and how many are wrong.
+    /// Queries the points of a writer from number `from` on; returns the numbers of missing
+    /// acknowledged points and of wrong points.
     async fn check(&self, writer: usize, from: u64) -> Result<(u64, u64), String> {
         let end = self.points.acknowledged()[writer];
         if end <= from {
@@ -253,10 +254,10 @@ impl DaemonWorkload {
 
     /// Sends requests to another daemon from now on.
     pub(crate) fn set_address(&self, address: SocketAddr) {
-        *self.state.address.lock().unwrap_or_else(PoisonError::into_inner) = address;
+        *self.state.address.lock() = address;
     }
 
-    /// Queries all acknowledged points; returns the numbers of missing and of wrong ones.
+    /// Queries all acknowledged points; returns the numbers of missing and of wrong points.
     pub(crate) async fn check_all(&self) -> Result<(u64, u64), String> {
         let mut errors = (0, 0);
         for writer in 0..WRITERS {
@@ -281,7 +282,7 @@ impl Workload for DaemonWorkload {
     }
 
     fn problems(&self) -> Vec<String> {
-        self.state.problems.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.state.problems.lock().clone()
     }
 
     fn wait_for_recovery(&self) -> BoxFuture<'_, Result<(), String>> {

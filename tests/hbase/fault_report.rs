@@ -11,9 +11,9 @@ pub(crate) struct FaultLine {
     pub(crate) fault: String,
     /// Name of the workload.
     pub(crate) workload: String,
-    /// WorkloadCounts before.
+    /// Counts before the fault.
     pub(crate) before: WorkloadCounts,
-    /// WorkloadCounts when all was well again.
+    /// Counts after the recovery.
     pub(crate) after: WorkloadCounts,
     /// Acknowledged operations that were missing after the recovery.
     pub(crate) lost: u64,

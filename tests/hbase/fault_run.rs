@@ -28,7 +28,7 @@ const STEP_PAUSE: Duration = Duration::from_secs(1);
 /// Workloads under faults.
 pub(crate) struct FaultRun<'a> {
     cluster: &'a mut Cluster,
-    /// Administers the cluster; the workloads have clients of their own.
+    /// Administers the cluster; the workloads have separate clients.
     client: Client,
     /// Tables whose regions move, split and merge.
     tables: Vec<Table>,
@@ -68,7 +68,7 @@ impl<'a> FaultRun<'a> {
         Self { cluster, client, tables, workloads, lines: Vec::new() }
     }
 
-    /// Runs the steps that are wanted, in their order, `rounds` times.
+    /// Runs the requested steps in order, `rounds` times.
     pub(crate) async fn run(
         &mut self,
         rounds: usize,
@@ -249,7 +249,7 @@ impl<'a> FaultRun<'a> {
 
     /// Waits until both servers serve, and distributes the regions of every table.
     async fn settle(&mut self, round: usize) -> ScenarioResult<()> {
-        // On a busy machine a server may miss its session with ZooKeeper, and aborts.
+        // On a busy machine a server may lose its session with ZooKeeper and abort.
         for node in [Node::Master, Node::RegionServer(0), Node::RegionServer(1)] {
             if !self.cluster.is_running(node)? {
                 println!("{node:?} has ended by itself, and is restarted");

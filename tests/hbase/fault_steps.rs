@@ -7,7 +7,7 @@ use std::time::Duration;
 pub(crate) enum FaultTarget {
     /// The region server that has hbase:meta.
     Meta,
-    /// A region server that does not.
+    /// A region server without hbase:meta.
     Other,
     /// Every region server.
     Servers,
@@ -34,15 +34,15 @@ pub(crate) enum FaultAction {
     Pause(FaultTarget),
     /// SIGCONT.
     Resume(FaultTarget),
-    /// Restarts it, after SIGKILL if it still runs; ends when it serves.
+    /// Restarts the target, after SIGKILL if it still runs; ends when it serves.
     Restart(FaultTarget),
-    /// Connections to it stay open but transmit nothing.
+    /// Connections to the target stay open but transmit nothing.
     Cut(FaultTarget),
-    /// Traffic on its connections is delayed.
+    /// Traffic on the target's connections is delayed.
     Delay(FaultTarget, Duration),
-    /// Connections to it are closed.
+    /// Connections to the target are closed.
     Break(FaultTarget),
-    /// Its links are restored.
+    /// Links of the target are restored.
     Restore(FaultTarget),
     /// Waits.
     Wait(Duration),
@@ -53,18 +53,18 @@ pub(crate) enum FaultAction {
 pub(crate) enum FaultDuration {
     /// This long.
     For(Duration),
-    /// Until all workloads have recovered in spite of it, and at least this long.
+    /// Until all workloads have recovered during the fault, and at least this long.
     UntilRecovered(Duration),
 }
 
 /// One line of the fault table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FaultStep {
-    /// Its name in the fault table.
+    /// Name of the step in the fault table.
     pub(crate) name: &'static str,
     /// Actions that start the fault.
     pub(crate) actions: &'static [FaultAction],
-    /// Its duration.
+    /// Duration of the fault.
     pub(crate) duration: FaultDuration,
     /// Actions that end it.
     pub(crate) repairs: &'static [FaultAction],
@@ -122,7 +122,7 @@ pub(crate) const STEPS: &[FaultStep] = &[
         name: "a region server is paused for 25 s, past its session",
         actions: &[FaultAction::Pause(FaultTarget::Other)],
         duration: FaultDuration::UntilRecovered(secs(25)),
-        // It learns that its session expired, and aborts.
+        // The server learns that its session expired, and aborts.
         repairs: &[
             FaultAction::Resume(FaultTarget::Other),
             FaultAction::Wait(secs(3)),

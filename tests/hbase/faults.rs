@@ -1,5 +1,5 @@
-//! All faults under the workloads of this program: one on the HBase client, and one on a daemon for each
-//! acknowledgement.
+//! Runs all faults under the workloads of this program: one on the HBase client, and one on a
+//! daemon for each acknowledgement.
 
 use std::{sync::Arc, time::Duration};
 

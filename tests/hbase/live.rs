@@ -1,4 +1,4 @@
-//! Runs the tests of single client operations, `crates/hbase-rs/tests/live`, on the shared cluster.
+//! Runs the tests of the client and of the store that need a running HBase on the shared cluster.
 
 use std::process::Command;
 
@@ -7,12 +7,18 @@ use tokio::task::block_in_place;
 
 use crate::regions::ScenarioResult;
 
-/// Builds and runs them with cargo.
+/// Names of their programs, and of the tests in them.
+const PROGRAMS: [[&str; 2]; 2] = [["hbase-rs/live", ""], ["tsd-storage-hbase/store", "live::"]];
+
+/// Runs the programs that are built with this one.
 pub(crate) fn run(cluster: &Cluster) -> ScenarioResult<()> {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo
-        .args(["test", "--locked", "-p", "hbase-rs", "--features", "live", "--test", "live"])
-        .env("HBASE_QUORUM", cluster.quorum());
-    let ended = block_in_place(|| cargo.status())?;
-    if ended.success() { Ok(()) } else { Err(format!("cargo test: {ended}").into()) }
+    for [program, tests] in PROGRAMS {
+        let mut command = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs.sh"));
+        command.args(["run", program, "--ignored", tests]).env("HBASE_QUORUM", cluster.quorum());
+        let ended = block_in_place(|| command.status())?;
+        if !ended.success() {
+            return Err(format!("{program}: {ended}").into());
+        }
+    }
+    Ok(())
 }

@@ -4,6 +4,8 @@
 //! ```text
 //! tests/hbase.sh [scenario...]       all scenarios but `cluster_kills` if none is named
 //! tests/hbase.sh no-faults           … but `faults` too
+//! tests/differential.sh [option...]  only random requests compared with OpenTSDB (`differential.rs`)
+//! tests/interop.sh [option...]       only tables shared with OpenTSDB (`interop.rs`)
 //! ```
 //!
 //! | variable | |
@@ -23,7 +25,7 @@
 //! The scenarios share one cluster and run one after the other, so this is a program without the test
 //! harness. Without Java it is skipped and succeeds.
 
-#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
+#![expect(clippy::expect_used, clippy::indexing_slicing, clippy::too_many_lines, reason = "tests")]
 
 mod cluster_forward;
 mod cluster_kills;
@@ -33,10 +35,12 @@ mod conformance;
 mod copy;
 mod corrections;
 mod daemon_workload;
+mod differential;
 mod fault_report;
 mod fault_run;
 mod fault_steps;
 mod faults;
+mod interop;
 mod live;
 mod opentsdb;
 mod outage;
@@ -44,6 +48,7 @@ mod regions;
 mod row_history;
 mod series_index;
 mod suite;
+mod table_set;
 mod tsd;
 mod two_daemons;
 mod workload;
@@ -56,15 +61,27 @@ use cluster::Cluster;
 const TSDB: &str = env!("CARGO_BIN_EXE_tsdb");
 
 fn main() -> ExitCode {
+    // `cargo test` gives no argument, or a filter.
+    if std::env::args().nth(1).as_deref() != Some("run") {
+        println!("hbase: left out; tests/hbase.sh runs it");
+        return ExitCode::SUCCESS;
+    }
     if Cluster::java().is_none() {
         println!("hbase: skipped, there is no Java 17");
         return ExitCode::SUCCESS;
     }
-    // Names of scenarios; options of the test harness are ignored.
-    let names: Vec<_> = std::env::args().skip(1).filter(|name| !name.starts_with('-')).collect();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().expect("a runtime");
-    let ended = runtime.block_on(suite::run(&names));
+    let arguments: Vec<_> = std::env::args().skip(2).collect();
+    let ended = match arguments.split_first() {
+        Some((program, options)) if program == "differential" && !options.is_empty() => {
+            differential::main(options, &runtime)
+        }
+        Some((program, options)) if program == "interop" && !options.is_empty() => {
+            interop::main(options, &runtime)
+        }
+        _ => runtime.block_on(suite::run(&arguments)),
+    };
     // A scenario that panicked has left its writers.
     runtime.shutdown_background();
     ended

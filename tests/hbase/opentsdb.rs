@@ -1,5 +1,5 @@
-//! OpenTSDB 2.4.1 on the same tables: each side reads what the other wrote in every storage mode, and
-//! the cells are the same bytes.
+//! Tests OpenTSDB 2.4.1 on the same tables: each side reads the points of the other in every
+//! storage mode, and the cells have the same bytes.
 
 use std::net::SocketAddr;
 
@@ -16,7 +16,7 @@ use crate::{
 
 const SECOND: u64 = 1_600_000_000;
 
-/// How points are written: a name, and the settings of our daemon; `None` for OpenTSDB.
+/// Writers of points: a name, and the settings of our daemon; `None` for OpenTSDB.
 const STORAGE_MODES: [(&str, Option<&Settings<'static>>); 4] = [
     ("opentsdb", None),
     ("cells", Some(&[("tsd.storage.enable_compaction", "false")])),
@@ -57,7 +57,7 @@ pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
         cells.len()
     );
     drop(ours);
-    // Its memory and CPU are needed by the other scenarios.
+    // The other scenarios need its memory and CPU.
     cluster.kill(Node::OpenTsdb)?;
     Ok(())
 }
@@ -149,7 +149,7 @@ fn annotations(opentsdb: SocketAddr, ours: SocketAddr) -> ScenarioResult<()> {
     Ok(())
 }
 
-/// Cells of a metric: row without the metric, qualifier, value.
+/// Cells of a metric: row without the metric UID, qualifier, value.
 async fn cells(client: &Client, metric: &str) -> ScenarioResult<Vec<(Vec<u8>, Vec<u8>, Vec<u8>)>> {
     let uids = client.table("tsdb-uid".parse::<TableName>()?);
     let row = uids.get(&Get::try_new(metric.to_owned())?).await?;

@@ -1,4 +1,4 @@
-//! HBase is unavailable and a daemon with `tsd.storage.ack = log` is killed meanwhile: afterwards HBase
+//! While HBase is unavailable, a daemon with `tsd.storage.ack = log` is killed: afterwards HBase
 //! has every acknowledged point. A full log rejects puts.
 
 use std::{path::Path, time::Duration};
@@ -68,7 +68,7 @@ async fn minute_outage(cluster: &Cluster, data: &Path) -> ScenarioResult<()> {
     load.expect_failures(false);
     let lost = load.count_lost().await?;
     load.wait_for_progress().await?;
-    // Another daemon, with an empty log, reads what is in HBase.
+    // Another daemon, with an empty log, reads only HBase.
     let other = tsd::start(cluster, &data.with_extension("other"), &TABLES);
     let errors = load.finish().await?;
     load.set_address(other.address());

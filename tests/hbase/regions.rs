@@ -108,7 +108,7 @@ pub(crate) async fn split(client: &Client, tables: &[Table]) -> ScenarioResult<(
     Ok(())
 }
 
-/// Merges two regions of each table. Daughters of a split can be merged only once compaction has
+/// Merges two regions of each table. Daughters of a split can be merged only after a compaction has
 /// replaced their reference files, so pairs are tried in turn, with compactions in between.
 pub(crate) async fn merge(client: &Client, tables: &[Table]) -> ScenarioResult<()> {
     for table in tables {

@@ -1,4 +1,4 @@
-//! What HBase remembers of the row of a point: what a wrong value needs to be explained.
+//! Reads the history of a point's row from HBase, to explain a wrong value.
 
 use cluster::Cluster;
 use hbase_rs::{Client, Get, Row, Scan, Selection, Table, TableName};
@@ -8,15 +8,15 @@ use crate::regions::ScenarioResult;
 
 /// A point of a series with the one tag `host`.
 pub(crate) struct PointPlace<'a> {
-    /// Name of the table of points; that of UIDs is the same with `-uid`. Keys have no salt.
+    /// Name of the table of points; the UID table has the suffix `-uid`. Keys have no salt.
     pub(crate) table: &'a str,
     pub(crate) metric: &'a str,
     pub(crate) host: &'a str,
     pub(crate) at_ms: u64,
 }
 
-/// Every cell and delete marker of the row with a point at this instant, deleted ones included, by their times. Of
-/// a column of several points only that point is shown.
+/// Every cell and delete marker of the row with a point at this instant, including deleted cells, by time. A column of
+/// several points shows only that point.
 pub(crate) async fn row_history(
     cluster: &Cluster,
     place: &PointPlace<'_>,
@@ -67,7 +67,7 @@ pub(crate) async fn hour_history(
     Ok(cells)
 }
 
-/// Rows with all that HBase remembers of them.
+/// Rows with all their remembered cells.
 async fn raw_rows(client: &Client, table: &str, scan: Scan) -> ScenarioResult<Vec<Row>> {
     let selection = Selection::all().max_versions(1_000)?;
     let mut rows = client.table(table.parse::<TableName>()?).scan(scan.select(selection).raw());
@@ -83,8 +83,8 @@ async fn uid(uids: &Table, name: &str, kind: &[u8]) -> ScenarioResult<Vec<u8>> {
     Ok(row.value(b"id", kind).ok_or("no UID")?.to_vec())
 }
 
-/// The point of a column at an offset in the hour: its qualifier and value, and how many points the column has.
-/// `None` if it has none there. A delete marker has no value.
+/// The point of a column at an offset in the hour: its qualifier and value, and how many points the column contains. `None`
+/// if the column lacks this offset. A delete marker has no value.
 fn point_at(qualifier: &[u8], value: &[u8], offset_ms: u32) -> Option<String> {
     let (mut qualifiers, mut values) = (qualifier, value);
     let (mut found, mut points) = (None, 0);

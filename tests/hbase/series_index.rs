@@ -1,7 +1,7 @@
-//! The series index: a query of one host of many over a day, by the index, by a scan, and by OpenTSDB on the same
+//! Compares queries of one host of many over a day: by the series index, by a scan, and by OpenTSDB on the same
 //! rows.
 //!
-//! The times are printed; what must hold is that all answers are equal.
+//! The test prints the times; all answers must be equal.
 
 use std::{
     fmt::Write,
@@ -28,7 +28,7 @@ const LINES: usize = 4_000;
 /// Queries of one kind.
 const ROUNDS: u64 = 5;
 
-/// The number that an environment variable has.
+/// The number in an environment variable.
 fn variable(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default)
 }
@@ -192,7 +192,7 @@ pub(crate) fn run(cluster: &Cluster) -> ScenarioResult<()> {
     await_complete(next.address())?;
     println!("series-index: a second daemon is complete {:.1?} after its start", began.elapsed());
     compare(cluster, indexed.address(), scanning.address())?;
-    // What another daemon acknowledges is found by the next query.
+    // The next query finds points that another daemon has acknowledged.
     for n in 0..50 {
         let point = json!([{"metric": "series.index", "timestamp": DAY + 5, "value": n,
                             "tags": {"host": format!("new{n}")}}]);

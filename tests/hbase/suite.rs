@@ -12,7 +12,8 @@ use tsd_testkit::hbase_workload::error_chain;
 
 use crate::{
     cluster_forward, cluster_kills, cluster_log, cluster_nodes, conformance, copy, corrections,
-    faults, live, opentsdb, outage, regions::ScenarioResult, series_index, two_daemons,
+    differential, faults, interop, live, opentsdb, outage, regions::ScenarioResult, series_index,
+    two_daemons,
 };
 
 type Scenario = for<'a> fn(&'a mut Cluster) -> LocalBoxFuture<'a, ScenarioResult<()>>;
@@ -30,6 +31,8 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("cluster_log", |cluster| Box::pin(cluster_log::run(cluster))),
     ("cluster_nodes", |cluster| Box::pin(cluster_nodes::run(cluster))),
     ("cluster_forward", |cluster| Box::pin(cluster_forward::run(cluster))),
+    ("differential", |cluster| Box::pin(differential::scenario(cluster))),
+    ("interop", |cluster| Box::pin(interop::scenario(cluster))),
     ("faults", |cluster| Box::pin(faults::run(cluster))),
 ];
 
@@ -37,10 +40,10 @@ const SCENARIOS: &[(&str, Scenario)] = &[
 const CLUSTER_KILLS: (&str, Scenario) =
     ("cluster_kills", |cluster| Box::pin(cluster_kills::run(cluster)));
 
-/// What leaves a scenario out if it is put before its name.
+/// Prefix of the name of a scenario to leave out.
 const WITHOUT: &str = "no-";
 
-/// Scenarios with these names; if none is named, all of [`SCENARIOS`] but those that are left out.
+/// Scenarios with these names. Without a name, all of [`SCENARIOS`] except the ones to leave out.
 fn requested(names: &[String]) -> impl Iterator<Item = (&'static str, Scenario)> {
     let is_named = move |(known, _): &(&str, Scenario)| names.iter().any(|name| name == known);
     let is_left_out = move |(known, _): &(&str, Scenario)| {

@@ -25,11 +25,16 @@ pub(crate) fn settings(cluster: &Cluster, more: &Settings<'_>) -> Vec<(String, S
         ("TSD_STORAGE_HBASE_HOSTS".to_owned(), cluster.links().hosts_setting()),
         ("TSD_CORE_AUTO_CREATE_METRICS".to_owned(), "true".to_owned()),
     ];
-    all.extend(more.iter().map(|(name, value)| (variable(name), (*value).to_owned())));
+    all.extend(environment(more));
     all
 }
 
-/// With less a daemon does not say that it serves.
+/// Settings as variables of the environment.
+pub(crate) fn environment(settings: &Settings<'_>) -> Vec<(String, String)> {
+    settings.iter().map(|(name, value)| (variable(name), (*value).to_owned())).collect()
+}
+
+/// Least log level at which a daemon reports that it serves.
 pub(crate) const LOG_LEVEL: &str = "warn,tsd_cli=info";
 
 /// Starts a daemon with its log in `data`.

@@ -1,4 +1,5 @@
-//! Two daemons on one HBase: a name new to both gets one UID, and both return the same results.
+//! Tests two daemons on one HBase: a name new to both gets one UID, and both return the same
+//! results.
 
 use std::collections::BTreeMap;
 

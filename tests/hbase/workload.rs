@@ -1,9 +1,7 @@
 //! The interface of workloads under faults: on the HBase client, and on a daemon.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use parking_lot::Mutex;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::{
@@ -14,7 +12,7 @@ use tsd_testkit::hbase_workload::{AckTracker, TableWorkload, WorkloadCounts};
 
 /// Running writers and readers.
 pub(crate) trait Workload: Send + Sync {
-    /// Its name in the fault table.
+    /// Name of the workload in the fault table.
     fn name(&self) -> String;
 
     /// Counters since the start.
@@ -29,13 +27,13 @@ pub(crate) trait Workload: Send + Sync {
     /// Writes to all regions and reads them until that succeeds.
     fn wait_for_recovery(&self) -> BoxFuture<'_, Result<(), String>>;
 
-    /// Reads everything until that succeeds; returns how many acknowledged writes are missing.
+    /// Reads everything until that succeeds; returns the number of missing acknowledged writes.
     fn count_lost(&self) -> BoxFuture<'_, Result<u64, String>>;
 
     /// Waits until every writer has one more acknowledgement.
     fn wait_for_progress(&self) -> BoxFuture<'_, Result<(), String>>;
 
-    /// Stops all tasks and reads everything back; returns what is wrong.
+    /// Stops all tasks and reads everything back; returns the problems.
     fn finish(&self) -> BoxFuture<'_, Result<Vec<String>, String>>;
 }
 
@@ -94,7 +92,7 @@ pub(crate) async fn await_tasks(
     tasks: &Mutex<Vec<JoinHandle<()>>>,
     longest: Duration,
 ) -> Result<(), String> {
-    let tasks = std::mem::take(&mut *tasks.lock().unwrap_or_else(PoisonError::into_inner));
+    let tasks = std::mem::take(&mut *tasks.lock());
     for task in tasks {
         let ended = timeout(longest, task).await;
         let ended = ended.map_err(|_| format!("a task does not end in {longest:?}"))?;

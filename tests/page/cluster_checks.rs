@@ -1,4 +1,4 @@
-//! Checks of what the page shows of a cluster of several daemons.
+//! Checks the page's views of a cluster of several daemons.
 
 use std::{path::Path, thread};
 
@@ -15,13 +15,13 @@ const HOSTILE_NODE: &str = "<img/src=x/onerror=window.hostile=6>";
 
 const NODES: &str = "document.querySelector('[aria-label=\"Nodes of the cluster\"]')";
 
-/// Starts a node whose death the others wait for, so that what the page shows of it stays.
+/// Starts a node whose death the others wait for, so that the page's view of it stays.
 fn start(hbase: &HBase, name: &str, data: &Path) -> Daemon {
     let node = hbase.daemon(&data.join(name.replace('/', "_")));
     node.args(&["--ack", "cluster"])
         .env("TSD_CLUSTER_NAME", name)
         .env("TSD_CLUSTER_SUSPECT_AFTER", "3600")
-        // Each holds what it gets.
+        // Each node holds its own points.
         .env("TSD_CLUSTER_FORWARD", "false")
         .start()
 }
@@ -32,7 +32,7 @@ fn put(node: &Daemon, metric: &str) {
     assert_eq!(stored.status, 204, "{}", stored.body);
 }
 
-/// The table of nodes as it is shown, one list of cells for each.
+/// The shown table of nodes, one list of cells for each.
 fn rows(bench: &Bench) -> Vec<Vec<String>> {
     let rows = bench.browser.script(&format!(
         "return [...{NODES}.querySelectorAll('tbody tr')].map(row => [...row.cells].map(cell => cell.innerText))"
@@ -44,7 +44,8 @@ fn rows(bench: &Bench) -> Vec<Vec<String>> {
     rows.as_array().expect("rows").iter().map(texts).collect()
 }
 
-/// A query on one node waits for the killed one; it is listed and cancelled on the page of another one.
+/// Checks that a query on one node, which waits for the killed node, is listed and cancelled on the
+/// page of another node.
 fn cancel_on_another(bench: &Bench, page: &str, node: &Daemon) {
     let browser = &bench.browser;
     let asked = node.address();

@@ -1,4 +1,4 @@
-//! What the browser reported during the run: no error of a script, no violation of the page's policy, and no request to another host.
+//! Checks the browser's reports of the run: no error of a script, no violation of the page's policy, and no request to another host.
 
 use serde_json::Value;
 
@@ -31,7 +31,7 @@ pub(crate) fn check(bench: &Bench) {
             continue;
         }
         let request = &message["message"]["params"];
-        // The tab that the browser starts with is its own.
+        // The first tab belongs to the browser.
         if request["documentURL"].as_str().is_some_and(|page| page.starts_with("chrome://")) {
             continue;
         }

@@ -30,10 +30,10 @@ pub(crate) const HISTOGRAM: &str = "app.latency";
 /// Metric with a rollup of a thousand for eleven minutes, and points of one a minute.
 pub(crate) const ROLLUP: &str = "app.rolled";
 
-/// Interval of the rollups. It divides none of the intervals of other checks, which would read rollups otherwise.
+/// Interval of the rollups. It does not divide the intervals of other checks, so that those do not read rollups.
 const ROLLUP_SECS: u64 = 660;
 
-/// Settings that those need. They are inside one line each.
+/// Settings for rollups and histograms, one line each.
 pub(crate) const SETTINGS: &[(&str, &str)] = &[
     ("tsd.core.histograms.config", r#"{"net.opentsdb.core.SimpleHistogramDecoder":42}"#),
     ("tsd.rollups.enable", "true"),
@@ -43,7 +43,7 @@ pub(crate) const SETTINGS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Characters that those names need.
+/// Characters that the hostile names need.
 pub(crate) const SPECIAL_CHARACTERS: &str = "<>=";
 
 pub(crate) fn now_secs() -> u64 {

@@ -1,6 +1,6 @@
-//! Checks of the view with queries and chart.
+//! Checks the view with queries and chart.
 
-use std::{fs, path::PathBuf};
+use std::fs;
 
 use serde_json::{Value, json};
 use tsd_testkit::{http, wait_for};
@@ -18,7 +18,7 @@ const METRIC: &str = ".metric input";
 const LEGEND: &str =
     "[...document.querySelectorAll('.legend tbody .toggle')].map(e => e.textContent)";
 
-/// Start and end that the link names, as texts.
+/// Start and end in the link, as texts.
 fn range(bench: &Bench) -> (String, String) {
     let part = |name: &str| {
         bench.browser.text(&format!(
@@ -34,7 +34,7 @@ fn legend(bench: &Bench) -> Vec<String> {
     names.map(|name| name.as_str().expect("a name").to_owned()).collect()
 }
 
-/// True once the list of metrics has only those that begin so.
+/// True if the list of metrics has only metrics with this prefix.
 fn options(prefix: &str) -> String {
     let items = "[...document.querySelectorAll('.metric .options:not([hidden]) li')]";
     format!("{items}.length && {items}.every(item => item.textContent.startsWith({prefix:?}))")
@@ -92,7 +92,7 @@ pub(crate) fn zoomed(bench: &Bench) {
     bench.wait_drawn();
     let zoomed = range(bench);
     let length = browser.text(
-        "const [a, b] = ['start', 'end'].map(n => Date.parse(new URLSearchParams(location.hash.slice(1)).get(n).replaceAll('/', '-').replace(/-(\\d\\d):/, 'T$1:') + 'Z')); return String((b - a) / 1000)",
+        "const [a, b] = ['start', 'end'].map(n => Number(new URLSearchParams(location.hash.slice(1)).get(n))); return String((b - a) / 1000)",
     );
     let seconds: f64 = length.parse().expect("seconds");
     assert!((2_500.0..4_500.0).contains(&seconds), "three tenths of three hours: {seconds}");
@@ -249,20 +249,27 @@ pub(crate) fn hostile(bench: &Bench) {
     println!("page:   shown as text in legend, tip, options, tables and errors: {HOSTILE}");
 }
 
-/// Waits for a file that the browser saves and returns its content.
-fn downloaded(bench: &Bench, name: &str) -> Vec<u8> {
-    let file: PathBuf = bench.downloads.join(name);
-    wait_for(|| fs::read(&file).ok().filter(|bytes| !bytes.is_empty()))
-        .unwrap_or_else(|| panic!("{name} was not saved"))
+/// Waits until the browser saves a file with this extension; removes the file, and returns its name
+/// and content.
+pub(crate) fn downloaded(bench: &Bench, extension: &str) -> (String, Vec<u8>) {
+    let saved = || {
+        let mut files =
+            fs::read_dir(&bench.downloads).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+        let file = files.find(|file| file.extension().is_some_and(|ext| ext == extension))?;
+        let bytes = fs::read(&file).ok().filter(|bytes| !bytes.is_empty())?;
+        fs::remove_file(&file).ok()?;
+        Some((file.file_name()?.to_string_lossy().into_owned(), bytes))
+    };
+    wait_for(saved).unwrap_or_else(|| panic!("no file .{extension} was saved"))
 }
 
 pub(crate) fn exported(bench: &Bench) {
     let browser = &bench.browser;
     bench.open_graph(&format!("start=1h-ago&tz=UTC&m=sum:{}&q=%7B%22metric%22:%22{FORMULA}%22,%22interval%22:%22none%22%7D", "app.users{host=*}"));
     browser.click_text("CSV");
-    let csv = String::from_utf8(downloaded(bench, "points.csv")).expect("text");
+    let csv = String::from_utf8(downloaded(bench, "csv").1).expect("text");
     let lines: Vec<&str> = csv.lines().collect();
-    assert!(lines[0].starts_with("time,timestamp_ms,"), "{}", lines[0]);
+    assert!(lines[0].starts_with("time (UTC),timestamp_ms,"), "{}", lines[0]);
     assert!(lines[0].contains(&format!("'{FORMULA}")), "a formula is text: {}", lines[0]);
     assert!(lines.iter().any(|line| line.ends_with(",-4") || line.contains(",-4,")), "{csv}");
     // Whatever a spreadsheet takes for the begin of a formula.
@@ -286,10 +293,10 @@ pub(crate) fn exported(bench: &Bench) {
     ]);
     assert_eq!(fields, expected);
     browser.click_text("JSON");
-    let json: Value = serde_json::from_slice(&downloaded(bench, "points.json")).expect("JSON");
+    let json: Value = serde_json::from_slice(&downloaded(bench, "json").1).expect("JSON");
     assert_eq!(json[0]["metric"], "app.users");
     browser.click_text("PNG");
-    let png = downloaded(bench, "chart.png");
+    let (_, png) = downloaded(bench, "png");
     assert!(png.starts_with(b"\x89PNG"));
     println!(
         "page:   CSV of {} lines: {}; JSON; PNG of {} bytes",

@@ -1,12 +1,12 @@
-//! Drives the web page in a real headless Chromium, against a daemon with points of its own.
+//! Drives the web page in a real headless Chromium, against a daemon with test points.
 //!
 //! ```text
 //! tests/page.sh [--only NAME]
 //! ```
 //!
-//! Each check prints what was done and seen; the first that fails ends the run. Pictures of the views are written to
-//! `target/page`, with `UPDATE_DOCS=1` to `docs/images`. Without a browser the run is skipped and succeeds: `tests/page.sh`
-//! installs one where it can.
+//! Each check prints its actions and observations; the first failure ends the run. Pictures of the views are written to
+//! `target/page`, with `UPDATE_DOCS=1` to `docs/images`. Without a browser the run is skipped and succeeds; `tests/page.sh`
+//! tries to install one.
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
@@ -15,11 +15,13 @@ mod console;
 mod data;
 mod graph_checks;
 mod hbase;
+mod link_checks;
 mod picture;
 mod query_checks;
 mod touch_checks;
 mod view_checks;
 mod webdriver;
+mod zone_checks;
 
 use std::{
     cell::RefCell,
@@ -37,19 +39,21 @@ use crate::webdriver::Browser;
 /// Largest picture in the repository.
 const PICTURE_BYTES: usize = 150 << 10;
 
-/// What a check works on.
+/// Environment of a check.
 pub(crate) struct Bench {
     pub(crate) browser: Browser,
     pub(crate) daemon: Daemon,
-    /// Beginnings of addresses of other daemons, which the page is opened from, too.
+    /// Beginnings of addresses of other daemons whose pages are also opened.
     pub(crate) others: RefCell<Vec<String>>,
-    /// Where the browser saves files.
+    /// Directory of the browser's downloads.
     pub(crate) downloads: PathBuf,
     pictures: PathBuf,
+    driver: PathBuf,
+    chromium: PathBuf,
 }
 
 impl Bench {
-    /// Address of the page, with what is after `#`.
+    /// Address of the page, with the text after `#`.
     pub(crate) fn url(&self, hash: &str) -> String {
         format!("http://{}/{}{hash}", self.daemon.address(), if hash.is_empty() { "" } else { "#" })
     }
@@ -68,13 +72,16 @@ impl Bench {
 
     /// Waits until a query has ended and its points are drawn.
     pub(crate) fn wait_drawn(&self) {
-        self.browser.wait(
-            "document.querySelector('.graph').ariaBusy === 'false' && Number(document.querySelector('.chart').dataset.points) > 0 \
-             && document.querySelector('.legend tbody tr')",
-        );
+        self.browser.wait_drawn();
     }
 
-    /// Keeps a picture of what is shown.
+    /// Another browser, on a machine in this time zone.
+    pub(crate) fn browser_in(&self, zone: &str) -> Browser {
+        let profile = self.downloads.with_file_name(zone.replace('/', "-"));
+        Browser::start(&self.driver, &self.chromium, &profile, Some(zone))
+    }
+
+    /// Keeps a picture of the page.
     pub(crate) fn picture(&self, name: &str) {
         let file = self.pictures.join(name);
         let png = picture::with_palette(&self.browser.screenshot());
@@ -84,7 +91,7 @@ impl Bench {
         assert!(bytes < PICTURE_BYTES, "{name} is larger than {PICTURE_BYTES} bytes");
     }
 
-    /// Keeps three pictures of a view: in light colours, in dark ones, and on a phone, there from a part on.
+    /// Keeps three pictures of a view: in light colours, in dark colours, and on a phone, scrolled to `part`.
     pub(crate) fn pictures(&self, view: &str, part: &str) {
         self.picture(&format!("{view}.png"));
         self.colours_of_system("dark");
@@ -172,11 +179,33 @@ const CHECKS: &[(&str, Check)] = &[
     ("cardinality", view_checks::cardinality),
     ("configuration", view_checks::config),
     ("log", view_checks::log),
+    ("a link shows the same to a colleague in another zone", link_checks::same_in_another_zone),
+    ("copied links are fixed or live", link_checks::fixed_or_live),
+    ("old links keep their instants", link_checks::old_links),
+    ("Ctrl+Enter takes the text of the focused field", link_checks::focused_text_is_taken),
+    (
+        "text that is being entered survives zooming and other views",
+        link_checks::entered_text_survives,
+    ),
+    ("links are copied over plain HTTP", link_checks::copied_over_plain_http),
+    ("back, forward and a second tab show the same", link_checks::history),
+    ("errors of permission are shown in every view", link_checks::refused),
+    ("all views have one zone and name it", zone_checks::one_zone),
+    ("files are named after metric, range and zone", zone_checks::file_names),
+    ("fields are as wide as their times", zone_checks::wide_fields),
+    ("a phone shows the chart first", zone_checks::chart_first),
+    ("days without series are gaps", zone_checks::cardinality_gaps),
 ];
 
 fn main() -> ExitCode {
+    let mut words = env::args().skip(1);
+    // `cargo test` gives no argument, or a filter.
+    if words.next().as_deref() != Some("run") {
+        println!("page: left out; tests/page.sh runs it");
+        return ExitCode::SUCCESS;
+    }
     let mut only = None;
-    let mut arguments = Arguments::of_process();
+    let mut arguments = Arguments::new(words);
     while let Some(option) = arguments.next_option() {
         match option.as_str() {
             "--only" => only = Some(arguments.text()),
@@ -235,13 +264,21 @@ fn start(dir: &Path, driver: &Path, chromium: &Path) -> Bench {
         None => root.join("target/page"),
     };
     fs::create_dir_all(&pictures).expect("create a directory");
-    let browser = Browser::start(driver, chromium, &dir.join("profile"));
+    let browser = Browser::start(driver, chromium, &dir.join("profile"), None);
     browser.devtools(
         "Browser.setDownloadBehavior",
         &json!({ "behavior": "allow", "downloadPath": downloads }),
     );
     println!("page: daemon {}, {}", daemon.address(), version(chromium));
-    let bench = Bench { browser, daemon, others: RefCell::default(), downloads, pictures };
+    let bench = Bench {
+        browser,
+        daemon,
+        others: RefCell::default(),
+        downloads,
+        pictures,
+        driver: driver.to_owned(),
+        chromium: chromium.to_owned(),
+    };
     // Pictures do not depend on the colours of the machine.
     bench.colours_of_system("light");
     bench

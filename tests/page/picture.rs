@@ -1,4 +1,5 @@
-//! Makes pictures of the page small: a PNG of at most 256 colours, as its views have but for the edges of letters and lines.
+//! Shrinks pictures of the page to a PNG of at most 256 colours. Views have fewer colours, apart from the edges of letters
+//! and lines.
 
 use std::{
     collections::HashMap,
@@ -9,7 +10,7 @@ use flate2::{Compression, Crc, read::ZlibDecoder, write::ZlibEncoder};
 
 const SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
 
-/// Bytes of a chunk besides its data: length, name and checksum.
+/// Bytes of a chunk without its data: length, name and checksum.
 const CHUNK_FRAME: usize = 12;
 
 /// Colours of a palette.
@@ -17,7 +18,7 @@ const PALETTE: usize = 256;
 
 type Colour = [u8; 3];
 
-/// Encodes a PNG of 8 bits a channel with a palette. Colours beyond its 256 become the nearest ones of these.
+/// Encodes a PNG of 8 bits a channel with a palette. Further colours become the nearest colour of the palette.
 pub(crate) fn with_palette(png: &[u8]) -> Vec<u8> {
     let (width, pixels) = decode(png);
     let mut counts: HashMap<Colour, usize> = HashMap::new();
@@ -57,7 +58,7 @@ pub(crate) fn with_palette(png: &[u8]) -> Vec<u8> {
     made
 }
 
-/// The colours that are used most, then those that are least like any before: the line of a series has few pixels.
+/// The most frequent colours, then colours most different from all earlier ones, since the line of a series has few pixels.
 fn palette_of(counts: HashMap<Colour, usize>) -> Vec<Colour> {
     let mut used: Vec<(Colour, usize)> = counts.into_iter().collect();
     used.sort_by_key(|(colour, count)| (usize::MAX - count, *colour));

@@ -1,4 +1,4 @@
-//! Checks of fingers on a phone, and of annotations, which are written, changed and deleted in every way.
+//! Checks touch gestures on a phone, and every way to write, change and delete annotations.
 
 use serde_json::{Value, json};
 use tsd_testkit::http;
@@ -10,7 +10,7 @@ const CPU: &str = "tz=UTC&m=avg:1m-avg:sys.cpu.user{dc=*}";
 /// Seconds from start to end of the chart, and its start, as its link has them.
 fn range(bench: &Bench) -> (f64, f64) {
     let found = bench.browser.script(
-        "const at = n => Date.parse(new URLSearchParams(location.hash.slice(1)).get(n).replaceAll('/', '-').replace(/-(\\d\\d):/, 'T$1:') + 'Z') / 1000; \
+        "const at = n => Number(new URLSearchParams(location.hash.slice(1)).get(n)) / 1000; \
          return [at('end') - at('start'), at('start')]",
     );
     (found[0].as_f64().expect("a length"), found[1].as_f64().expect("a start"))
@@ -24,7 +24,7 @@ fn touch(bench: &Bench, fingers: &[(f64, f64)]) {
     bench.wait_drawn();
 }
 
-/// Where the mark of an annotation is: the one nearest to a share of the width.
+/// Position of the annotation mark that is nearest to a share of the width.
 fn mark_at(bench: &Bench, share: f64) -> (f64, f64) {
     let found = bench.browser.script(&format!(
         "const c = document.querySelector('.chart canvas'); const d = c.getContext('2d').getImageData(0, 0, c.width, 24).data; \
@@ -93,7 +93,7 @@ fn find<'a>(annotations: &'a [Value], description: &str) -> Option<&'a Value> {
     annotations.iter().find(|one| one["description"] == description)
 }
 
-/// Waits until the page's list has annotations with these descriptions, and none of the others.
+/// Waits until the page's list has annotations with these descriptions, and no others.
 fn wait_listed(bench: &Bench, listed: &str, gone: &str) {
     let rows = "[...document.querySelectorAll('[aria-label=Annotations] tbody tr')].map(e => e.innerText).join()";
     bench.browser.wait(&format!(

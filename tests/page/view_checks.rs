@@ -1,4 +1,4 @@
-//! Checks of drawing, colours and sizes, and of the views that show the daemon's state.
+//! Checks drawing, colours and sizes, and the views of the daemon's state.
 
 use std::{
     io::{Read, Write},
@@ -46,7 +46,6 @@ pub(crate) fn phone(bench: &Bench) {
         );
     }
     bench.open_graph(DASHBOARD);
-    browser.script("document.querySelector('.timebar').scrollIntoView()");
     bench.picture("graph-phone.png");
     bench.desktop();
     println!("page:   390 × 844: no view is wider than the screen");
@@ -105,9 +104,9 @@ pub(crate) fn overview(bench: &Bench) {
     println!("page:   {tiles}; {queues} queues");
 }
 
-/// Sends a query that takes long; the response is read by the caller.
+/// Sends a long query, whose response the caller reads.
 fn send_long_query(address: SocketAddr) -> TcpStream {
-    // Each has an interval of its own: equal ones would be one.
+    // Each sub query has its own interval, since equal sub queries are merged.
     let sub = |seconds: u32| {
         json!({
             "aggregator": "p99",

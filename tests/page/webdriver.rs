@@ -42,9 +42,15 @@ pub(crate) struct Browser {
 }
 
 impl Browser {
-    /// Starts chromedriver and a headless Chromium with an empty profile.
-    pub(crate) fn start(driver: &Path, chromium: &Path, profile: &Path) -> Self {
+    /// Starts chromedriver and a headless Chromium with an empty profile, in a time zone if one is given.
+    pub(crate) fn start(
+        driver: &Path,
+        chromium: &Path,
+        profile: &Path,
+        zone: Option<&str>,
+    ) -> Self {
         let mut child = Command::new(driver)
+            .envs(zone.map(|zone| ("TZ", zone)))
             .args(["--port=0", "--log-level=WARNING"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -153,6 +159,10 @@ impl Browser {
         self.command("POST", "/back", &json!({}));
     }
 
+    pub(crate) fn forward(&self) {
+        self.command("POST", "/forward", &json!({}));
+    }
+
     /// Runs a function body in the page and returns its value.
     pub(crate) fn script(&self, script: &str) -> Value {
         self.command("POST", "/execute/sync", &json!({ "script": script, "args": [] }))
@@ -169,18 +179,37 @@ impl Browser {
         let script = format!("try {{ return Boolean({expression}); }} catch {{ return false; }}");
         while self.script(&script) != Value::Bool(true) {
             if Instant::now() > deadline {
-                let shown = self.text("return document.body.innerText.slice(0, 3000)");
+                let shown = self.text("return (document.querySelector('main') ?? document.body).innerText.slice(0, 3000)");
                 panic!("never true: {expression}\n{shown}");
             }
             thread::sleep(LOOK);
         }
     }
 
-    /// Waits until the page has painted what it shows now.
+    /// Waits until the page has painted its current state.
     pub(crate) fn painted(&self) {
         self.script(
             "return new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))",
         );
+    }
+
+    /// Waits until a query has ended and its points are drawn.
+    pub(crate) fn wait_drawn(&self) {
+        self.wait(
+            "document.querySelector('.graph').ariaBusy === 'false' && Number(document.querySelector('.chart').dataset.points) > 0 \
+             && document.querySelector('.legend tbody tr')",
+        );
+    }
+
+    /// Contents of the clipboard, pasted into a field.
+    pub(crate) fn pasted(&self) -> String {
+        self.script(
+            "const field = document.createElement('textarea'); field.id = 'paste'; document.body.append(field); field.focus()",
+        );
+        self.keys(&[key::CONTROL], &["v"]);
+        let text = self.text("return document.querySelector('#paste').value");
+        self.script("document.querySelector('#paste').remove()");
+        text
     }
 
     fn element(&self, css: &str) -> String {
@@ -208,7 +237,7 @@ impl Browser {
         self.click("[data-test]");
     }
 
-    /// Types into an element, after what it has.
+    /// Types into an element, after its text.
     pub(crate) fn fill(&self, css: &str, text: &str) {
         let element = self.element(css);
         self.command("POST", &format!("/element/{element}/value"), &json!({ "text": text }));
@@ -233,7 +262,7 @@ impl Browser {
         assert_eq!(self.script(&script), true, "{css} has no {value}");
     }
 
-    /// Presses keys, one after the other; those of `held` are down meanwhile.
+    /// Presses keys, one after the other; the keys of `held` are down meanwhile.
     pub(crate) fn keys(&self, held: &[&str], keys: &[&str]) {
         let step = |kind: &str, value: &&str| json!({ "type": kind, "value": value });
         let mut actions: Vec<Value> = held.iter().map(|key| step("keyDown", key)).collect();
@@ -360,7 +389,7 @@ impl Browser {
         entries.as_array().cloned().unwrap_or_default()
     }
 
-    /// A picture of what is shown, as PNG.
+    /// A picture of the page, as PNG.
     pub(crate) fn screenshot(&self) -> Vec<u8> {
         let encoded = self.command("GET", "/screenshot", &json!({}));
         BASE64_STANDARD.decode(encoded.as_str().expect("a picture")).expect("base64")

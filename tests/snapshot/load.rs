@@ -1,4 +1,4 @@
-//! Snapshots of a daemon that is written to.
+//! Tests snapshots of a daemon under load.
 
 use std::{
     io::Write,
@@ -19,7 +19,7 @@ const TELNET_SENDERS: u64 = 2;
 const SENDERS: u64 = HTTP_SENDERS + TELNET_SENDERS;
 const SNAPSHOTS: usize = 5;
 
-/// Sends batches until it is stopped; counts those that are acknowledged.
+/// Sends batches until it is stopped; counts the acknowledged batches.
 fn send(address: SocketAddr, sender: u64, acknowledged: &AtomicU64, stop: &AtomicBool) {
     while !stop.load(SeqCst) {
         let number = acknowledged.load(SeqCst);
@@ -60,8 +60,8 @@ fn snapshots_under_load_have_what_was_acknowledged_and_a_prefix_of_each_sender()
         let mut former: Option<PathBuf> = None;
         for number in 0..SNAPSHOTS {
             thread::sleep(Duration::from_millis(600));
-            // In turn beside the data directory and on another disk, there after the first one with
-            // a base.
+            // Snapshots alternate between the disk of the data directory and another disk, where all but the first
+            // have a base.
             let is_elsewhere = number % 2 == 1;
             let place = if is_elsewhere { elsewhere.path() } else { dir.path() };
             let target = place.join(format!("snapshot-{number}"));
@@ -97,7 +97,7 @@ fn snapshots_under_load_have_what_was_acknowledged_and_a_prefix_of_each_sender()
         for (sender, before) in (0..SENDERS).zip(before) {
             whole.push(check_prefix(daemon.address(), sender, *before));
         }
-        // It takes writes, also over what it has, and keeps them over a restart, a kill and a replay.
+        // It accepts writes, also over existing points, and keeps them over a restart, a kill and a replay.
         let (old, new) = (whole[0], whole[0] + 30);
         put(daemon.address(), 0, old..old + 10);
         assert!(daemon.terminate().success());
@@ -111,7 +111,7 @@ fn snapshots_under_load_have_what_was_acknowledged_and_a_prefix_of_each_sender()
         }
         assert!(daemon.terminate().success());
     }
-    // The original has gone on, and starts again; so is its damage none of the snapshots'.
+    // The original has continued and starts again; its damage does not affect the snapshots.
     original.kill();
     let original = daemon(&data).start();
     for (sender, acknowledged) in (0..SENDERS).zip(&all) {
@@ -152,7 +152,7 @@ fn a_second_snapshot_elsewhere_links_what_the_first_has() {
     let base = base.to_str().expect("a path");
     let report = json(&["snapshot", "--copy", "--base", base], &data, &last);
     assert!(report["baseBytes"].as_u64() > Some(0), "{report}");
-    // The former ones may be removed.
+    // Former snapshots may be removed.
     for number in 0..=number {
         fs::remove_dir_all(path(number)).expect("remove");
     }
@@ -186,7 +186,8 @@ fn a_closed_connection_ends_the_snapshot_and_two_are_not_taken_at_once() {
         thread::sleep(Duration::from_millis(number));
         drop(stream);
     }
-    // One of these requests may be read late, and starts a snapshot then: its connection is open until that has ended.
+    // The daemon may read one of these requests late, and then starts a snapshot; its connection is open until the
+    // snapshot ends.
     let is_alone = || metric(address, "tsd_server_connections_open") == Some(1.0);
     wait_for(|| (is_alone() && is_idle()).then_some(())).expect("no snapshot");
     let (mut complete, mut refused) = (0, 0);

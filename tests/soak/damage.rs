@@ -1,4 +1,4 @@
-//! A damaged file: what must be named, what must be read, and what an accepted loss leaves.
+//! Checks a damaged file: named errors, intact reads, and the data after an accepted loss.
 
 use std::{ops::RangeInclusive, sync::atomic::Ordering::SeqCst};
 
@@ -17,18 +17,18 @@ impl Conductor<'_> {
             return "(no file yet)".into();
         };
         let (file, at) = (flipped.file(), flipped.at);
-        self.run.damaged.lock().expect("no panic").push(file.clone());
+        self.run.damaged.lock().push(file.clone());
         if kill {
             self.kill();
             self.start_daemon(FILES);
         }
-        // Every point is read, so that the damage is met.
+        // Reads every point, so that a read finds the damage.
         self.read_everything();
         self.run.sleep(self.load);
         let lost = match self.account_for_damage() {
             Some(lost) => lost,
-            // The block was in memory, the file was replaced, or a merge has replaced the section of the
-            // file: every point was read and compared.
+            // The block was in memory, the file was replaced, or a merge replaced its section;
+            // every point was read and compared.
             None => "no read needed the byte".into(),
         };
         format!("({file}byte {at}{}; {lost})", if kill { ", killed" } else { "" })
@@ -73,7 +73,7 @@ impl Conductor<'_> {
                     && run.names_damage(problem["reason"].as_str().unwrap_or_default())
             })
         });
-        let _pause = run.pause.write().expect("no panic");
+        let _pause = run.pause.write();
         let mut failing = Vec::new();
         let mut checked = 0;
         for series in run.all_series() {
@@ -138,7 +138,7 @@ impl Conductor<'_> {
 
     /// Compares a sample of the annotations; returns how many were lost to damage.
     fn check_annotations(&self) -> usize {
-        let mut notes = self.run.annotations.lock().expect("no panic");
+        let mut notes = self.run.annotations.lock();
         let mut lost = Vec::new();
         for (second, text) in notes.iter().rev().take(300) {
             let uri = format!("/api/annotation?start_time={second}");
@@ -157,21 +157,21 @@ impl Conductor<'_> {
         lost.len()
     }
 
-    /// Reads every point of the model; returns how many acknowledged ones there are. With `settle`,
-    /// nothing is written meanwhile, and what is in doubt is certain afterwards.
+    /// Reads every point of the model; returns the number of acknowledged points. With `settle`,
+    /// nothing is written meanwhile, and no write is in doubt afterwards.
     pub(crate) fn verify(&mut self, settle: bool) -> u64 {
         let run = self.run;
         let mut checked = 0;
-        let pause = settle.then(|| run.pause.write().expect("no panic"));
+        let pause = settle.then(|| run.pause.write());
         for series in run.all_series() {
             if !run.failures().is_empty() {
                 break;
             }
             let Some(span) = series.span() else { continue };
             if !self.check_series(&series, span.clone(), &mut checked) {
-                // Damage that was not met before.
+                // Damage that no read has found before.
                 drop(pause);
-                // Senders that a full disk holds up would never let the model settle.
+                // While a full disk holds senders, the model would never settle.
                 let is_full = run.disk_is_full.load(SeqCst);
                 if is_full {
                     self.environment.unfill();

@@ -1,4 +1,4 @@
-//! Where a run takes place: a small disk, a clock of its own, and the daemon on them.
+//! Environment of a run: a small disk, a separate clock, and the daemon on them.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -32,7 +32,7 @@ impl FlippedByte {
 /// Directories and tools of a run.
 pub(crate) struct Environment {
     root: tempfile::TempDir,
-    /// Whether the disk is a file system of its own.
+    /// True if the disk is a separate file system.
     pub(crate) has_disk: bool,
     /// `None` if the daemon's clock cannot be set.
     pub(crate) clock: Option<ProcessClock>,
@@ -40,7 +40,7 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// Mounts a disk of this size and compiles the clock; what is not possible is printed.
+    /// Mounts a disk of this size and compiles the clock; prints which of these is not possible.
     pub(crate) fn prepare(tsdb: &str, disk_bytes: u64, memtable_bytes: u64) -> Self {
         let root = tempfile::tempdir().expect("temporary directory");
         fs::create_dir(root.path().join("disk")).expect("a directory");
@@ -95,7 +95,7 @@ impl Environment {
         daemon.start()
     }
 
-    /// Adds this to the daemon's wall clock, also to that of a running one.
+    /// Sets the offset of the daemon's wall clock, also while it runs.
     pub(crate) fn set_clock(&self, offset_secs: i64) {
         if let Some(clock) = &self.clock {
             clock.set_offset(offset_secs);
@@ -107,7 +107,7 @@ impl Environment {
         stat.f_bavail * stat.f_frsize
     }
 
-    /// Another file takes the space, down to half of the reserve.
+    /// Fills the disk with another file, down to half of the reserve.
     pub(crate) fn fill(&self) {
         let path = self.disk().join("filler");
         let mut filler = File::options().create(true).append(true).open(path).expect("a file");
@@ -124,7 +124,7 @@ impl Environment {
         self.data().join("store/points/t.tsdb")
     }
 
-    /// Names of the files that have the points now, the largest one first.
+    /// Names of the live files with points, the largest first.
     fn live_files(&self) -> Vec<String> {
         let files = fs::read_dir(self.parts()).into_iter().flatten().flatten();
         let mut names: Vec<String> =
@@ -135,7 +135,7 @@ impl Environment {
         names
     }
 
-    /// Flips a byte of a file of points: of the largest one, or of any.
+    /// Flips a byte of a file of points: of the largest file, or of any.
     pub(crate) fn flip(&self, random: &mut SplitMix64) -> Option<FlippedByte> {
         let files = self.live_files();
         let most = if random.below(2) == 0 { 1 } else { files.len().max(1) as u64 };
@@ -154,7 +154,7 @@ impl Environment {
         (count_files(&self.data()), directory_bytes(&self.data()))
     }
 
-    /// Leaves disk and data for an investigation; returns the directory.
+    /// Keeps disk and data for an investigation; returns the directory.
     pub(crate) fn keep(mut self) -> PathBuf {
         self.has_disk = false;
         self.root.disable_cleanup(true);

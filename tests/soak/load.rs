@@ -1,8 +1,8 @@
-//! Senders, which own their series and write one batch after the other, and readers beside them.
+//! Senders, which own their series and write one batch after the other, and concurrent readers.
 //!
-//! A telnet batch is acknowledged when the daemon closes the connection, whose sending half the
-//! client closed, without an error line: it closes after every point that it read was stored. A point
-//! over HTTP is acknowledged by the response.
+//! A telnet sender closes its sending half after a batch. The batch is acknowledged when the daemon
+//! closes the connection without an error line, since it closes after all its points are stored.
+//! The response acknowledges a point over HTTP.
 
 #![expect(clippy::format_push_string, reason = "tests")]
 
@@ -55,12 +55,12 @@ struct Point {
     number: String,
 }
 
-/// What became of a batch.
+/// Result of a batch.
 enum Reply {
     Stored,
-    /// The points at these places were refused, the others stored.
+    /// The points at these positions were rejected, the others stored.
     Refused(Vec<usize>, String),
-    /// None is known to be stored.
+    /// No point is known to be stored.
     Unknown(String),
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn send(run: &Run, transport: Transport, number: usize, seed: u64, ra
     let mut unsent: Option<Vec<Point>> = None;
     let mut next = Instant::now();
     while !run.is_stopped() {
-        let pause = run.pause.read().expect("no panic");
+        let pause = run.pause.read();
         let Some(service) = run.service() else {
             drop(pause);
             run.sleep(Duration::from_millis(20));
@@ -151,7 +151,7 @@ impl Sender<'_> {
         }
     }
 
-    /// One instant in many spellings; the last one is valid.
+    /// One instant in many spellings; the last point counts.
     fn add_repeated(&mut self, which: usize, batch: &mut Vec<Point>) {
         let at = FIRST_MS + self.random.below(3_600) as i64 * 1_000;
         for _ in 0..2 + self.random.below(5) {
@@ -277,10 +277,8 @@ impl Sender<'_> {
         let Some(&at) = series.instants(&mut self.random, 1).first() else { return false };
         let hour = at.div_euclid(HOUR_MS) * HOUR_MS;
         let range = hour..=hour + HOUR_MS - 1;
-        // As in OpenTSDB, whole rows are deleted, the one after the range too. What is in doubt may
-        // still be stored after the delete.
-        let deleted = hour..=hour + 2 * HOUR_MS - 1;
-        let Some(instants) = series.certain_instants(deleted) else { return false };
+        // A put in doubt may still be stored after the delete.
+        let Some(instants) = series.certain_instants(range.clone()) else { return false };
         let writes: Vec<(i64, Content)> = instants.iter().map(|&at| (at, None)).collect();
         series.attempt(writes.iter().copied());
         let uri = series_uri(series, &range);
@@ -324,7 +322,7 @@ impl Point {
     }
 }
 
-/// Places of the points that a response with details lists; `None` if it does not add up.
+/// Positions of the points that a response with details lists; `None` if the counts do not match.
 fn refused_places(body: &str, batch: &[Point]) -> Option<Vec<usize>> {
     let response: Value = serde_json::from_str(body).ok()?;
     let errors = response["errors"].as_array()?;
@@ -376,13 +374,13 @@ pub(crate) fn annotate(run: &Run) {
     let mut second = FIRST_MS as u64 / 1_000;
     while !run.is_stopped() {
         second += 1;
-        let pause = run.pause.read().expect("no panic");
+        let pause = run.pause.read();
         if let Some((before, address)) = run.service() {
             let text = format!("note {second}");
             let body = format!(r#"{{"startTime":{second},"description":"{text}"}}"#);
             match try_http(address, "POST", "/api/annotation", Some(&body)) {
                 Ok(response) if response.status == 200 && run.served_since(before) => {
-                    run.annotations.lock().expect("no panic").insert(second, text);
+                    run.annotations.lock().insert(second, text);
                 }
                 // An annotation is edited by compare-and-set, which reads the row.
                 Ok(response) if run.names_damage(&response.body) => {}
@@ -410,7 +408,7 @@ pub(crate) fn query(run: &Run, seed: u64) {
         let start = span.start() + random.below(length) as i64;
         let hours = 1 + random.below(4) as i64;
         let range = start..=(start + hours * HOUR_MS).min(*span.end());
-        let _pause = run.pause.read().expect("no panic");
+        let _pause = run.pause.read();
         let Some((before, address)) = run.service() else { continue };
         let expected = series.expect(range);
         Figures::add(&run.figures.queries, 1);

@@ -1,14 +1,14 @@
-//! Mixed load on a daemon while its disk is filled and freed, its files are damaged, its descriptors
-//! are taken, its clock is set and it is killed. Every acknowledged point must be read, every refused
-//! one reported or its sender held up, and the status right.
+//! Runs a mixed load on a daemon with faults: full disks, damaged files, missing descriptors,
+//! changed clocks and kills. Every acknowledged point must be read, every rejected point reported
+//! or its sender held, and the status correct.
 //!
 //! ```text
 //! tests/soak.sh [--hours H] [--minutes M] [--seed N] [--rate POINTS_PER_SECOND] [--tsdb PATH]
 //! ```
 //!
-//! Stages run in an order that the seed decides. `cargo test` runs half a minute of them. On a failure
-//! the data directory is kept. Needs root to mount a disk of its own, and `cc` for the clock;
-//! without them the stages concerned are left out, and a line says so.
+//! Stages run in an order that the seed decides. `cargo test` runs half a minute of them. A failure
+//! keeps the data directory. Needs root to mount a separate disk, and `cc` for the clock; without
+//! them the affected stages are skipped with a message.
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
@@ -72,7 +72,7 @@ impl Options {
         }
     }
 
-    /// Those after the word `run`; `None` if arguments of the test harness leave this test out.
+    /// Options after the word `run`; `None` if arguments of the test harness exclude this test.
     fn of_process() -> Option<Self> {
         let mut options = Self::short();
         let given: Vec<String> = env::args().skip(1).collect();
@@ -142,7 +142,7 @@ fn main() -> ExitCode {
             for line in log.iter().rev().take(40).rev() {
                 println!("{line}");
             }
-            // Senders that are held up end with the daemon.
+            // Held senders end with the daemon.
             drop(conductor);
             None
         }

@@ -1,18 +1,14 @@
-//! What the store must contain.
+//! Model of the contents that the store must have.
 //!
-//! Each series has the value of every instant whose last write was acknowledged, and for an instant
-//! with writes in doubt all values that it may have. A read races with writes: it may also show what
-//! was written while it ran.
+//! Each series has the value of every instant whose last write was acknowledged, and all possible
+//! values of an instant with writes in doubt. A read may also show concurrent writes.
 
-use std::{
-    collections::BTreeMap,
-    ops::RangeInclusive,
-    sync::{Mutex, MutexGuard},
-};
+use parking_lot::Mutex;
+use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use tsd_testkit::SplitMix64;
 
-/// A value, or none: never written, or deleted.
+/// A value; `None` if it was never written, or was deleted.
 pub(crate) type Content = Option<f64>;
 
 /// The points of one series, by milliseconds.
@@ -27,14 +23,14 @@ pub(crate) struct SeriesModel {
 struct Points {
     certain: BTreeMap<i64, f64>,
     doubt: BTreeMap<i64, Vec<Content>>,
-    /// Of all instants that were ever written.
+    /// Range of all instants that were ever written.
     ever: Option<RangeInclusive<i64>>,
     /// Written while a read runs.
     attempts: Vec<(i64, Content)>,
     reads: u32,
 }
 
-/// What a read that starts now must return.
+/// Expected result of a read that starts now.
 #[derive(Debug)]
 pub(crate) struct Expected {
     pub(crate) range: RangeInclusive<i64>,
@@ -48,13 +44,9 @@ impl SeriesModel {
         Self { metric: metric.into(), host: host.into(), points: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Points> {
-        self.points.lock().expect("no panic")
-    }
-
-    /// Before writes are sent: each instant may have its new content from now on.
+    /// Records writes before they are sent: each instant may have its new content from now on.
     pub(crate) fn attempt(&self, writes: impl IntoIterator<Item = (i64, Content)>) {
-        let points = &mut *self.lock();
+        let points = &mut *self.points.lock();
         for (at, content) in writes {
             points.ever = Some(match points.ever.take() {
                 Some(ever) => at.min(*ever.start())..=at.max(*ever.end()),
@@ -70,7 +62,7 @@ impl SeriesModel {
 
     /// After an acknowledgement: each instant has the last content given for it.
     pub(crate) fn acknowledge(&self, writes: impl IntoIterator<Item = (i64, Content)>) {
-        let points = &mut *self.lock();
+        let points = &mut *self.points.lock();
         for (at, content) in writes {
             points.doubt.remove(&at);
             match content {
@@ -82,26 +74,27 @@ impl SeriesModel {
 
     /// Number of instants with a value.
     pub(crate) fn len(&self) -> usize {
-        self.lock().certain.len()
+        self.points.lock().certain.len()
     }
 
     /// All instants that have or may have a value.
     pub(crate) fn span(&self) -> Option<RangeInclusive<i64>> {
-        let points = self.lock();
+        let points = self.points.lock();
         let first = points.certain.keys().next().into_iter().chain(points.doubt.keys().next());
         let last =
             points.certain.keys().next_back().into_iter().chain(points.doubt.keys().next_back());
         Some(*first.min()?..=*last.max()?)
     }
 
-    /// All instants that were ever written. The loss of a file may bring back what it deleted.
+    /// All instants that were ever written. The loss of a file may bring back points that it
+    /// deleted.
     pub(crate) fn span_ever(&self) -> Option<RangeInclusive<i64>> {
-        self.lock().ever.clone()
+        self.points.lock().ever.clone()
     }
 
     /// Up to `most` successive instants with a value, from a random one on.
     pub(crate) fn instants(&self, random: &mut SplitMix64, most: usize) -> Vec<i64> {
-        let points = self.lock();
+        let points = self.points.lock();
         let (Some((&first, _)), Some((&last, _))) =
             (points.certain.first_key_value(), points.certain.last_key_value())
         else {
@@ -113,7 +106,7 @@ impl SeriesModel {
 
     /// Instants with a value in a range; `None` if one in the range is in doubt.
     pub(crate) fn certain_instants(&self, range: RangeInclusive<i64>) -> Option<Vec<i64>> {
-        let points = self.lock();
+        let points = self.points.lock();
         if points.doubt.range(range.clone()).next().is_some() {
             return None;
         }
@@ -122,7 +115,7 @@ impl SeriesModel {
 
     /// Before a read. [`Self::check`] or [`Self::abandon`] must follow.
     pub(crate) fn expect(&self, range: RangeInclusive<i64>) -> Expected {
-        let points = &mut *self.lock();
+        let points = &mut *self.points.lock();
         points.reads += 1;
         Expected {
             certain: points.certain.range(range.clone()).map(|(&at, &value)| (at, value)).collect(),
@@ -134,14 +127,14 @@ impl SeriesModel {
 
     /// After a read that failed.
     pub(crate) fn abandon(&self, _: &Expected) {
-        self.lock().end_read();
+        self.points.lock().end_read();
     }
 
-    /// After a read: the number of acknowledged points that it had to return, or what is wrong.
+    /// Checks a read: the number of acknowledged points that it had to return, or the problem.
     pub(crate) fn check(&self, expected: &Expected, found: &[(i64, f64)]) -> Result<u64, String> {
         let mut attempts: BTreeMap<i64, Vec<Content>> = BTreeMap::new();
         {
-            let points = &mut *self.lock();
+            let points = &mut *self.points.lock();
             for (at, content) in points.attempts.iter().skip(expected.attempts) {
                 attempts.entry(*at).or_default().push(*content);
             }
@@ -183,10 +176,10 @@ impl SeriesModel {
         ))
     }
 
-    /// Makes what was found certain. Nothing may be written meanwhile. Returns the number of
+    /// Makes the found values certain. Nothing may be written meanwhile. Returns the number of
     /// acknowledged values that were not found.
     pub(crate) fn replace(&self, range: RangeInclusive<i64>, found: &[(i64, f64)]) -> u64 {
-        let points = &mut *self.lock();
+        let points = &mut *self.points.lock();
         let found: BTreeMap<i64, f64> = found.iter().copied().collect();
         let before: Vec<_> =
             points.certain.range(range.clone()).map(|(&at, &value)| (at, value)).collect();

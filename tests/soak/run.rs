@@ -1,12 +1,14 @@
-//! What all threads of a run share: the daemon's address, the model, what is expected now, figures.
+//! Shared state of all threads of a run: the daemon's address, the model, the current conditions,
+//! and figures.
 
+use parking_lot::{Mutex, RwLock};
 use std::{
     collections::BTreeMap,
     fmt,
     net::SocketAddr,
     ops::RangeInclusive,
     sync::{
-        Arc, Mutex, RwLock,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
     time::Duration,
@@ -87,7 +89,7 @@ impl Figures {
     }
 }
 
-/// What was expected when a request was sent.
+/// Conditions when a request was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Conditions {
     ends: u64,
@@ -95,7 +97,7 @@ pub(crate) struct Conditions {
     connections_are_taken: bool,
 }
 
-/// Why a read returned nothing.
+/// Reason why a read returned nothing.
 #[derive(Debug)]
 pub(crate) enum ReadError {
     /// No response.
@@ -118,18 +120,18 @@ impl Run {
     /// changes the conditions before it breaks connections.
     pub(crate) fn service(&self) -> Option<(Conditions, SocketAddr)> {
         let conditions = self.conditions();
-        let address = *self.address.read().expect("no panic");
+        let address = *self.address.read();
         address.map(|address| (conditions, address))
     }
 
     /// The daemon serves at this address.
     pub(crate) fn serve(&self, address: SocketAddr) {
-        *self.address.write().expect("no panic") = Some(address);
+        *self.address.write() = Some(address);
     }
 
     /// The daemon will be ended.
     pub(crate) fn end(&self) {
-        *self.address.write().expect("no panic") = None;
+        *self.address.write() = None;
         self.ends.fetch_add(1, SeqCst);
     }
 
@@ -162,19 +164,19 @@ impl Run {
         self.stop.load(SeqCst)
     }
 
-    /// Records what must not happen, and ends the run.
+    /// Records a failure, and ends the run.
     pub(crate) fn fail(&self, what: String) {
         if self.is_stopped() {
             // A consequence of the first failure.
             return;
         }
         println!("FAILED: {what}");
-        self.failures.lock().expect("no panic").push(what);
+        self.failures.lock().push(what);
         self.stop.store(true, SeqCst);
     }
 
     pub(crate) fn failures(&self) -> Vec<String> {
-        self.failures.lock().expect("no panic").clone()
+        self.failures.lock().clone()
     }
 
     /// Sleeps in parts, so that the end of the run is not delayed.
@@ -188,19 +190,19 @@ impl Run {
     /// True if an error names a file that was damaged by this run, or says that such a file was replaced
     /// while it was read.
     pub(crate) fn names_damage(&self, text: &str) -> bool {
-        let damaged = self.damaged.lock().expect("no panic");
+        let damaged = self.damaged.lock();
         damaged.iter().any(|file| text.contains(file.as_str()))
             || (!damaged.is_empty() && text.contains("was repaired during the read"))
     }
 
     pub(crate) fn new_series(&self, metric: &str, host: &str) -> Arc<SeriesModel> {
         let series = Arc::new(SeriesModel::new(metric, host));
-        self.series.write().expect("no panic").push(Arc::clone(&series));
+        self.series.write().push(Arc::clone(&series));
         series
     }
 
     pub(crate) fn all_series(&self) -> Vec<Arc<SeriesModel>> {
-        self.series.read().expect("no panic").clone()
+        self.series.read().clone()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The faults, and what must hold during and after each. Those of files: `damage.rs`.
+//! The faults, with the checks during and after each. `damage.rs` has the faults of files.
 
 use std::{
     io::{Read, Write},
@@ -100,7 +100,7 @@ impl Status {
             && self.problems.iter().all(|problem| problem["impact"] == "degraded")
     }
 
-    /// Whether the only thing wrong is a file that a stage has damaged.
+    /// True if the only problem is a file that a stage has damaged.
     pub(crate) fn names_damage(&self, run: &Run) -> bool {
         let mut serious = self.problems.iter().filter(|problem| problem["impact"] != "degraded");
         let names = |problem: &Value| {
@@ -166,7 +166,7 @@ impl<'a> Conductor<'a> {
         }
     }
 
-    /// Waits until something holds; the run fails if it does not.
+    /// Waits until a condition holds; fails the run otherwise.
     fn wait(&self, what: &str, mut holds: impl FnMut() -> bool) {
         let poll = || {
             std::thread::sleep(Duration::from_millis(50));
@@ -206,8 +206,9 @@ impl<'a> Conductor<'a> {
         self.wait_for_status("ok", Status::is_ok);
     }
 
-    /// Waits until the daemon serves everything. A damaged byte that no read needed before may be met at
-    /// any time, by a merge too: it must be named, and is accounted for here. Returns whether it was.
+    /// Waits until the daemon serves everything. A read or merge may find an unread damaged byte at
+    /// any time; its error must name the file, and the model is adapted here. Returns true if this
+    /// happened.
     fn settle(&mut self) -> bool {
         let run = self.run;
         let met = |status: &Status| status.is_ok() || status.names_damage(run);
@@ -224,7 +225,7 @@ impl<'a> Conductor<'a> {
         tsd_testkit::metric(self.address(), name).unwrap_or_default()
     }
 
-    /// Injects a fault, checks what must hold during it, ends it, and checks everything.
+    /// Injects a fault, checks the conditions during it, ends it, and checks everything.
     pub(crate) fn execute(&mut self, stage: Stage) {
         let started = Instant::now();
         let detail = match stage {
@@ -267,7 +268,7 @@ impl<'a> Conductor<'a> {
         }
     }
 
-    /// The disk is full, and then not, with something between.
+    /// Fills the disk, calls `on_full_disk`, and frees the disk.
     fn disk_full(&mut self, on_full_disk: impl FnOnce(&mut Self)) -> String {
         let run = self.run;
         let gone = run.new_series("soak.gone", "a");
@@ -278,7 +279,7 @@ impl<'a> Conductor<'a> {
         self.require(put.status == 204, || format!("put before the disk is full: {put:?}"));
         run.disk_is_full.store(true, SeqCst);
         self.environment.fill();
-        // Both kinds of senders are refused or held up, and told so.
+        // Both kinds of senders are rejected with a reason or held.
         self.wait("points are refused", || {
             let uri = "/api/put?details";
             let put = http(self.address(), "POST", uri, Some(&body));
@@ -296,7 +297,7 @@ impl<'a> Conductor<'a> {
         let left = read_series(self.address(), &gone, &(at..=at));
         self.require(left.as_ref().is_ok_and(Vec::is_empty), || format!("deleted, but {left:?}"));
         on_full_disk(self);
-        // A start removes what was not completed.
+        // A start removes incomplete files.
         self.environment.fill();
         self.check_full_status();
         self.verify(false);
@@ -369,7 +370,7 @@ impl<'a> Conductor<'a> {
             }
             refused
         });
-        // The connection that was there before is served.
+        // The earlier connection is still served.
         put(100);
         run.sleep(self.load);
         put(200);

@@ -1,11 +1,13 @@
-//! Edges between our crates, and which of them may know which crate from outside.
+//! Checks the edges between our crates, and the outside crates that each may use.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
-/// Which of our crates each of our crates may build on. Cargo's own direct edges; a crate may use
-/// what it names here and nothing else. Development dependencies are free.
+use super::sources::files;
+
+/// Allowed dependencies between our crates: direct edges, as Cargo has them. Development
+/// dependencies are free.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("hbase-rs-protobuf", &[]),
     ("hbase-rs", &["hbase-rs-protobuf"]),
@@ -18,16 +20,25 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tsd-protocol", &["tsd-graph", "tsd-model", "tsd-query"]),
     ("tsd-series-index", &["tsd-model"]),
     ("tsd-storage", &["tsd-model", "tsd-series-index"]),
-    ("tsd-storage-wal", &["tsd-model", "tsd-series-index", "tsd-storage"]),
-    ("tsd-storage-lsm", &["tsd-model", "tsd-storage"]),
-    ("tsd-storage-parts", &["tsd-model", "tsd-series-index", "tsd-storage"]),
-    ("tsd-storage-embedded", &["tsd-model", "tsd-storage", "tsd-storage-lsm", "tsd-storage-parts"]),
+    ("tsd-files", &["tsd-model", "tsd-storage"]),
+    ("tsd-storage-wal", &["tsd-files", "tsd-model", "tsd-series-index", "tsd-storage"]),
+    ("tsd-storage-lsm", &["tsd-files", "tsd-model", "tsd-storage"]),
+    ("tsd-storage-parts", &["tsd-files", "tsd-model", "tsd-series-index", "tsd-storage"]),
+    (
+        "tsd-storage-embedded",
+        &["tsd-files", "tsd-model", "tsd-storage", "tsd-storage-lsm", "tsd-storage-parts"],
+    ),
     ("tsd-cluster", &[]),
     ("tsd-cluster-log", &["hbase-rs", "tsd-cluster", "tsd-storage", "tsd-storage-wal"]),
-    ("tsd-cluster-net", &["tsd-cluster", "tsd-model", "tsd-series-index", "tsd-storage"]),
+    ("tsd-cluster-net", &["tsd-cluster", "tsd-model", "tsd-storage"]),
     ("tsd-storage-hbase", &["hbase-rs", "tsd-model", "tsd-series-index", "tsd-storage"]),
-    ("tsd-engine", &["tsd-model", "tsd-query", "tsd-series-index", "tsd-storage"]),
-    ("tsd-server", &["tsd-engine", "tsd-graph", "tsd-model", "tsd-protocol"]),
+    ("tsd-meta", &["tsd-model", "tsd-query", "tsd-storage"]),
+    (
+        "tsd-engine",
+        &["tsd-files", "tsd-meta", "tsd-model", "tsd-query", "tsd-series-index", "tsd-storage"],
+    ),
+    ("tsd-tools", &["tsd-engine", "tsd-meta", "tsd-model", "tsd-query", "tsd-storage"]),
+    ("tsd-server", &["tsd-engine", "tsd-graph", "tsd-meta", "tsd-model", "tsd-protocol"]),
     (
         "tsd-cli",
         &[
@@ -36,7 +47,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "tsd-cluster-log",
             "tsd-cluster-net",
             "tsd-engine",
+            "tsd-files",
             "tsd-graph",
+            "tsd-meta",
             "tsd-model",
             "tsd-protocol",
             "tsd-query",
@@ -45,12 +58,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "tsd-storage-embedded",
             "tsd-storage-hbase",
             "tsd-storage-wal",
+            "tsd-tools",
         ],
     ),
     ("saltern", &["tsd-cli"]),
 ];
 
-/// Crates from outside that only some of ours may know.
+/// Outside crates that only some of ours may use.
 const RESERVED: &[(&str, &[&str])] = &[
     ("actix", &["tsd-engine"]),
     ("prost", &["hbase-fake", "hbase-rs", "hbase-rs-protobuf", "tsd-cluster-net"]),
@@ -112,4 +126,31 @@ fn crates_build_only_on_what_the_table_allows() {
         wrong.extend(unused.map(|other| format!("the table allows {name} → {other}: not used")));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Crates that say `doctest = false` have no code in their documentation that nothing runs.
+#[test]
+fn code_in_documentation_is_run() {
+    for manifest in files(&["toml"]).iter().filter(|file| file.text.contains("doctest = false")) {
+        let Some(directory) = manifest.path.strip_suffix("Cargo.toml") else { continue };
+        let sources = format!("{directory}src/");
+        for file in files(&["rs"]).iter().filter(|file| file.path.starts_with(&sources)) {
+            assert_eq!(runnable_blocks(&file.text), 0, "{}", file.path);
+        }
+    }
+    assert_eq!(
+        runnable_blocks("//! ```text\n//! a\n//! ```\n    /// ```\n    /// b();\n    /// ```\n"),
+        1
+    );
+}
+
+/// Number of the blocks of code that rustdoc would run.
+fn runnable_blocks(source: &str) -> usize {
+    let fences = source.lines().filter_map(|line| {
+        let text = line.trim_start();
+        let text = text.strip_prefix("///").or_else(|| text.strip_prefix("//!"))?;
+        text.trim_start().strip_prefix("```")
+    });
+    // Every other fence ends a block.
+    fences.step_by(2).filter(|language| *language != "text").count()
 }

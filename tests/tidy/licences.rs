@@ -1,5 +1,5 @@
-//! What comes from the crate registry: licences that may be shipped under Apache-2.0, no crate that is
-//! banned, no second version of a crate without a reason.
+//! Checks crates from the registry: licences that may be shipped under Apache-2.0, no banned crate,
+//! no second version of a crate without a reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ const LICENCES: &[&str] = &[
     "Zlib",
 ];
 
-/// Crates that must not come in, and why.
+/// Banned crates, with the reason.
 const BANNED: &[(&str, &str)] = &[
     ("fjall", "its journal poisons the store when the disk is full (docs/decisions/005)"),
     ("openssl-sys", "a bare machine builds and runs the daemon"),
@@ -29,8 +29,9 @@ const BANNED: &[(&str, &str)] = &[
     ("chrono", "times and zones are jiff's"),
 ];
 
-/// Crates that the daemon has in several versions, with how many. Each comes with crates that have not
-/// moved to the newest one; a new entry needs the same reason, and an outdated one is removed.
+/// Crates that the daemon has in several versions, with the number of versions. Each is required by
+/// crates that do not support the newest version. A new entry needs the same reason; an outdated
+/// entry must be removed.
 const SEVERAL_VERSIONS: &[(&str, usize)] = &[
     ("ahash", 2),
     ("getrandom", 3),

@@ -1,6 +1,6 @@
-//! Links between pages of the repository lead somewhere. rustdoc checks those between items.
+//! Checks links between pages of the repository. rustdoc checks links between items.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
 use super::sources::files;
 
@@ -26,6 +26,17 @@ fn links_between_pages_lead_to_files_and_headings() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+#[test]
+fn the_book_lists_every_page() {
+    let pages = files(&["md"]);
+    let book = pages.iter().find(|page| page.path == "docs/SUMMARY.md").expect("the book");
+    let listed: BTreeSet<&str> = targets(&book.text).into_iter().collect();
+    let below_docs = pages.iter().filter_map(|page| page.path.strip_prefix("docs/"));
+    let missing: Vec<&str> =
+        below_docs.filter(|page| *page != "SUMMARY.md" && !listed.contains(page)).collect();
+    assert!(missing.is_empty(), "docs/SUMMARY.md lacks {missing:?}");
+}
+
 /// The walks through the code in ARCHITECTURE.md name functions as `crate/src/file.rs:function`.
 #[test]
 fn walks_through_the_code_name_existing_functions() {
@@ -43,6 +54,32 @@ fn walks_through_the_code_name_existing_functions() {
         }
     }
     assert!(hops.len() > 20, "the walks are in ARCHITECTURE.md");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A page names the tests of its statements, which must exist under these names.
+#[test]
+fn tests_that_pages_name_exist() {
+    let sources = files(&["rs"]);
+    let definitions = sources.iter().flat_map(|file| file.text.split("fn ").skip(1));
+    let names: BTreeSet<&str> =
+        definitions.filter_map(|rest| rest.split(['(', '<']).next()).collect();
+    let mut wrong = Vec::new();
+    let mut found = 0;
+    for page in files(&["md"]) {
+        for code in page.text.split('`') {
+            let is_name =
+                code.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+            if !is_name || code.matches('_').count() < 4 || code.starts_with("tsd_") {
+                continue;
+            }
+            found += 1;
+            if !names.contains(code) {
+                wrong.push(format!("{}: there is no test {code}", page.path));
+            }
+        }
+    }
+    assert!(found > 150, "{found} names of tests");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 

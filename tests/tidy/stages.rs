@@ -1,10 +1,10 @@
-//! The stages of a query use only what comes before them.
+//! Checks that the stages of a query use only earlier stages.
 
 use super::sources::{files, split};
 
 const QUERY: &str = "crates/tsd-engine/src/query/";
 
-/// The folders of the read path, each with those that it may not name.
+/// The folders of the read path, each with the folders that it must not name.
 const STAGES: &[(&str, &[&str])] = &[
     ("run", &["plan", "read", "aggregate", "render"]),
     ("plan", &["read", "aggregate", "render"]),
@@ -12,7 +12,7 @@ const STAGES: &[(&str, &[&str])] = &[
     ("aggregate", &["render"]),
 ];
 
-/// Modules beside the folders that lead a query through them: no stage may name them.
+/// Modules that lead a query through the stages: no stage may name them.
 const LEADERS: &[&str] = &["execution", "explain", "expressions", "shared_executions", "sub_query"];
 
 #[test]

@@ -1,18 +1,23 @@
-//! Statuses and texts of OpenTSDB are in the crate of the protocol.
+//! Checks that only the crate of the protocol has OpenTSDB's statuses and texts.
 
 use super::sources::{SourceFile, files, split};
 
 /// Crates whose errors are causes without status.
-const WITHOUT_STATUS: &[&str] = &["crates/tsd-query/src", "crates/tsd-engine/src"];
+const WITHOUT_STATUS: &[&str] = &[
+    "crates/tsd-query/src",
+    "crates/tsd-meta/src",
+    "crates/tsd-engine/src",
+    "crates/tsd-tools/src",
+];
 
-/// Sources of lines of a tool, which are no responses.
-const TOOLS: &[&str] = &["crates/tsd-engine/src/fsck"];
+/// Sources of lines of a tool, which are not responses.
+const TOOLS: &[&str] = &["crates/tsd-tools/src/fsck"];
 
 /// Statuses of responses; comments of these crates have no such number.
 const STATUSES: &[&str] =
     &["400", "401", "403", "404", "405", "408", "413", "424", "429", "500", "501", "503", "504"];
 
-/// Beginnings of OpenTSDB's sentences, of which these crates have none.
+/// Beginnings of OpenTSDB's sentences, which these crates must not contain.
 const SENTENCES: &[&str] = &["\"Sorry, ", "\"No such name", "\"Unable to ", "Please try "];
 
 #[test]

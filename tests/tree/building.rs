@@ -1,4 +1,4 @@
-//! Trees that grow while points come in, and what their rules do.
+//! Tests trees that grow with new points, and the effect of their rules.
 
 use std::thread;
 
@@ -245,7 +245,7 @@ fn a_tree_is_deleted_while_series_come_in() {
     }
     daemon.refused("GET", &format!("/api/tree?treeid={deleted}"), None, 404);
     daemon.refused("GET", &format!("/api/tree/branch?treeid={deleted}"), None, 404);
-    // Its number is not given again while a higher one exists; here it was the highest.
+    // The number of a deleted tree is reused only if it was the highest, as here.
     assert_eq!(daemon.tree("new", &rules), deleted);
     daemon.put("x.last", &[("host", "a")]);
     daemon.leaf(deleted, &["a", "x"], "last");

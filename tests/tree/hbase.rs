@@ -1,4 +1,4 @@
-//! Trees on HBase, by processes: the start, trees of new series, and the tools.
+//! Tests trees on HBase with processes: the start, trees of new series, and the tools.
 
 use std::path::Path;
 
@@ -51,7 +51,7 @@ fn trees_are_built_on_hbase() {
     let all = ["m".to_owned(), "n".to_owned()];
     let built = wait_for(|| leaves().filter(|found| *found == all));
     assert!(built.is_some(), "{:?}", request("GET", branch, None));
-    // Tools beside the daemon.
+    // Tools on the daemon's tables.
     let tool = |words: &[&str]| {
         let arguments = [&["uid"], words].concat();
         let output = hbase.tool(&arguments, &[("TSD_CORE_TREE_ENABLE_PROCESSING", "true")]);

@@ -1,4 +1,4 @@
-//! Requests: ids, bodies, methods and modes.
+//! Tests requests of trees: ids, bodies, methods and modes.
 
 use super::TreeDaemon;
 
@@ -98,7 +98,7 @@ fn bodies_are_checked() {
         assert_eq!(daemon.refused("POST", uri, Some(body), status), message, "{uri} {body}");
     }
     for uri in ["rule", "rules", "test", "collisions", "notmatched"] {
-        daemon.refused("POST", &format!("/api/tree/{uri}"), Some("{"), 500);
+        daemon.refused("POST", &format!("/api/tree/{uri}"), Some("{"), 400);
     }
     for tsuid in ["", "zz"] {
         daemon.refused("GET", &format!("/api/tree/test?treeid=1&tsuids={tsuid}"), None, 400);

@@ -43,7 +43,7 @@ pub(crate) fn resolve(
     Ok(artifacts.iter().zip(found).map(file).collect())
 }
 
-/// Searches the jars with several threads because checksums take most of the time.
+/// Searches the jars with several threads, because checksums take most of the time.
 fn find_all(artifacts: &[Artifact], places: &JarLocations) -> Vec<Option<PathBuf>> {
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let share = artifacts.len().div_ceil(threads).max(1);

@@ -17,7 +17,7 @@ impl JarSet {
         }
     }
 
-    /// Its jars, in the order of the class path.
+    /// Returns the jars in the order of the class path.
     pub(crate) fn artifacts(self) -> Result<Vec<Artifact>, LockError> {
         parse(match self {
             Self::HBase => include_str!("../../lock/hbase.lock"),
@@ -37,11 +37,11 @@ pub(crate) struct Artifact {
     pub(crate) path: String,
 }
 
-/// A line that is not a jar.
+/// A line that does not describe a jar.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} is not `group:artifact:version sha256 path`")]
 pub struct LockError {
-    /// Its number.
+    /// Number of the line.
     pub line: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Configuration and command lines of OpenTSDB and of our daemons.
+//! Configuration and command lines of OpenTSDB and of TSDs.
 
 use std::{
     env,
@@ -12,7 +12,7 @@ use hbase_rs::{FamilyDescriptor, OperationError, TableDescriptor, TableName};
 use super::{Cluster, start::CommandLine};
 use crate::{error::ClusterError, files::ClusterFiles, node::Node};
 
-/// Warnings only; below that level it logs every request.
+/// Logs warnings only: below that level OpenTSDB logs every request.
 const LOGBACK: &str = r#"<?xml version="1.0"?>
 <configuration>
   <appender name="STDERR" class="ch.qos.logback.core.ConsoleAppender">
@@ -23,7 +23,8 @@ const LOGBACK: &str = r#"<?xml version="1.0"?>
 </configuration>
 "#;
 
-/// A gnuplot that draws nothing. OpenTSDB describes a graph as JSON only if there is one, and the picture is no part of that.
+/// A gnuplot that draws nothing. OpenTSDB describes a graph as JSON only if it finds a gnuplot; the JSON does not
+/// depend on the picture.
 const NO_GNUPLOT: &str = "#!/bin/sh\nexit 0\n";
 
 /// The tables of OpenTSDB, their families and versions per cell.
@@ -99,7 +100,8 @@ impl Cluster {
             fs::create_dir_all(directory).map_err(ClusterError::file("create", directory))?;
         }
         self.layout.write(node, "logback.xml", LOGBACK)?;
-        // It looks for the first on the path, and for the second, which it copies and calls, among its classes.
+        // OpenTSDB looks for `gnuplot` on the path. It copies and calls `mygnuplot.sh`, which it looks for among its
+        // classes.
         for name in ["gnuplot", "mygnuplot.sh"] {
             self.layout.write(node, name, NO_GNUPLOT)?;
         }
@@ -143,7 +145,7 @@ impl Cluster {
             ("tsd.storage.data_directory", &data),
             ("tsd.core.auto_create_metrics", "true"),
             ("tsd.storage.hbase.zk_quorum", &quorum),
-            // Of effect with tsd.storage.ack = cluster.
+            // Used with tsd.storage.ack = cluster.
             ("tsd.cluster.name", &name),
             ("tsd.cluster.bind", "127.0.0.1:0"),
         ];

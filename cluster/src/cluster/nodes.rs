@@ -122,7 +122,7 @@ impl Cluster {
         self.layout.log(node)
     }
 
-    /// Stops all processes, each before those that it depends on.
+    /// Stops all processes, each before the processes that it depends on.
     pub(super) async fn stop(&mut self) -> Result<(), ClusterError> {
         let mut stages: [Vec<Node>; 3] = Default::default();
         for node in self.members.keys().copied() {
@@ -141,7 +141,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Terminates all of them, then kills those that did not exit in time.
+    /// Terminates these processes, then kills any that did not exit in time.
     async fn stop_together(&mut self, nodes: &[Node]) -> Result<(), ClusterError> {
         for node in nodes {
             // A paused process must be resumed to handle SIGTERM; errors mean that it is gone.
@@ -169,7 +169,7 @@ impl Cluster {
         process.ok_or(ClusterError::WrongState { node, state: "does not run" })
     }
 
-    /// Ends a process by `how` and records that it is stopped.
+    /// Stops a process with `how`, and records that it is stopped.
     fn end(
         &mut self,
         node: Node,
@@ -189,7 +189,7 @@ impl Cluster {
         let _ = self.watchdog.remove(process);
     }
 
-    /// Fails if a process that was started has exited.
+    /// Fails if a started process has exited.
     pub(super) fn check_running(&self, node: Node) -> Result<(), ClusterError> {
         if self.is_running(node)? {
             return Ok(());

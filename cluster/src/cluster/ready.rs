@@ -18,7 +18,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Cluster {
-    /// Waits until all of these serve. Fails at once if one exits.
+    /// Waits until all these processes serve. Fails at once if a process exits.
     pub(super) async fn await_serving(&mut self, nodes: &[Node]) -> Result<(), ClusterError> {
         let client = self.polling_client();
         let end = Instant::now() + self.config.start_timeout;
@@ -54,8 +54,7 @@ impl Cluster {
                 }
             }
             Node::Master => {
-                // The master lists tables only once it is initialized, and so once hbase:meta is
-                // open.
+                // The master lists tables only once it is initialized, which needs an open hbase:meta.
                 client.admin().tables().await.map(|_| ()).map_err(error_chain)
             }
             Node::RegionServer(_) => {

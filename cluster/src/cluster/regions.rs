@@ -63,9 +63,8 @@ impl Cluster {
         wait_until(&client, table, "the halves of the region were not opened", halves).await
     }
 
-    /// Merges the region of a row with the next one, and waits until the merged region is open. Halves
-    /// of a split refer to files of their parent and cannot be merged, so the table is compacted until
-    /// they can.
+    /// Merges the region of a row with the next one, and waits until the merged region is open. Halves of a split
+    /// refer to files of their parent and cannot be merged yet, so the table is compacted first.
     ///
     /// # Errors
     ///

@@ -57,7 +57,7 @@ impl Cluster {
     }
 
     async fn start_all(&mut self) -> Result<(), ClusterError> {
-        // Marks the directory as that of a cluster, even if the start fails.
+        // Marks the directory as the directory of a cluster, even if the start fails.
         self.write_state()?;
         let all: Vec<_> = self.nodes().collect();
         let (daemons, mut hbase): (Vec<_>, Vec<_>) =
@@ -67,7 +67,7 @@ impl Cluster {
             let servers = hbase.iter().filter_map(|node| Some((*node, self.port(*node)?)));
             self.links = Links::start(servers).map_err(|source| ClusterError::Links { source })?;
         }
-        // Concurrently: each waits for those it depends on.
+        // The processes start concurrently. Each waits for its dependencies.
         for node in &hbase {
             self.launch(*node)?;
         }

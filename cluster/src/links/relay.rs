@@ -32,7 +32,7 @@ pub(super) async fn serve(
             Ok((client, _)) => {
                 tokio::spawn(connection(client, server, state.clone()));
             }
-            // Out of file descriptors, most likely.
+            // Most likely the process is out of file descriptors.
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }

@@ -2,11 +2,11 @@
 
 use std::{fs, io, time::Duration};
 
-/// Some of `/proc/PID/stat`.
+/// The used fields of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessStat {
-    /// True if it is a zombie. While other threads outlive its first one, its files are open and it does
-    /// not count.
+    /// True for a zombie. A process whose first thread has exited while others run still has open files, and is not a
+    /// zombie.
     pub(crate) ended: bool,
     /// True if it is stopped by a signal.
     pub(crate) paused: bool,

@@ -1,14 +1,14 @@
 //! A process that kills the cluster's processes when this process is gone.
 //!
-//! `drop` does not run when a process is killed, but its end of a pipe is always closed.
+//! When a process is killed, `drop` does not run, but the kernel always closes its end of a pipe.
 
+use parking_lot::Mutex;
 use std::{
     ffi::OsStr,
     io::{self, Write},
     os::unix::process::CommandExt,
     path::Path,
     process::{Child, ChildStdin, Command, Stdio},
-    sync::{Mutex, PoisonError},
 };
 
 use super::ProcessIdentity;
@@ -52,7 +52,7 @@ impl Watchdog {
     }
 
     fn send(&self, line: &str) -> io::Result<()> {
-        let mut pipe = self.pipe.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pipe = self.pipe.lock();
         match &mut *pipe {
             Some(pipe) => pipe.write_all(line.as_bytes()),
             None => Err(io::ErrorKind::BrokenPipe.into()),
@@ -63,7 +63,7 @@ impl Watchdog {
 impl Drop for Watchdog {
     /// Kills all watched processes.
     fn drop(&mut self) {
-        *self.pipe.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.pipe.lock() = None;
         let _ = self.child.wait();
     }
 }

@@ -43,7 +43,7 @@ fn processes(directory: &Path) -> Vec<u32> {
     pids.filter(ours).collect()
 }
 
-/// One test for everything because a start takes as long as all checks.
+/// One test for all operations, because a start takes as long as all checks.
 #[tokio::test]
 async fn operations_take_effect_and_shutdown_removes_everything() {
     let mut config = ClusterConfig::new(2);
@@ -69,7 +69,7 @@ async fn operations_take_effect_and_shutdown_removes_everything() {
     }
     put(&table, "b").await;
 
-    // The last row was written just before and is in the WAL only.
+    // The last row was written just before, so it is only in the WAL.
     let before = cluster.server_name(1);
     assert!(cluster.cpu_time(SERVER) > Duration::ZERO);
     cluster.kill(SERVER).unwrap();

@@ -1,9 +1,9 @@
-//! An HBase cluster in this process: region servers on loopback sockets with shared state.
+//! An HBase cluster in this process, with region servers on loopback sockets and shared state.
 //!
-//! It implements the protocol as recorded from a real cluster: hbase:meta, regions that move, split
-//! and merge, scanners with leases and sequence numbers, cell blocks in both directions. It stores one
-//! version per column, and all of them with their delete markers for raw scans; it drops delete markers
-//! only in a major compaction that a test asks for, and persists nothing. An [`InjectedFault`] makes
+//! It implements the protocol as recorded from a real cluster: hbase:meta, regions that move, split and
+//! merge, scanners with leases and sequence numbers, cell blocks in both directions. Reads see one
+//! version per column. Raw scans see all versions with their delete markers. Delete markers are dropped
+//! only in a major compaction that a test requests. Nothing is persisted. An [`InjectedFault`] makes
 //! chosen calls fail.
 
 mod call;
@@ -19,10 +19,8 @@ mod row_calls;
 mod scan;
 mod state;
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
-};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use hbase_rs::{CellKind, Discovery, DiscoveryFuture, ServerName, TableName, TableState};
@@ -59,7 +57,7 @@ impl FakeCluster {
         Self { state, listeners: Mutex::new(listeners) }
     }
 
-    /// Returns the discovery of this cluster, without ZooKeeper.
+    /// Returns a discovery of this cluster without ZooKeeper.
     #[must_use]
     pub fn discovery(&self) -> FakeDiscovery {
         FakeDiscovery(self.state.clone())
@@ -176,7 +174,8 @@ impl FakeCluster {
         self.state.lock().set_region_states(table, state);
     }
 
-    /// Sets the state of a table in hbase:meta, which need not have regions; `None` removes it.
+    /// Sets the state of a table in hbase:meta, also of a table without regions; `None` removes the
+    /// state.
     pub fn set_table_state(&self, table: &TableName, table_state: Option<TableState>) {
         let mut state = self.state.lock();
         match table_state {
@@ -212,17 +211,17 @@ impl FakeCluster {
         state.memstores.set_load(region, percent);
     }
 
-    /// Gives the region of a row a memstore with this flush size in bytes, of which as many bytes a
-    /// second are flushed. Its load is reported with every response to a Multi, and at four times the
-    /// flush size the region is too busy.
+    /// Gives the region of a row a memstore with this flush size in bytes, which flushes `per_second`
+    /// bytes a second. Every response to a Multi reports its load. At four times the flush size the
+    /// region is too busy.
     pub fn set_memstore(&self, table: &TableName, row: &str, flush_size: usize, per_second: usize) {
         let mut state = self.state.lock();
         let region = state.region_name(table, row.as_bytes());
         state.memstores.set_flushes(region, flush_size, per_second);
     }
 
-    /// Flushes all memstores: deleted and replaced cells that were still in them are forgotten. With
-    /// `compacts`, those of store files too.
+    /// Flushes all memstores: drops deleted and replaced cells in them. With `compacts` also drops such
+    /// cells of store files.
     pub fn flush_memstores(&self, compacts: bool) {
         for cells in self.state.lock().history.values_mut().flat_map(BTreeMap::values_mut) {
             if compacts {
@@ -234,7 +233,7 @@ impl FakeCluster {
         }
     }
 
-    /// Compacts all regions: delete markers are forgotten too, with what they hide.
+    /// Compacts all regions: drops delete markers too, with the cells that they hide.
     pub fn major_compact(&self) {
         self.flush_memstores(true);
         let mut state = self.state.lock();
@@ -244,7 +243,7 @@ impl FakeCluster {
         }
     }
 
-    /// Start rows of the scanners that were opened on tables so far.
+    /// Returns the start rows of all scanners opened on tables so far.
     #[must_use]
     pub fn scan_starts(&self) -> Vec<Bytes> {
         self.state.lock().scan_starts.clone()
@@ -252,7 +251,7 @@ impl FakeCluster {
 
     /// Kills a server: its sockets close. Its regions stay assigned to it until they are moved.
     pub async fn kill(&self, server: usize) {
-        let listener = self.listeners.lock().unwrap_or_else(PoisonError::into_inner)[server].take();
+        let listener = self.listeners.lock()[server].take();
         if let Some(listener) = listener {
             listener.stop().await;
         }
@@ -263,7 +262,7 @@ impl FakeCluster {
     pub async fn restart(&self, server: usize) {
         let port = self.state.lock().servers[server].port();
         let listener = ServerListener::start(server, port, &self.state).await;
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)[server] = Some(listener);
+        self.listeners.lock()[server] = Some(listener);
     }
 
     /// Removes all scanners, as if their leases had expired.
@@ -277,15 +276,15 @@ impl FakeCluster {
         self.state.lock().scanners.len()
     }
 
-    /// Limits the rows and cells of a scan response; 0 is no limit.
+    /// Limits the rows and cells of a scan response; 0 is unlimited.
     pub fn limit_scan_responses(&self, rows: usize, cells: usize) {
         let mut state = self.state.lock();
         state.rows_per_response = rows;
         state.cells_per_response = cells;
     }
 
-    /// Makes a scanner of hbase:meta respond with this many heartbeats before its first row, as one that
-    /// skips many deleted rows does.
+    /// Makes a scanner of hbase:meta respond with this many heartbeats before its first row, as when it
+    /// skips many deleted rows.
     pub fn set_meta_heartbeats(&self, responses: usize) {
         self.state.lock().meta_heartbeats = responses;
     }

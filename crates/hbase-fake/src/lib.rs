@@ -1,6 +1,7 @@
 //! Fake HBase cluster and ZooKeeper ensemble for tests.
 //!
-//! They run in the test's process, on sockets of the loopback interface, and inject faults on demand.
+//! They run in the process of the test, on sockets of the loopback interface, and inject faults on
+//! demand.
 
 #![expect(
     clippy::unwrap_used,

@@ -2,10 +2,11 @@
 //!
 //! It implements connect, ping, close, getData and getChildren. Tests close connections and expire sessions.
 
+use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -52,12 +53,6 @@ struct EnsembleData {
     expired: i64,
 }
 
-impl EnsembleState {
-    fn lock(&self) -> MutexGuard<'_, EnsembleData> {
-        self.data.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl FakeEnsemble {
     /// Starts an ensemble without znodes.
     pub async fn start() -> Self {
@@ -77,7 +72,7 @@ impl FakeEnsemble {
 
     /// Writes a znode.
     pub fn set(&self, path: &str, data: impl Into<Bytes>) {
-        self.state.lock().nodes.insert(path.to_owned(), data.into());
+        self.state.data.lock().nodes.insert(path.to_owned(), data.into());
     }
 
     /// Closes all connections; the sessions stay valid.
@@ -88,7 +83,7 @@ impl FakeEnsemble {
     /// Expires all sessions and closes their connections.
     pub fn expire_sessions(&self) {
         {
-            let mut data = self.state.lock();
+            let mut data = self.state.data.lock();
             data.expired = data.sessions;
         }
         self.close_connections();
@@ -102,7 +97,7 @@ impl FakeEnsemble {
     /// Number of sessions opened so far.
     #[must_use]
     pub fn sessions(&self) -> i64 {
-        self.state.lock().sessions
+        self.state.data.lock().sessions
     }
 }
 
@@ -133,7 +128,7 @@ async fn serve(mut socket: TcpStream, state: &EnsembleState) -> Option<()> {
     connect.advance(4 + 8 + 4);
     let requested = connect.get_i64();
     let session = {
-        let mut data = state.lock();
+        let mut data = state.data.lock();
         if requested == 0 {
             data.sessions += 1;
             data.sessions
@@ -185,7 +180,7 @@ fn respond(mut request: Bytes, state: &EnsembleState) -> BytesMut {
         4 => {
             let length = request.get_i32() as usize;
             let path = String::from_utf8(request.split_to(length).to_vec()).unwrap();
-            match state.lock().nodes.get(&path) {
+            match state.data.lock().nodes.get(&path) {
                 Some(data) => {
                     body.put_i32(data.len() as i32);
                     body.put_slice(data);
@@ -200,7 +195,7 @@ fn respond(mut request: Bytes, state: &EnsembleState) -> BytesMut {
         8 => {
             let length = request.get_i32() as usize;
             let path = String::from_utf8(request.split_to(length).to_vec()).unwrap();
-            match children(&state.lock().nodes, &path) {
+            match children(&state.data.lock().nodes, &path) {
                 Some(names) => {
                     body.put_i32(names.len() as i32);
                     for name in names {

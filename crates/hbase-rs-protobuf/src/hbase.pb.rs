@@ -822,7 +822,7 @@ pub struct MutateRequest {
 pub struct MutateResponse {
     #[prost(message, optional, tag = "1")]
     pub result: ::core::option::Option<Result>,
-    /// True if the condition was met or there is none.
+    /// True if the mutation has no condition, or the condition was met.
     #[prost(bool, optional, tag = "2")]
     pub processed: ::core::option::Option<bool>,
     #[prost(message, optional, tag = "3")]

@@ -1,8 +1,9 @@
 //! Administration of tables, regions and the cluster through the master.
 //!
-//! Most requests start a procedure on the master; the methods here wait for its completion. Requests
-//! have nonces, so that a retry after a lost response joins the first request's procedure. A failed
-//! master is located again; a standby master rejects requests, which are retried.
+//! Most requests start a procedure on the master; the methods here wait until it completes. Requests
+//! have nonces, so that a retry after a lost response joins the procedure of the first request. If the
+//! master fails, the client locates it again; a standby master rejects requests, which the client
+//! retries.
 
 mod namespaces;
 mod procedures;
@@ -232,7 +233,7 @@ impl Admin {
         self.execute("merge regions", "MergeTableRegions", &request).await
     }
 
-    /// Moves a region to a server, or to any if `to` is `None` or does not exist.
+    /// Moves a region to a server. The master chooses one without `to`, or if that server does not exist.
     ///
     /// # Errors
     ///

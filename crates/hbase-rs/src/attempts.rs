@@ -26,7 +26,7 @@ const LAST_ATTEMPT_TIME: Duration = Duration::from_millis(100);
 pub(crate) struct FailedAttempt {
     pub(crate) cause: Failure,
     pub(crate) retry: Retry,
-    /// True if it may have been executed all the same.
+    /// True if HBase may have executed the operation despite the failure.
     pub(crate) in_doubt: bool,
 }
 
@@ -183,8 +183,8 @@ impl Attempts {
         Ok(())
     }
 
-    /// Counts an attempt that is repeated without a pause, or gives up. After several of them there
-    /// is a pause all the same.
+    /// Counts a failed attempt that is repeated at once, or gives up. After
+    /// [`MAX_IMMEDIATE_RETRIES`] failures it pauses like [`Self::pause`].
     pub(crate) async fn at_once(&mut self, cause: Failure) -> Result<(), OperationError> {
         if self.failed >= MAX_IMMEDIATE_RETRIES {
             return self.pause(cause, false).await;

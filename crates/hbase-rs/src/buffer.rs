@@ -1,23 +1,23 @@
 //! Buffered writes: mutations of many callers, written with few calls.
 //!
-//! Callers submit a [`MutationBatch`] and get a [`Receipt`], a future of its result. Submitting waits
-//! for admission only.
+//! Callers submit a [`MutationBatch`] and get a [`Receipt`], a future of its result. Submitting waits for
+//! admission only.
 //!
 //! * Mutations are queued by region and sent by server: immediately if no call to the server is in
 //!   flight, otherwise when a call is full, when a response arrives, or after the linger.
-//! * A region that is unavailable keeps its mutations queued and is looked up again after a backoff,
-//!   by one call. Other regions are not delayed.
-//! * A region whose memstore fills up is paused, if its server reports that, before the server
-//!   rejects writes to it.
-//! * The bytes that are accepted and not complete are bounded: callers wait for admission.
-//!   Unavailable and paused regions take at most half of the bound; then the callers who write to them wait.
-//!   The bound is the client's own, whatever callers count before: it is of encoded mutations, which are
-//!   copies, and it alone knows which of them wait for a region.
+//! * An unavailable region keeps its mutations queued. One call looks it up again after a backoff. Other
+//!   regions are not delayed.
+//! * If its server reports that the memstore of a region fills up, the buffer pauses the region before the
+//!   server rejects writes to it.
+//! * The bytes of accepted and incomplete mutations are bounded: callers wait for admission. Unavailable and
+//!   paused regions take at most half of the bound; then the callers that write to them wait. The client has
+//!   its own bound because it counts encoded mutations, which are copies, and because only the client knows
+//!   which mutations wait for a region.
 //!
-//! A receipt reports for every mutation whether HBase has it. Nothing is acknowledged before, so
-//! dropping the buffer or a crash of the process loses no acknowledged write. A dropped buffer still
-//! writes what it has accepted, while its runtime runs. The order of pending mutations is undefined,
-//! even of mutations of one row: wait for the receipt if the order matters.
+//! A receipt reports for every mutation whether HBase has stored it. Nothing is acknowledged before, so a
+//! dropped buffer or a crash of the process loses no acknowledged write. A dropped buffer still writes the
+//! mutations that it has accepted, as long as its runtime runs. The order of pending mutations is undefined,
+//! even for one row: wait for the receipt if the order matters.
 
 mod batch;
 mod buffer_pool;
@@ -117,8 +117,8 @@ impl BufferedMutator {
     /// # Errors
     ///
     /// If the batch is not admitted before the deadline, a cell is longer than
-    /// [`ClientConfig::max_cell`](crate::ClientConfig::max_cell), or the buffer is closed. Nothing
-    /// was submitted then.
+    /// [`ClientConfig::max_cell`](crate::ClientConfig::max_cell), or the buffer is closed. In these cases
+    /// nothing was submitted.
     pub async fn submit(&self, batch: MutationBatch) -> Result<Receipt, OperationError> {
         let shared = &*self.shared;
         let begun = Instant::now();
@@ -152,7 +152,7 @@ impl BufferedMutator {
     ///
     /// # Errors
     ///
-    /// If one of them was not written.
+    /// If a mutation was not written.
     pub async fn write(&self, batch: MutationBatch) -> Result<(), BatchError> {
         let total = batch.len();
         match self.submit(batch).await {

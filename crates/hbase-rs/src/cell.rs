@@ -187,25 +187,25 @@ pub enum CellError {
     #[error("inconsistent lengths in a cell")]
     Lengths,
     /// Longer than [`MAX_ROW_LENGTH`].
-    #[error("row key of {0} bytes")]
+    #[error("row key is {0} bytes; the limit is {MAX_ROW_LENGTH}")]
     Row(usize),
     /// Longer than [`MAX_FAMILY_LENGTH`].
-    #[error("family name of {0} bytes")]
+    #[error("family name is {0} bytes; the limit is {MAX_FAMILY_LENGTH}")]
     Family(usize),
     /// Larger than [`SERVER_TIME`]; negative in HBase.
-    #[error("timestamp {0} exceeds the maximum")]
+    #[error("timestamp is {0}; the limit is {SERVER_TIME}")]
     Timestamp(u64),
     /// Unknown kind.
     #[error("cell of unknown kind {0}")]
     Kind(u8),
     /// More than two gigabytes.
-    #[error("cell of {0} bytes")]
+    #[error("cell is {0} bytes; the limit is 2147483647")]
     Size(usize),
     /// A count exceeds the number of cells.
     #[error("cell block has fewer than {0} cells")]
     Count(usize),
     /// A negative count.
-    #[error("count of {0} cells")]
+    #[error("negative count of {0} cells")]
     NegativeCount(i32),
     /// The counts do not cover the whole block.
     #[error("{0} bytes of the cell block belong to no result")]

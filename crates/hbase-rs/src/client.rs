@@ -1,7 +1,8 @@
 //! The client of a cluster: configuration, connections, region locations and counters that its
 //! tables, scanners and buffers share.
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message;
@@ -17,7 +18,6 @@ use crate::{
     frame::{CallMessage, ResponseBody},
     handshake::Service,
     locator::{Locator, META_PRIORITY},
-    lock::lock,
     metrics::Metrics,
     pool::ConnectionPool,
     random::random,
@@ -42,7 +42,7 @@ struct ClientShared {
     metrics: Arc<Metrics>,
     pool: Arc<ConnectionPool>,
     locator: Locator,
-    /// Distinguishes the nonces of this client from those of others.
+    /// Distinguishes the nonces of this client from the nonces of others.
     nonce_group: u64,
     discovery: Arc<dyn Discovery>,
     master: Mutex<Option<ServerName>>,
@@ -126,18 +126,18 @@ impl Client {
 
     /// Returns the active master, cached or from discovery.
     pub(crate) async fn master(&self) -> Result<ServerName, DiscoveryError> {
-        let cached = lock(&self.shared.master).clone();
+        let cached = self.shared.master.lock().clone();
         if let Some(master) = cached {
             return Ok(master);
         }
         let master = self.shared.discovery.master().await?;
-        *lock(&self.shared.master) = Some(master.clone());
+        *self.shared.master.lock() = Some(master.clone());
         Ok(master)
     }
 
     /// Removes the master from the cache, unless another one has been cached since.
     pub(crate) fn forget_master(&self, master: &ServerName) {
-        let mut cached = lock(&self.shared.master);
+        let mut cached = self.shared.master.lock();
         if cached.as_ref() == Some(master) {
             *cached = None;
         }

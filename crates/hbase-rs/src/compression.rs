@@ -1,8 +1,8 @@
 //! Compression of cell blocks.
 //!
 //! The client names a Java class in the connection header, and cell blocks are compressed in both
-//! directions. The server accepts a class whose native library it lacks and then never responds to
-//! calls with cells, so a compressor should be tried with one Get first.
+//! directions. A server that lacks the native library accepts the class and then never responds to
+//! calls with cells. Try a compressor with one Get first.
 //!
 //! Snappy and LZ4 use Hadoop's block stream: the uncompressed length of a block, then chunks with their
 //! compressed lengths until the block is complete. The server decompresses a chunk into a buffer of
@@ -160,10 +160,10 @@ pub enum CompressionError {
     #[error("compressed cell block ends early")]
     Truncated,
     /// The decompressed block exceeds the limit.
-    #[error("cell block of more than {0} bytes")]
+    #[error("decompressed cell block exceeds the limit of {0} bytes")]
     OverLimit(usize),
     /// The block's length exceeds its length field.
-    #[error("cell block too long to compress")]
+    #[error("cell block is too long to compress; the limit is 4 GiB")]
     TooLong,
     /// A chunk is damaged; the text is the library's.
     #[error("damaged chunk in a compressed cell block: {0}")]

@@ -1,26 +1,27 @@
-//! The servers that are known to read conditions.
+//! The servers that are known to evaluate conditions.
 
-use std::{collections::HashSet, sync::Mutex};
+use parking_lot::Mutex;
+use std::collections::HashSet;
 
-use crate::{lock::lock, server_name::ServerName};
+use crate::server_name::ServerName;
 
-/// Number of servers from which on they are forgotten; a restarted server is another one.
+/// Number of servers at which the set is cleared; a restarted server counts as another one.
 const MAX_SERVERS: usize = 4096;
 
-/// The servers that read conditions. Others are asked again with every condition: they may have been
-/// restarted with another version.
+/// The servers that evaluate conditions. The client asks any other server again with every
+/// condition, because it may have been restarted with another version.
 #[derive(Debug, Default)]
 pub(crate) struct ConditionSupport(Mutex<HashSet<ServerName>>);
 
 impl ConditionSupport {
-    /// True if this server reads conditions.
+    /// True if this server evaluates conditions.
     pub(crate) fn is_known(&self, server: &ServerName) -> bool {
-        lock(&self.0).contains(server)
+        self.0.lock().contains(server)
     }
 
-    /// Notes that this server reads conditions.
+    /// Records that this server evaluates conditions.
     pub(crate) fn add(&self, server: ServerName) {
-        let mut servers = lock(&self.0);
+        let mut servers = self.0.lock();
         if servers.len() >= MAX_SERVERS {
             servers.clear();
         }

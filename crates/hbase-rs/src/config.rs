@@ -10,7 +10,8 @@ use crate::{
     transport::{PlainTransport, Transport},
 };
 
-/// Default of [`ClientConfig::max_cell`], bytes: that of HBase's `hbase.server.keyvalue.maxsize`.
+/// Default of [`ClientConfig::max_cell`] in bytes, equal to HBase's default of
+/// `hbase.server.keyvalue.maxsize`.
 pub const DEFAULT_MAX_CELL: usize = 10 << 20;
 
 /// Maps a server to the address to connect to, `host:port`.
@@ -37,22 +38,22 @@ pub struct ClientConfig {
     /// It should exceed the recovery time of a crashed region server: its ZooKeeper session expires
     /// (90 s in HBase's default configuration, often 30 to 60 s), its logs are split, and its regions
     /// are opened elsewhere. The default is therefore three minutes. A shorter timeout turns a crash
-    /// into errors; for single interactive operations use
+    /// into errors. For single interactive operations use
     /// [`Table::with_timeout`](crate::Table::with_timeout).
     pub operation_timeout: Duration,
     /// Timeout of an administrative operation including its procedure.
     pub procedure_timeout: Duration,
-    /// Maximum number of attempts of an operation. There is none by default: `operation_timeout` ends
-    /// an operation.
+    /// Maximum number of attempts of an operation. Unlimited by default: `operation_timeout` ends an
+    /// operation.
     pub max_attempts: usize,
-    /// Further bound on the retries of single operations, batches and scans, if one is set: in the
-    /// unit of `hbase.client.retries.number`. Buffered mutations are bounded by their timeout alone.
+    /// Optional further bound on the retries of single operations, batches and scans, in the unit of
+    /// `hbase.client.retries.number`. Buffered mutations are bounded by their timeout alone.
     pub retry_limit: Option<RetryLimit>,
     /// Backoff between attempts.
     pub backoff: Backoff,
-    /// Maximum number of connections to one server for data, and as many for scans. Another one is
-    /// opened when the existing ones are loaded; a call uses the least loaded. hbase:meta and the
-    /// master have one connection.
+    /// Maximum number of connections to one server for data, and the same number for scans. If the
+    /// existing connections are loaded, another one is opened; a call uses the least loaded.
+    /// hbase:meta and the master have one connection.
     pub connections_per_server: usize,
     /// Maximum number of pending calls per connection; further calls wait.
     pub max_calls: usize,
@@ -74,11 +75,13 @@ pub struct ClientConfig {
     pub max_regions: usize,
     /// Maximum number of concurrent hbase:meta lookups per table.
     pub max_lookups: usize,
-    /// How long connects to a server fail immediately after a failed one.
+    /// Pause after a failed connect to a server, during which further connects to it fail
+    /// immediately.
     pub failed_server_pause: Duration,
     /// Idle time after which a connection without calls is closed.
     pub idle_timeout: Duration,
-    /// Compression of cell blocks. A server that lacks the library never responds, so try it first.
+    /// Compression of cell blocks. A server that lacks the library never responds: try the compressor
+    /// first.
     pub compressor: Option<Compressor>,
     /// Encryption and authentication of connections.
     pub transport: Arc<dyn Transport>,

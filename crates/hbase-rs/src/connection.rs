@@ -6,13 +6,13 @@
 //!    └── response or error, timeout ◄──── reader: frames, by call id
 //! ```
 //!
-//! * Each call has its own deadline, for its permits as well as for its response. A timeout removes
-//!   the call's id and keeps the connection: servers drop late calls silently. A late response to a
+//! * Each call has its own deadline for its permits and for its response. A timeout removes the id of
+//!   the call and keeps the connection, because servers drop late calls silently. A late response to a
 //!   removed id is ignored.
 //! * Consecutive timeouts without received data mark the connection as dead. It is closed, which also
 //!   cancels a write to a peer that has stopped reading.
-//! * When the connection ends, each pending call learns whether its request was sent: only those are in
-//!   doubt.
+//! * When the connection ends, each pending call learns whether its request was sent: only sent calls
+//!   are in doubt.
 
 mod error;
 mod pending_calls;
@@ -108,7 +108,7 @@ impl Connection {
         let Established { stream, preamble } =
             match timeout_at(connect_deadline.min(deadline), connecting).await {
                 Ok(established) => established.map_err(failed)?,
-                // A deadline before the connect timeout says nothing about the server.
+                // A deadline that passes before the connect timeout says nothing about the server.
                 Err(_) if deadline < connect_deadline => {
                     return Err(CallError::not_sent(server, "connect"));
                 }

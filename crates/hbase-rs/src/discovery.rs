@@ -4,11 +4,16 @@
 //! watch for changes.
 
 mod fixed;
+mod znode;
 mod zookeeper;
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
-pub use self::{fixed::FixedDiscovery, zookeeper::ZooKeeperDiscovery};
+pub use self::{
+    fixed::FixedDiscovery,
+    znode::{read_master_znode, read_meta_server_znode},
+    zookeeper::ZooKeeperDiscovery,
+};
 use crate::server_name::ServerName;
 
 /// Future of a [`Discovery`] method.
@@ -46,7 +51,7 @@ pub enum DiscoveryError {
         root: String,
         /// Quorum string of the ensemble.
         quorum: String,
-        /// Znodes beside it, with those first that look like the root of an HBase.
+        /// Other znodes on the same level. Znodes that look like the root of an HBase come first.
         existing: Vec<String>,
     },
     /// No server of the ensemble accepts connections.

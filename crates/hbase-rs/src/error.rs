@@ -25,7 +25,7 @@ pub struct OperationError {
     pub attempts: usize,
     /// Time from the start of the operation to its failure.
     pub elapsed: Duration,
-    /// True if the operation may have been executed all the same.
+    /// True if HBase may have executed the operation despite the error.
     pub in_doubt: bool,
     /// Cause of the last failed attempt.
     #[source]
@@ -68,7 +68,7 @@ pub enum Failure {
         needed: &'static str,
     },
     /// A cell is longer than the configured limit.
-    #[error("cell of {length} bytes, more than the limit of {limit}")]
+    #[error("cell is {length} bytes; the limit is {limit}")]
     CellTooLong {
         /// Length of the cell in bytes.
         length: usize,

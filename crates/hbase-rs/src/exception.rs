@@ -1,8 +1,8 @@
 //! Exceptions of servers, and how to recover from them.
 //!
-//! The Java class decides first and the `do_not_retry` flag second: scanner exceptions, a stopping
+//! The Java class decides first and the `do_not_retry` flag second. Scanner exceptions, a stopping
 //! master and a moving hbase:meta set the flag although another kind of attempt succeeds. Exceptions
-//! inside a Multi have no flag at all. The text decides where the class is ambiguous.
+//! inside a Multi have no flag at all. If the class is ambiguous, the text decides.
 
 mod class;
 mod recovery;
@@ -101,8 +101,8 @@ impl RemoteException {
         &self.text
     }
 
-    /// True if the server may have executed the operation all the same: a change may be in its log.
-    /// An exception of an unknown class is ambiguous.
+    /// True if the server may have executed the operation despite the exception: a change may be in
+    /// its log. An exception of an unknown class is ambiguous.
     #[must_use]
     pub fn is_ambiguous(&self) -> bool {
         !self.overloaded && self.class.execution() == Execution::Unknown

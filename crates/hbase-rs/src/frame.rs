@@ -258,7 +258,7 @@ fn take_delimited(bytes: &mut Bytes) -> Result<Bytes, FrameError> {
 #[non_exhaustive]
 pub enum FrameError {
     /// Longer than the limit; the connection has to be closed.
-    #[error("frame of {length} bytes, more than the limit of {limit}")]
+    #[error("frame is {length} bytes; the limit is {limit}")]
     OverLimit {
         /// Length of the frame.
         length: usize,
@@ -266,15 +266,15 @@ pub enum FrameError {
         limit: usize,
     },
     /// Header or message is longer than the rest of the frame.
-    #[error("part of {length} bytes with {remaining} bytes remaining in the frame")]
+    #[error("message is {length} bytes; the frame has {remaining} bytes left")]
     Part {
         /// Announced length.
         length: usize,
         /// Rest of the frame.
         remaining: usize,
     },
-    /// The cell block's length differs from that in the header.
-    #[error("cell block of {found} bytes instead of {expected}")]
+    /// The cell block's length differs from the length in the header.
+    #[error("cell block is {found} bytes; the header says {expected}")]
     Block {
         /// Length in the header.
         expected: usize,

@@ -4,8 +4,8 @@
 //! are one write. The server rejects a header (unknown service, codec or compressor) by closing the
 //! connection without sending a byte.
 //!
-//! The header always has a version. To a client without one the server never limits the size of Multi
-//! responses, and returns the cells of a Get in protobuf.
+//! The header always has a version. Without it the server would never limit the size of Multi
+//! responses, and would return the cells of a Get in protobuf.
 
 use bytes::Bytes;
 use hbase_rs_protobuf as pb;

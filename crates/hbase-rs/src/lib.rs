@@ -29,15 +29,13 @@
 //!   └─ buffered ────┘
 //! ```
 //!
-//! Protocol and I/O are separate. [`protocol`] has everything that is a function of bytes: frames,
-//! cells, messages and their cells, names and rows of hbase:meta, the region cache, scan state. On
-//! top of it:
+//! Protocol and I/O are separate. [`protocol`] has all functions of bytes: frames, cells, messages and their cells,
+//! names and rows of hbase:meta, the region cache, scan state. On top of it:
 //!
-//! * A **connection** multiplexes the calls to one service of one server. Queued requests are sent
-//!   in one write; responses arrive in any order. Permits bound the calls and their bytes: callers
-//!   wait, memory does not grow. Scans and hbase:meta have connections of their own, so that long
-//!   responses do not delay short ones; under load another connection is opened
-//!   ([`ClientConfig::connections_per_server`]).
+//! * A **connection** multiplexes the calls to one service of one server. Queued requests are sent in one write;
+//!   responses arrive in any order. Permits bound the calls and their bytes, so callers wait and memory does not
+//!   grow. Scans and hbase:meta have their own connections, so that long responses do not delay short ones. Under
+//!   load another connection is opened ([`ClientConfig::connections_per_server`]).
 //! * The **locator** uses a cached location until a call to it fails, and a failure invalidates only
 //!   the location that the call used ([`protocol::RegionCache`]). Callers whose rows are in one
 //!   region share a lookup (single-flight); the lookups of a table are bounded in number.
@@ -49,10 +47,9 @@
 //! * A **scan** resumes after a row, never at a region or a scanner ([`protocol::RowAssembler`]):
 //!   after any failure a new scanner continues without losing or repeating a row. It prefetches one
 //!   response, and renews its lease while the caller is slow.
-//! * **Errors** are classified in one place. [`RemoteException::recovery`] and
-//!   [`CallError::recovery`] map class, flag and text to a [`Recovery`], which all retry loops use.
-//!   An [`OperationError`] has the cause of the last attempt, and whether the operation may have
-//!   been executed all the same.
+//! * **Errors** are classified in one place. [`RemoteException::recovery`] and [`CallError::recovery`] map class,
+//!   flag and text to a [`Recovery`], which all retry loops use. An [`OperationError`] has the cause of the last
+//!   attempt, and tells whether HBase may have executed the operation.
 //! * **Retries.** Increments and appends have nonces and are retried like reads and puts. Operations
 //!   that must not be executed twice (conditions, deletes of "the newest version") are not retried
 //!   if a failed attempt may have executed them.
@@ -73,7 +70,7 @@
 //! | a master operation, with the procedure it starts | [`ClientConfig::procedure_timeout`] |
 //! | one call to the master | [`ClientConfig::admin_timeout`] |
 //! | a lookup, own or shared | the operation; the lookup itself [`ClientConfig::call_timeout`] |
-//! | a shared lookup that may be of another region | 20 ms, then an own lookup |
+//! | a shared lookup that may find another region | 20 ms, then an own lookup |
 //! | a permit for a lookup | the operation |
 //! | discovery | [`ClientConfig::call_timeout`], for all callers |
 //! | a connect, with its transport | [`ClientConfig::connect_timeout`], and the call's deadline for each waiting call |
@@ -87,16 +84,15 @@
 //! | flushing or closing a buffer | the results of all earlier mutations |
 //! | the next lookup of an unavailable region | a backoff; its mutations fail at their own deadlines |
 //! | the next row of a scan | the operation's timeout without any progress |
-//! | the caller of a scan | none: the task keeps one response until it is taken or dropped, and renews the lease for a while |
+//! | the caller of a scan | unlimited: the task keeps one response until it is taken or dropped, and renews the lease for a while |
 //!
 //! # Server crashes
 //!
-//! A crashed server refuses connections: its regions are looked up immediately, and found when the
-//! master has opened them on other servers. A server that hangs or is partitioned costs the calls in
-//! flight [`ClientConfig::call_timeout`]; a connection on which nothing was read in that time is
-//! closed, and the next attempt looks the region up again. Both last until the server's ZooKeeper
-//! session has expired and its logs are split, which [`ClientConfig::operation_timeout`] must
-//! exceed.
+//! A crashed server refuses connections. The client looks its regions up immediately, and finds them when the master
+//! has opened them on other servers. A server that hangs or is partitioned costs the calls in flight
+//! [`ClientConfig::call_timeout`]. A connection that receives nothing in that time is closed, and the next attempt
+//! looks the region up again. Both last until the server's ZooKeeper session has expired and its logs are split;
+//! [`ClientConfig::operation_timeout`] must exceed that time.
 
 #![cfg_attr(
     test,
@@ -122,7 +118,6 @@ mod exception;
 mod frame;
 mod handshake;
 mod locator;
-mod lock;
 mod metrics;
 mod multi;
 mod pool;

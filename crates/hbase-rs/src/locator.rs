@@ -1,19 +1,16 @@
 //! Locates regions: from the cache, or by a lookup in hbase:meta.
 //!
-//! Callers whose rows are of one region share one lookup: after the crash of a server a thousand
+//! Callers whose rows are in one region share one lookup: after the crash of a server a thousand
 //! calls need one lookup for each region. Lookups of a table are bounded in number, and a response
-//! brings the neighbouring regions too. A region in transition is looked up again after a backoff,
+//! also brings the neighbouring regions. A region in transition is looked up again after a backoff,
 //! until the deadline of the operation.
 
 mod meta_table;
 mod recovery;
 mod single_flight;
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard},
-    time::Duration,
-};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use tokio::{
     sync::Semaphore,
@@ -32,7 +29,6 @@ use crate::{
     discovery::Discovery,
     error::{Failure, OperationError},
     exception::MovedTo,
-    lock::lock,
     metrics::Metrics,
     pool::ConnectionPool,
     region::{
@@ -56,10 +52,10 @@ const LOOKUP_ROWS: u32 = 10;
 /// Rows of one call that reads all regions of a table.
 const PREFETCH_ROWS: u32 = 1000;
 
-/// Number of tables from which on those without lookups are removed.
+/// Number of tables above which tables without lookups are removed.
 const IDLE_TABLES: usize = 1024;
 
-/// How long a caller waits for a lookup that may be of another region.
+/// How long a caller waits for a lookup that may find another region.
 const SHARED_LOOKUP_WAIT: Duration = Duration::from_millis(20);
 
 /// A region that was not found.
@@ -237,13 +233,13 @@ impl Locator {
     fn server_gone(&self, location: &RegionLocation, error: &CallError) {
         let server = &location.server;
         self.shared.meta.invalidate(server);
-        // A failed connect may have a local cause: open connections are kept then.
+        // A failed connect may have a local cause; keep open connections then.
         if !matches!(error, CallError::Connect { .. }) {
             self.shared.pool.server_gone(server);
         }
-        // A thousand callers report it at the same time, and one pass over all regions suffices: it
-        // removed the location of each of them. A location that is cached again is of the server's
-        // next failure.
+        // A thousand callers report the failure at the same time. One pass over all regions
+        // suffices, because it removes the location of each of them. A location that is cached
+        // again belongs to the next failure of the server.
         let cached_again = self.shared.cache().has(location);
         if !self.is_newly_gone(server) && !cached_again {
             return;
@@ -255,7 +251,7 @@ impl Locator {
     /// True if this server was not reported gone recently.
     fn is_newly_gone(&self, server: &ServerName) -> bool {
         let pause = self.shared.config.failed_server_pause;
-        let mut gone = lock(&self.gone);
+        let mut gone = self.gone.lock();
         gone.retain(|_, when| when.elapsed() < pause);
         if gone.contains_key(server) {
             return false;
@@ -269,8 +265,8 @@ impl Locator {
         self.shared.change(|cache| cache.table_gone(table));
     }
 
-    /// Reads the regions of a table from hbase:meta, in order, and caches the locations of those
-    /// that are open.
+    /// Reads the regions of a table from hbase:meta, in order, and caches the locations of open
+    /// regions.
     pub(crate) async fn regions(
         &self,
         table: &TableName,
@@ -342,7 +338,7 @@ impl Locator {
                 // The region may have been split during the lookup.
                 Some(outcome) if own || is_for(&outcome, target) => return outcome,
                 None if exact => return Err(Failure::Time),
-                // The lookup was of another region, or was cancelled.
+                // The lookup found another region, or was cancelled.
                 Some(_) if Instant::now() < wait_end => {}
                 _ => return shared.query_meta(table, target, deadline).await,
             }
@@ -372,7 +368,7 @@ async fn outcome_of(outcome: &mut LookupReceiver, end: Instant) -> Option<Lookup
     waited.ok()?.ok()?.clone()
 }
 
-/// True if the outcome of a shared lookup is that of this target.
+/// True if the outcome of a shared lookup applies to this target.
 fn is_for(outcome: &LookupOutcome, target: &RegionTarget) -> bool {
     match outcome {
         Ok(Lookup::Found(location)) => target.is_met_by(&location.region),
@@ -387,11 +383,11 @@ impl LocatorShared {
     }
 
     fn cache(&self) -> RwLockReadGuard<'_, RegionCache> {
-        self.cache.read().unwrap_or_else(PoisonError::into_inner)
+        self.cache.read()
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut RegionCache) -> T) -> T {
-        change(&mut self.cache.write().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.cache.write())
     }
 
     /// Queries hbase:meta when a permit is available, unless the region is cached by then.
@@ -402,7 +398,7 @@ impl LocatorShared {
         deadline: Instant,
     ) -> Result<Lookup, Failure> {
         let permits = {
-            let mut permits = lock(&self.permits);
+            let mut permits = self.permits.lock();
             let max = self.config.max_lookups.max(1);
             if permits.len() >= IDLE_TABLES {
                 permits.retain(|_, permits| Arc::strong_count(permits) > 1);

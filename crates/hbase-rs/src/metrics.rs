@@ -3,20 +3,18 @@
 //! A call costs a few relaxed additions. The number of labels is bounded by the classes of exceptions
 //! and the connected servers.
 
+use parking_lot::Mutex;
 use std::{
     collections::HashMap,
     fmt,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
 
-use crate::{
-    lock::lock,
-    stats::{BufferStats, ClientStats, Latency, MethodStats, RetryReason, Traffic},
-};
+use crate::stats::{BufferStats, ClientStats, Latency, MethodStats, RetryReason, Traffic};
 
 /// A counter or gauge shared by tasks.
 #[derive(Debug, Default)]
@@ -131,7 +129,7 @@ impl Metrics {
 
     /// Counts a retry.
     pub(crate) fn retried(&self, reason: RetryReason) {
-        *lock(&self.retries).entry(reason).or_default() += 1;
+        *self.retries.lock().entry(reason).or_default() += 1;
     }
 
     /// Returns a snapshot, without the servers and the number of cached regions.
@@ -142,7 +140,7 @@ impl Metrics {
             latency: counts.latency(),
         };
         let mut retries: Vec<_> =
-            lock(&self.retries).iter().map(|(reason, count)| (*reason, *count)).collect();
+            self.retries.lock().iter().map(|(reason, count)| (*reason, *count)).collect();
         retries.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         ClientStats {
             total: self.total.snapshot(),
@@ -241,7 +239,7 @@ impl PeerMetrics {
         self.server_calls.called(time, answered);
     }
 
-    /// Changes the counters of the server and those of the client.
+    /// Changes the counters of the server and of the client.
     pub(crate) fn count(&self, change: impl Fn(&TrafficCounts)) {
         change(&self.server);
         change(&self.client.total);

@@ -1,8 +1,8 @@
 //! Multi: many actions in one call to a server.
 //!
-//! A caller groups its actions by region ([`RegionShare`]), [`call`] encodes and sends them, and
-//! [`MultiOutcome::into_results`] returns for each action its result or whether it is repeated.
-//! Batches ([`Table::batch`](crate::Table::batch)), atomic row changes and buffers use the same code.
+//! A caller groups its actions by region ([`RegionShare`]), and [`call`] encodes and sends them.
+//! [`MultiOutcome::into_results`] then returns the result of each action, or whether it is repeated.
+//! Batches ([`Table::batch`](crate::Table::batch)), atomic row changes and buffers share this code.
 
 mod action;
 mod call;

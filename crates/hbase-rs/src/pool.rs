@@ -1,7 +1,7 @@
 //! Connection pool: connections by server, service and call class, opened on first use.
 //!
 //! Data calls and scans may have several connections to a server. A call uses the open connection
-//! with the least load, and another one is opened in the background when all of them are loaded: a
+//! with the least load. When all of them are loaded, another one is opened in the background. So a
 //! short response does not queue behind a long one, while an idle client has one socket to a server.
 //! Idle connections close themselves.
 //!
@@ -9,10 +9,11 @@
 //! own deadline. After a failed connect, calls to the server fail immediately for a while instead of
 //! waiting for a connect timeout each.
 
+use parking_lot::Mutex;
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -24,13 +25,12 @@ use crate::{
     config::ClientConfig,
     connection::{CallClass, CallError, Connection, DisconnectReason, SilentCloseTracker},
     handshake::Service,
-    lock::lock,
     metrics::{Metrics, PeerMetrics},
     server_name::ServerName,
     stats::ServerStats,
 };
 
-/// Load in bytes from which on another connection is opened: a few batches, or many small calls.
+/// Load in bytes above which another connection is opened: a few batches, or many small calls.
 const HIGH_LOAD: usize = 64 << 10;
 
 /// How long a server without connections is kept.
@@ -84,10 +84,10 @@ impl ConnectionPool {
             failed: peer.metrics.server_calls.failed(),
             latency: peer.metrics.server_calls.latency(),
         };
-        lock(&self.peers).iter().map(stats).collect()
+        self.peers.lock().iter().map(stats).collect()
     }
 
-    /// Returns an open connection to the service, and connects if there is none.
+    /// Returns an open connection to the service; connects if necessary.
     pub(crate) async fn connection(
         &self,
         server: &ServerName,
@@ -117,7 +117,7 @@ impl ConnectionPool {
         service: Service,
         class: CallClass,
     ) -> Arc<ConnectionGroup> {
-        let mut peers = lock(&self.peers);
+        let mut peers = self.peers.lock();
         if !peers.contains_key(server) {
             peers.retain(|_, peer| peer.is_used());
         }
@@ -151,10 +151,10 @@ impl ConnectionPool {
 
     /// Closes all connections to a server.
     pub(crate) fn server_gone(&self, server: &ServerName) {
-        let peers = lock(&self.peers);
+        let peers = self.peers.lock();
         let Some(peer) = peers.get(server) else { return };
         for group in peer.groups.values() {
-            for connection in lock(&group.open).drain(..) {
+            for connection in group.open.lock().drain(..) {
                 connection.close(&DisconnectReason::Closed);
             }
         }
@@ -162,8 +162,8 @@ impl ConnectionPool {
 }
 
 impl Peer {
-    /// True if the server has a connection, or had one recently. Other servers are removed when a new
-    /// one is added, so that the map does not grow with every restart of a server.
+    /// True if the server has a connection, or had one recently. Unused servers are removed when a
+    /// server is added, so that the map does not grow with every restart of a server.
     fn is_used(&self) -> bool {
         let open = || self.groups.values().any(|group| group.least_loaded().is_some());
         self.used.elapsed() < UNUSED_SERVER_TIME || open()
@@ -171,8 +171,8 @@ impl Peer {
 }
 
 impl ConnectionGroup {
-    /// Returns the open connection with the least load, and opens another one in the background if
-    /// that is high.
+    /// Returns the open connection with the least load. If that load is high, opens another
+    /// connection in the background.
     fn choose(self: &Arc<Self>) -> Option<Arc<Connection>> {
         let connection = self.least_loaded()?;
         if self.max_connections > 1 && connection.load() >= HIGH_LOAD && self.start_growing() {
@@ -188,7 +188,7 @@ impl ConnectionGroup {
     }
 
     fn least_loaded(&self) -> Option<Arc<Connection>> {
-        let mut open = lock(&self.open);
+        let mut open = self.open.lock();
         open.retain(|connection| connection.is_open());
         match &open[..] {
             [] => None,
@@ -198,14 +198,14 @@ impl ConnectionGroup {
     }
 
     fn failed_recently(&self) -> Option<CallError> {
-        let failed = lock(&self.failed);
+        let failed = self.failed.lock();
         let (when, error) = failed.as_ref()?;
         (when.elapsed() < self.config.failed_server_pause).then(|| error.clone())
     }
 
-    /// True if the caller is to open another connection.
+    /// True if the caller should open another connection.
     fn start_growing(&self) -> bool {
-        lock(&self.open).len() < self.max_connections
+        self.open.lock().len() < self.max_connections
             && self.failed_recently().is_none()
             && !self.growing.swap(true, Ordering::AcqRel)
     }
@@ -218,14 +218,14 @@ impl ConnectionGroup {
         match opening.await {
             Ok(connection) => {
                 let connection = Arc::new(connection);
-                *lock(&self.failed) = None;
-                lock(&self.open).push(Arc::clone(&connection));
+                *self.failed.lock() = None;
+                self.open.lock().push(Arc::clone(&connection));
                 Ok(connection)
             }
             Err(error) => {
                 if matches!(error, CallError::Connect { .. }) {
                     self.metrics.count(|counts| counts.failed.one());
-                    *lock(&self.failed) = Some((Instant::now(), error.clone()));
+                    *self.failed.lock() = Some((Instant::now(), error.clone()));
                 }
                 Err(error)
             }

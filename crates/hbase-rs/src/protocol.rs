@@ -1,10 +1,11 @@
 //! HBase's protocol without I/O: frames, cells, requests and responses, hbase:meta, scan state.
 //!
-//! Everything here is a function of bytes and values. The client is built on it, and so are the fake
-//! servers of the tests.
+//! Everything here is a function of bytes and values. The client and the fake servers of the tests
+//! are built on it.
 
 pub use crate::{
     cell::Cells,
+    discovery::{read_master_znode, read_meta_server_znode},
     frame::{
         CONNECTION_CALL, CallOutcome, FrameError, FrameReader, Request, Response, ResponseBody,
     },

@@ -8,7 +8,7 @@ pub(crate) fn random() -> u64 {
     })
 }
 
-/// Returns a nonce that is not 0, which means none in the protocol.
+/// Returns a nonce. Never 0, which the protocol reads as "no nonce".
 pub(crate) fn nonce() -> u64 {
     random().max(1)
 }

@@ -25,7 +25,7 @@ pub enum RequestError {
     #[error("zero versions requested")]
     NoVersion,
     /// The time range ends before it starts.
-    #[error("time range from {from} to {to}")]
+    #[error("time range ends before it starts: from {from} to {to}")]
     TimeRange {
         /// Start, inclusive, in milliseconds.
         from: u64,

@@ -7,9 +7,9 @@ const MULTIPLIERS: [u32; 13] = [1, 2, 3, 5, 10, 20, 40, 100, 100, 100, 100, 200,
 
 /// Pauses between the attempts of one operation.
 ///
-/// They grow by HBase's own table, with a jitter of a fifth either way: after the crash of a server
-/// its clients should not retry simultaneously. The default maximum is a few seconds, where HBase's
-/// client allows twenty: an available region is retried after that time at the latest.
+/// They grow by HBase's own table, with a jitter of 20 % either way, so that the clients of a crashed
+/// server do not retry simultaneously. The default maximum is a few seconds, whereas HBase's client
+/// allows twenty: a region is retried at most that long after it becomes available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     /// First pause.
@@ -32,9 +32,9 @@ impl Default for Backoff {
 
 /// Bound on retries in the unit of HBase's clients, `hbase.client.retries.number`.
 ///
-/// HBase's own client waits up to twenty seconds between two attempts, and this one shorter. A number
-/// that is chosen for those pauses therefore stands for their sum: this client makes at least as many
-/// attempts, and more of them until its own pauses have lasted as long.
+/// HBase's own client waits up to twenty seconds between two attempts; this client waits less. A
+/// number that was chosen for those pauses therefore stands for their sum. This client makes at least
+/// this many attempts, and continues until its own pauses have lasted as long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryLimit {
     retries: usize,
@@ -60,7 +60,8 @@ impl RetryLimit {
         Self::HBASE_PAUSE.saturating_mul(listed.saturating_add(further))
     }
 
-    /// True after so many failed attempts, with pauses of this sum between them and before the next.
+    /// True if no further retry is allowed after `failed` failed attempts. `paused` is the sum of the
+    /// pauses between them and of the next pause.
     pub(crate) fn is_reached(self, failed: usize, paused: Duration) -> bool {
         failed > self.retries && paused > self.pauses()
     }

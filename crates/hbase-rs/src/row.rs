@@ -71,7 +71,7 @@ impl Row {
         Self { cells: Bytes::copy_from_slice(&self.cells), count: self.count }
     }
 
-    /// Returns the cells after the leading ones that `skip` is true for.
+    /// Returns the cells after the leading cells for which `skip` is true.
     pub(crate) fn skip_while(&self, mut skip: impl FnMut(&Cell<'_>) -> bool) -> Self {
         let mut cells = Cells::new(&self.cells);
         let mut count = self.count;
@@ -169,7 +169,7 @@ pub struct RowResult {
     pub row: Row,
     /// Result of an existence check.
     pub exists: Option<bool>,
-    /// True if the result is of a read replica and may be stale.
+    /// True if the result comes from a read replica and may be stale.
     pub stale: bool,
 }
 

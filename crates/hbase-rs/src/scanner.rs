@@ -1,8 +1,8 @@
 //! Scanner: the rows of a scan as a stream.
 //!
-//! A task reads ahead by one response. It renews the lease of the region scanner while the caller is
-//! slow. After a failure it closes the region scanner and opens another one after the last returned
-//! row. Without progress the scan fails after the operation timeout.
+//! A task reads ahead by one response, and renews the lease of the region scanner while the caller is
+//! slow. After a failure it closes the region scanner and opens another one after the last returned row.
+//! Without progress the scan fails after the operation timeout.
 
 use std::{
     pin::Pin,
@@ -269,7 +269,7 @@ impl ScanReader {
 /// Reason why a region was not read to its end.
 enum RegionFailure {
     Call(CallError),
-    /// The region scanner may be lost and has to be reopened. This is no failure.
+    /// The region scanner may be lost and has to be reopened. This does not count as a failure.
     Reopen,
     /// The caller dropped the scanner.
     Cancelled,

@@ -178,7 +178,7 @@ pub struct BufferStats {
     pub unavailable_bytes: u64,
     /// Gauge: unavailable regions.
     pub unavailable_regions: u64,
-    /// Gauge: regions that are paused because of their load, or were before their last call.
+    /// Gauge: regions that are paused because of their load, or were paused before their last call.
     pub regions_under_pressure: u64,
     /// Sum of the pauses of regions because of their load.
     pub pressure_pauses: Duration,

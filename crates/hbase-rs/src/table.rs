@@ -1,8 +1,8 @@
 //! Operations on the rows of a table.
 //!
-//! The deadline of an operation covers its lookups, calls and pauses. The error of an operation
-//! reports whether it may have been executed all the same: changes that must not be executed twice
-//! are not repeated in doubt.
+//! The deadline of an operation covers its lookups, calls and pauses. The error of an operation tells
+//! whether HBase may have executed it: in doubt, changes that must not be executed twice are not
+//! repeated.
 
 mod batch;
 mod conditions;
@@ -37,7 +37,7 @@ pub struct Table {
 }
 
 impl Client {
-    /// Returns a handle of a table. No call is made: a table that does not exist fails on first use.
+    /// Returns a handle of a table without a call: if the table does not exist, the first use fails.
     #[must_use]
     pub fn table(&self, name: TableName) -> Table {
         Table { client: self.clone(), name, timeout: None }
@@ -98,7 +98,7 @@ impl Table {
         Ok(self.change("mutate", &mutation.into(), None).await?.0)
     }
 
-    /// Changes a row if the condition holds. Returns true if it did.
+    /// Changes a row if the condition holds. Returns whether it held.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// If one of them cannot be read before the deadline.
+    /// If a row cannot be read before the deadline.
     pub async fn get_many(&self, gets: Vec<Get>) -> Result<Vec<Row>, OperationError> {
         let results = self.batch(gets.into_iter().map(Action::from).collect()).await;
         results.into_iter().map(|result| Ok(result?.row)).collect()

@@ -1,7 +1,7 @@
 //! Transport layer between sockets and frames: encryption and authentication.
 //!
 //! Clusters differ in TLS, in authentication (SASL) and in SASL protection of the stream. All of these
-//! are negotiated before the connection header is sent and are invisible to the layers above: a
+//! are negotiated before the connection header is sent, and the layers above do not see them. A
 //! [`Transport`] takes the socket and returns a stream and the bytes to send first. Only
 //! [`PlainTransport`] is implemented here.
 //!
@@ -39,7 +39,7 @@ pub type TransportFuture<'a> = Pin<Box<dyn Future<Output = io::Result<Establishe
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Destination<'a> {
-    /// Server; its host is the one in certificates and principals.
+    /// Server; certificates and principals have its host.
     pub server: &'a ServerName,
     /// Service of the connection.
     pub service: Service,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tsd_engine::ProcessMemory;
+use tsd_engine::{FileProblems, ProcessMemory};
 use tsd_server::{AllowAll, AuthenticationConfig, Authenticator, UserFileAuthenticator, Users};
 
 use crate::{
@@ -21,6 +21,7 @@ pub(crate) fn start(
     config: &Config,
     settings: &AuthenticationSettings,
     memory: ProcessMemory,
+    problems: FileProblems,
 ) -> anyhow::Result<StartedAuthentication> {
     let mut follower = None;
     let authenticator: Arc<dyn Authenticator> = match &settings.method {
@@ -29,15 +30,12 @@ pub(crate) fn start(
             let opened = FollowedFile::open(path, "users", Users::parse);
             let (file, users) = opened.map_err(|error| config.bad_value(USERS_FILE, error))?;
             if users.is_empty() {
-                tracing::warn!(file = %path.display(), "the file has no user: nobody can log in");
+                tracing::warn!(file = %path.display(), "the file has no users, so nobody can log in");
             }
             let authenticator = Arc::new(UserFileAuthenticator::new(users, memory)?);
             let target = Arc::clone(&authenticator);
-            follower = Some(file.follow(Users::parse, move |users| {
-                if let Ok(users) = users {
-                    target.replace(users);
-                }
-            }));
+            let apply = move |users| target.replace(users);
+            follower = Some(file.follow(problems, Users::parse, apply));
             authenticator
         }
     };

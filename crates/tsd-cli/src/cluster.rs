@@ -1,5 +1,5 @@
-//! `tsdb cluster`: the nodes of a cluster, and the flush of all of them, through any of its daemons; the settings that
-//! they have alike, in HBase.
+//! `tsdb cluster`: shows, flushes and drains the nodes of a cluster through one of its daemons, and reads their
+//! shared settings in HBase.
 
 mod columns;
 mod queries;
@@ -13,8 +13,8 @@ use tokio::runtime::Runtime;
 
 use self::columns::table;
 use crate::{
-    args::{ClusterCommand, ClusterPlace},
-    daemon_client::DaemonClient,
+    args::{ClusterCommand, ClusterLocation},
+    daemon_url::cluster_daemon,
     json_fields::{elements, number, text},
     output::print_result,
 };
@@ -38,38 +38,38 @@ const TITLES: [&str; 11] = [
 pub(crate) fn run(command: &ClusterCommand) -> anyhow::Result<()> {
     Runtime::new()?.block_on(async {
         match command {
-            ClusterCommand::Status(place) => status(place).await,
-            ClusterCommand::Flush(place) => flush(place).await,
+            ClusterCommand::Status(location) => status(location).await,
+            ClusterCommand::Flush(location) => flush(location).await,
             ClusterCommand::Queries(args) => queries::run(args).await,
-            ClusterCommand::Drain(place) => drain(place).await,
+            ClusterCommand::Drain(location) => drain(location).await,
             ClusterCommand::Settings(args) => settings::run(args).await,
         }
     })
 }
 
-async fn status(place: &ClusterPlace) -> anyhow::Result<()> {
-    let mut daemon = DaemonClient::new(&place.url)?;
+async fn status(location: &ClusterLocation) -> anyhow::Result<()> {
+    let mut daemon = cluster_daemon(location)?;
     let response = daemon.get("/api/cluster").await?;
     let status = daemon.json_of(&response)?;
-    print_result(place.json, &status, || describe(&status))
+    print_result(location.json, &status, || describe(&status))
 }
 
-async fn drain(place: &ClusterPlace) -> anyhow::Result<()> {
-    let mut daemon = DaemonClient::new(&place.url)?;
+async fn drain(location: &ClusterLocation) -> anyhow::Result<()> {
+    let mut daemon = cluster_daemon(location)?;
     let response = daemon.post("/api/cluster/drain", "").await?;
     let drained = response.json();
     let Some(slots) = drained.get("slots").and_then(Value::as_u64) else {
         bail!("{}: {}", daemon.authority(), response.error_text());
     };
-    print_result(place.json, &drained, || {
+    print_result(location.json, &drained, || {
         Ok(format!("{slots} slots were given to other nodes\n"))
     })?;
     ensure!(response.status == 200, "{}: {}", daemon.authority(), text(&drained, "error"));
     Ok(())
 }
 
-async fn flush(place: &ClusterPlace) -> anyhow::Result<()> {
-    let mut daemon = DaemonClient::new(&place.url)?;
+async fn flush(location: &ClusterLocation) -> anyhow::Result<()> {
+    let mut daemon = cluster_daemon(location)?;
     let response = daemon.post("/api/cluster/flush", "").await?;
     let flushed = response.json();
     let Some(nodes) = flushed.get("nodes").and_then(Value::as_array) else {
@@ -79,15 +79,15 @@ async fn flush(place: &ClusterPlace) -> anyhow::Result<()> {
         let result = node.get("error").and_then(Value::as_str).unwrap_or("flushed");
         format!("{}: {result}\n", text(node, "name"))
     };
-    print_result(place.json, &flushed, || Ok(nodes.iter().map(line).collect()))?;
-    ensure!(response.status == 200, "not all nodes have flushed their rows");
+    print_result(location.json, &flushed, || Ok(nodes.iter().map(line).collect()))?;
+    ensure!(response.status == 200, "some nodes have not flushed their rows");
     Ok(())
 }
 
-/// The nodes for people: a table, their slots, then their problems and why a node is silent.
+/// Renders the nodes as text: a table, the slots, then the problems of each node and why a node is silent.
 fn describe(status: &Value) -> anyhow::Result<String> {
     let nodes = status.get("nodes").and_then(Value::as_array);
-    let nodes = nodes.context("the response is no list of nodes")?;
+    let nodes = nodes.context("the response is not a list of nodes")?;
     let mut rows = vec![TITLES.map(str::to_owned)];
     rows.extend(nodes.iter().map(cells));
     let mut out = table(&rows)?;
@@ -106,7 +106,7 @@ fn describe(status: &Value) -> anyhow::Result<String> {
     Ok(out)
 }
 
-/// What a line of the table has; `-` if the node has not said it.
+/// The cells of a node's line; `-` for a value that the node has not reported.
 fn cells(node: &Value) -> [String; 11] {
     let number = |field: &str| node.get(field).and_then(Value::as_i64);
     let shown = |number: Option<i64>, unit: &str| {
@@ -134,7 +134,7 @@ fn cells(node: &Value) -> [String; 11] {
     ]
 }
 
-/// Number of slots, and how many are to come and to go.
+/// Number of slots, with the slots that move in and out.
 fn slots(node: &Value) -> String {
     let number = |field: &str| node.get("slots")?.get(field)?.as_u64();
     let Some(owned) = number("owned") else { return "-".to_owned() };

@@ -7,7 +7,6 @@
 mod error;
 mod file_check;
 pub mod keys;
-mod meanings;
 mod origin;
 mod plugins;
 mod properties;
@@ -23,7 +22,6 @@ use std::{
 pub use error::ConfigError;
 pub(crate) use file_check::{CheckedEntry, FileCheck, KeyVerdict, check_file};
 pub use keys::{Key, KeyEffect, ValueKind};
-pub(crate) use meanings::{meaning as key_meaning, why_without_effect};
 pub use origin::Origin;
 pub use properties::{PropertiesError, Property, parse as parse_properties};
 pub use settings::{
@@ -32,6 +30,7 @@ pub use settings::{
     RetentionSettings, Settings, StorageSettings,
 };
 pub(crate) use settings::{RULES_FILE, USERS_FILE, host_name};
+use tsd_server::redacted;
 
 /// Paths at which OpenTSDB searches for its file, in this order.
 pub const SEARCH_PATH: [&str; 4] = [
@@ -82,7 +81,7 @@ impl Config {
             .map_err(|source| ConfigError::Malformed { path: path.to_owned(), source })?;
         for Property { key, value, line } in properties {
             let origin = Origin::File { path: path.to_owned(), line };
-            self.values.insert(key, ConfigValue { value, origin });
+            self.set(key, value, origin);
         }
         self.file = Some(path.to_owned());
         Ok(())
@@ -94,11 +93,22 @@ impl Config {
             keys::KEYS.iter().map(|key| (key.environment_variable(), key)).collect();
         for (name, value) in variables {
             if let Some(key) = by_variable.get(&name) {
-                let origin = Origin::Environment(name);
-                self.values.insert(key.name.to_owned(), ConfigValue { value, origin });
+                self.set(key.name.to_owned(), value, Origin::Environment(name));
             } else if name.starts_with("TSD_") {
                 self.unknown_variables.push(name);
             }
+        }
+    }
+
+    /// Sets a key of a file or a variable. An empty number or word selects the default: files made from `/api/config`
+    /// have such lines, and OpenTSDB uses the default for most empty keys.
+    fn set(&mut self, key: String, value: String, origin: Origin) {
+        let is_default = value.trim().is_empty()
+            && keys::find(&key).is_some_and(|known| !known.kind.accepts_empty());
+        if is_default {
+            self.values.remove(&key);
+        } else {
+            self.values.insert(key, ConfigValue { value, origin });
         }
     }
 
@@ -114,7 +124,7 @@ impl Config {
         self.file.as_deref()
     }
 
-    /// Takes the value of a key, or that it is not set, from another configuration.
+    /// Copies a key from another configuration, also if it is not set there.
     pub fn copy_value(&mut self, from: &Self, key: &str) {
         match from.values.get(key) {
             Some(value) => self.values.insert(key.to_owned(), value.clone()),
@@ -128,32 +138,66 @@ impl Config {
         self.values.contains_key(key)
     }
 
+    /// A warning that the daemon uses the embedded store although the file has keys of HBase. `None` without such
+    /// keys, or if the configuration names an engine.
+    #[must_use]
+    pub fn embedded_by_default(&self) -> Option<String> {
+        const OF_HBASE: [&str; 3] = ["tsd.storage.hbase.", "hbase.", "google.bigtable."];
+        if self.is_on_hbase() || self.values.contains_key("tsd.storage.engine") {
+            return None;
+        }
+        let of_hbase = |key: &str| OF_HBASE.iter().any(|prefix| key.starts_with(prefix));
+        let (key, given) = self
+            .values
+            .iter()
+            .find(|(key, given)| of_hbase(key) && matches!(given.origin, Origin::File { .. }))?;
+        Some(format!(
+            "{key} ({}) is a key of HBase, but points go to the embedded store, because neither \
+             tsd.storage.hbase.zk_quorum nor tsd.storage.engine is set; add tsd.storage.hbase.zk_quorum = localhost \
+             (OpenTSDB's default) for HBase, or tsd.storage.engine = embedded for this store",
+            given.origin
+        ))
+    }
+
+    /// Keys that have no effect, one line each.
+    #[must_use]
+    pub fn without_effect(&self) -> Vec<String> {
+        let line = |(key, given): (&String, &ConfigValue)| {
+            let origin = &given.origin;
+            match keys::find(key) {
+                // Keys of the HBase client have an effect only on HBase.
+                _ if key.starts_with("hbase.") && !self.is_on_hbase() => {
+                    Some(format!("{key} ({origin}) has no effect on the embedded store"))
+                }
+                Some(Key { effect: KeyEffect::None(reason), default, .. })
+                    if *default != Some(given.value.trim()) =>
+                {
+                    Some(format!("{key} ({origin}) has no effect: {reason}"))
+                }
+                _ => None,
+            }
+        };
+        self.values.iter().filter_map(line).collect()
+    }
+
     /// Warnings for the operator, one line each, at most one per key.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        let mut lines = Vec::new();
+        let mut lines: Vec<String> = self.embedded_by_default().into_iter().collect();
         for (key, given) in &self.values {
             let origin = &given.origin;
             lines.push(match keys::find(key) {
-                // Keys of the HBase client; they matter only with HBase.
-                _ if key.starts_with("hbase.") && !self.is_on_hbase() => {
-                    format!("{key} ({origin}) has no effect on the embedded store")
-                }
+                None if key.starts_with("hbase.") && !self.is_on_hbase() => continue,
                 None => format!("unknown key {key} ({origin})"),
                 Some(Key { kind: ValueKind::Exactly(word), .. })
                     if is_true(&given.value) == (*word == "true")
                         && given.value.trim() != *word =>
                 {
-                    let value = &given.value;
+                    let value = redacted(key, &given.value);
                     format!(
-                        "{key} = {value:?} ({origin}) is not the exact text {word:?}, so it has the \
-                         opposite effect, as in OpenTSDB"
+                        "{key} = {value:?} ({origin}) is not the exact text {word:?}, so it has the opposite effect, \
+                         as in OpenTSDB"
                     )
-                }
-                Some(Key { effect: KeyEffect::None, default, .. })
-                    if *default != Some(given.value.trim()) =>
-                {
-                    format!("{key} ({origin}) has no effect: {}", why_without_effect(key))
                 }
                 Some(_) => continue,
             });
@@ -195,7 +239,7 @@ impl Config {
                     key: name.clone(),
                     value: given.value.clone(),
                     origin: given.origin.clone(),
-                    expected,
+                    expected: expected.to_string(),
                 })?;
             }
         }
@@ -216,12 +260,12 @@ impl Config {
         self.text(name).filter(|text| !text.is_empty())
     }
 
-    /// The value of a key as a text of its own, which must not be empty.
+    /// The value of a key as an owned text, which must not be empty.
     fn required(&self, name: &str, expected: &str) -> Result<String, ConfigError> {
         self.non_empty(name).map(str::to_owned).ok_or_else(|| self.bad_value(name, expected))
     }
 
-    /// The value of a key as a text of its own, which is empty without one.
+    /// The value of a key as an owned text; empty without a value.
     fn string(&self, name: &str) -> String {
         self.text(name).unwrap_or_default().to_owned()
     }
@@ -248,14 +292,14 @@ impl Config {
         let value = match name {
             "tsd.storage.engine" => "hbase",
             "tsd.storage.salt.width" => "0",
-            // The rows of one to ten minutes, or of an hour while HBase is unavailable.
+            // Holds the rows of one to ten minutes, or of an hour while HBase is unavailable.
             "tsd.storage.memtable.size" => "536870912",
-            // A replay reads all of it, from HBase.
+            // A replay reads the whole log from HBase.
             "tsd.storage.log.max_size" if self.text("tsd.storage.ack") == Some("cluster") => {
                 "1073741824"
             }
-            // OpenTSDB's. A log flushes an hour as one column, beside which a correction is a cell of its
-            // own: there the newest wins.
+            // OpenTSDB's default. With a log the newest cell must win: it flushes an hour as one column,
+            // and a correction becomes a separate cell.
             "tsd.storage.fix_duplicates" if self.writes_directly() => "false",
             _ => return None,
         };
@@ -300,33 +344,67 @@ fn is_true(text: &str) -> bool {
     ["1", "true", "yes"].iter().any(|word| text.trim().eq_ignore_ascii_case(word))
 }
 
-/// `0`, `false` and `no` in any case, and the empty text. OpenTSDB reads every other text as false,
-/// too, so that a misspelt `true` switches off what it should switch on.
+/// `0`, `false` and `no` in any case, and the empty text. OpenTSDB also reads every other text as false, so a
+/// misspelt `true` disables what it should enable.
 fn is_false(text: &str) -> bool {
     ["0", "false", "no", ""].iter().any(|word| text.trim().eq_ignore_ascii_case(word))
 }
 
+/// A text is not a value of a kind. The message names what is expected.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidValueError {
+    /// A boolean by OpenTSDB's rules.
+    #[error("expected true, 1 or yes, or false, 0, no or the empty text")]
+    Bool,
+    /// A boolean of which OpenTSDB knows one exact text.
+    #[error("expected true or false")]
+    Exactly,
+    /// A whole number.
+    #[error("expected a whole number from {min} to {max}")]
+    Int {
+        /// Least value.
+        min: i64,
+        /// Greatest value.
+        max: i64,
+    },
+    /// A time in seconds.
+    #[error("expected seconds from {min} to {max}")]
+    Seconds {
+        /// Least value.
+        min: f64,
+        /// Greatest value.
+        max: f64,
+    },
+    /// One of these words.
+    #[error("expected one of {}", .0.join(", "))]
+    OneOf(&'static [&'static str]),
+}
+
 impl ValueKind {
+    /// True if the empty text is a value.
+    const fn accepts_empty(self) -> bool {
+        matches!(self, Self::Text | Self::Bool | Self::Exactly(_))
+    }
+
     /// Validates a value; the error names what is expected.
-    pub fn check(self, value: &str) -> Result<(), String> {
+    pub fn check(self, value: &str) -> Result<(), InvalidValueError> {
         let value = value.trim();
         match self {
             Self::Text => Ok(()),
             Self::Bool | Self::Exactly(_) if is_true(value) || is_false(value) => Ok(()),
-            Self::Bool => {
-                Err("expected true, 1 or yes, or false, 0, no or the empty text".to_owned())
-            }
-            Self::Exactly(_) => Err("expected true or false".to_owned()),
+            Self::Bool => Err(InvalidValueError::Bool),
+            Self::Exactly(_) => Err(InvalidValueError::Exactly),
             Self::Int { min, max } => match value.parse::<i64>() {
                 Ok(n) if (min..=max).contains(&n) => Ok(()),
-                _ => Err(format!("expected a whole number from {min} to {max}")),
+                _ => Err(InvalidValueError::Int { min, max }),
             },
             Self::Seconds { min, max } => match value.parse::<f64>() {
                 Ok(n) if (min..=max).contains(&n) => Ok(()),
-                _ => Err(format!("expected seconds from {min} to {max}")),
+                _ => Err(InvalidValueError::Seconds { min, max }),
             },
             Self::OneOf(words) if words.contains(&value) => Ok(()),
-            Self::OneOf(words) => Err(format!("expected one of {}", words.join(", "))),
+            Self::OneOf(words) => Err(InvalidValueError::OneOf(words)),
         }
     }
 }

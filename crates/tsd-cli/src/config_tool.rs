@@ -1,4 +1,4 @@
-//! `tsdb config`: checks a configuration file, and lists the keys. It starts nothing.
+//! `tsdb config`: checks a configuration file, and lists the keys, without starting anything.
 
 use std::{fmt::Write as _, process::ExitCode};
 
@@ -6,17 +6,14 @@ use serde_json::{Value, json};
 
 use crate::{
     args::{ConfigCheckArgs, ConfigCommand},
-    config::{
-        CheckedEntry, ConfigError, FileCheck, Key, KeyEffect, KeyVerdict, ValueKind, check_file,
-        key_meaning, keys, why_without_effect,
-    },
+    config::{CheckedEntry, ConfigError, FileCheck, KeyEffect, KeyVerdict, check_file, keys},
     print_lines, tell,
 };
 
 /// Exit status if the file cannot be read.
 const UNREADABLE: u8 = 2;
 
-/// Runs the command. The exit status of a check is 1 if something is wrong.
+/// Runs the command. The exit status of a check is 1 if it finds an error.
 pub(crate) fn main(command: &ConfigCommand) -> ExitCode {
     match command {
         ConfigCommand::Check(args) => check(args),
@@ -26,7 +23,7 @@ pub(crate) fn main(command: &ConfigCommand) -> ExitCode {
     }
 }
 
-/// Prints the result. The exit status is the given one, or 1 if it was not written.
+/// Prints the result. Returns `status`, or 1 if the result cannot be written.
 fn print(text: &str, status: ExitCode) -> ExitCode {
     match print_lines(text) {
         Ok(()) => status,
@@ -85,6 +82,9 @@ fn as_text(checked: &FileCheck) -> String {
     for problem in &checked.problems {
         let _ = writeln!(out, "wrong: {problem}");
     }
+    if let Some(warning) = &checked.warning {
+        let _ = writeln!(out, "warning: {warning}");
+    }
     let counts = ["honoured", "ignored", "unknown", "wrong"]
         .map(|word| format!("{} {word}", checked.count(word)));
     let _ = writeln!(out, "{} keys: {}", checked.entries.len(), counts.join(", "));
@@ -115,23 +115,21 @@ fn as_json(args: &ConfigCheckArgs, checked: &FileCheck) -> String {
         "file": args.file.display().to_string(),
         "keys": checked.entries.iter().map(entry).collect::<Vec<_>>(),
         "problems": checked.problems,
+        "warnings": checked.warning.iter().collect::<Vec<_>>(),
         "errors": errors(args, checked),
     });
     format!("{value:#}\n")
 }
 
-/// `KEY = DEFAULT`, what values it has, and its meaning.
+/// Two lines per key: `KEY = DEFAULT`, and its meaning with its values or the reason why it has no effect.
 fn keys_as_text() -> String {
     let mut out = String::new();
     for key in keys::KEYS {
-        let default = key.default.unwrap_or_default();
+        let (default, meaning) = (key.default.unwrap_or_default(), key.meaning);
         let _ = writeln!(out, "{} = {default}", key.name);
-        let meaning = key_meaning(key.name).unwrap_or_default();
         let _ = match key.effect {
-            KeyEffect::Applied => writeln!(out, "    {meaning} [{}]", kind_text(key)),
-            KeyEffect::None => {
-                writeln!(out, "    {meaning}; ignored: {}", why_without_effect(key.name))
-            }
+            KeyEffect::Applied(_) => writeln!(out, "    {meaning} [{}]", key.values()),
+            KeyEffect::None(reason) => writeln!(out, "    {meaning}; ignored: {reason}"),
         };
     }
     out
@@ -141,30 +139,22 @@ fn keys_as_json() -> String {
     let keys: Vec<Value> = keys::KEYS
         .iter()
         .map(|key| {
-            let is_applied = key.effect == KeyEffect::Applied;
+            let reason = match key.effect {
+                KeyEffect::Applied(_) => None,
+                KeyEffect::None(reason) => Some(reason),
+            };
             json!({
                 "key": key.name,
                 "default": key.default,
-                "type": kind_text(key),
-                "meaning": key_meaning(key.name),
-                "applied": is_applied,
-                "reason": (!is_applied).then(|| why_without_effect(key.name)),
+                "type": key.values(),
+                "meaning": key.meaning,
+                "applied": key.is_applied(),
+                "reason": reason,
                 "environment": key.environment_variable(),
             })
         })
         .collect();
     format!("{:#}\n", json!(keys))
-}
-
-fn kind_text(key: &Key) -> String {
-    match key.kind {
-        ValueKind::Bool => "true or false".to_owned(),
-        ValueKind::Exactly(word) => format!("the exact text {word}, or another"),
-        ValueKind::Int { min, max } => format!("{min} to {max}"),
-        ValueKind::Seconds { min, max } => format!("seconds, {min} to {max}"),
-        ValueKind::Text => "text".to_owned(),
-        ValueKind::OneOf(words) => words.join(", "),
-    }
 }
 
 #[cfg(test)]
@@ -215,7 +205,7 @@ mod tests {
         assert_eq!(json.as_array().unwrap().len(), keys::KEYS.len());
         assert_eq!(text.lines().count(), 2 * keys::KEYS.len());
         assert!(
-            text.contains("tsd.mode = rw\n    rw; ro: queries only; wo: puts only [rw, ro, wo]\n")
+            text.contains("tsd.mode = rw\n    rw: queries and puts; ro: queries only; wo: puts only [rw, ro, wo]\n")
         );
     }
 }

@@ -1,10 +1,10 @@
 //! `tsdb copy`: copies a store to another one, catches up, and compares both.
 //!
-//! Both stores are opened in this process. How far the copy came is in a file, so that it can be interrupted at any
-//! moment, and so that what is written to the source meanwhile can be copied later ([`state_file`]).
+//! This process opens both stores. A file keeps the progress, so that the copy can be interrupted at any moment, and
+//! so that cells written to the source meanwhile can be copied later ([`state_file`]).
 
 mod console;
-mod place;
+mod location;
 mod report;
 mod state_file;
 
@@ -12,7 +12,7 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Instant};
 
 use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
-use tsd_engine::{CopyEnds, CopyRun, CopySelection, TableComparison};
+use tsd_tools::{CopyEnds, CopyRun, CopySelection, TableComparison};
 
 use crate::{
     args::CopyArgs,
@@ -24,17 +24,17 @@ use crate::{
     tool::{NotClosed, default_threads},
 };
 use console::Console;
-use place::{CopyPlace, OpenFor, whole};
+use location::{OpenFor, StoreLocation, resolved, whole};
 use report::CopyEnded;
 use state_file::{CopyState, StateFile};
 
-/// Name of the file of the state if no place is a data directory.
+/// Name of the state file if no place is a data directory.
 const STATE_FILE: &str = "tsdb-copy-state.json";
-/// Added to the name of a data directory for the file of the state beside it.
+/// Suffix of the state file next to a data directory, after the directory's name.
 const STATE_SUFFIX: &str = ".copy-state.json";
 
-/// Runs the command. The exit status is 0 if all was copied as it is and nothing differs, 1 if not; 2 if the command
-/// failed; 128 and the number of the signal that stopped it.
+/// Runs the command. The exit status is 0 if everything was copied unchanged and nothing differs, else 1; 2 if the
+/// command failed; 128 plus the number of a signal that stopped it.
 pub(crate) fn main(args: &CopyArgs) -> ExitCode {
     let printed = run(args).and_then(|ended| {
         print_lines(&if args.json { ended.as_json() } else { ended.as_lines() })?;
@@ -46,7 +46,7 @@ pub(crate) fn main(args: &CopyArgs) -> ExitCode {
                 let hint = if args.compare || args.dry_run {
                     "nothing was changed"
                 } else {
-                    "run the same command again to go on"
+                    "run the same command again to continue"
                 };
                 tell!("tsdb: {signal}: stopped; {hint}");
                 return ExitCode::from(signal.exit_status());
@@ -61,19 +61,32 @@ pub(crate) fn main(args: &CopyArgs) -> ExitCode {
 }
 
 fn run(args: &CopyArgs) -> anyhow::Result<CopyEnded> {
-    let from = CopyPlace::source(args)?;
-    let mut to = CopyPlace::target(args)?;
+    let from = StoreLocation::source(args)?;
+    let mut to = StoreLocation::target(args)?;
     let settings = from.settings()?;
     logging::start(&settings.log);
     let selection = selection(args, &settings)?;
     ensure!(from.identity()? != to.identity()?, "--from and --to name the same store");
+    if let (Some(source), Some(target)) = (from.directory()?, to.directory()?) {
+        let (source, target) = (resolved(&source), resolved(&target));
+        ensure!(
+            !target.starts_with(&source) && !source.starts_with(&target),
+            "the data directories {} and {} lie one inside the other; name a target outside the source",
+            source.display(),
+            target.display()
+        );
+    }
+    from.check_tables()?;
+    if args.compare {
+        to.check_tables()?;
+    }
     tokio::runtime::Runtime::new()?.block_on(run_open(args, &from, &mut to, &settings, selection))
 }
 
 async fn run_open(
     args: &CopyArgs,
-    from: &CopyPlace,
-    to: &mut CopyPlace,
+    from: &StoreLocation,
+    to: &mut StoreLocation,
     settings: &Settings,
     selection: CopySelection,
 ) -> anyhow::Result<CopyEnded> {
@@ -98,7 +111,7 @@ async fn run_open(
     Ok(ended)
 }
 
-/// What is selected.
+/// The selected tables, metrics and times.
 fn selection(args: &CopyArgs, settings: &Settings) -> anyhow::Result<CopySelection> {
     let clock = query::clock(&settings.zone_name);
     let second = |text: &Option<String>| -> anyhow::Result<Option<u32>> {
@@ -120,14 +133,16 @@ fn selection(args: &CopyArgs, settings: &Settings) -> anyhow::Result<CopySelecti
 fn time_ms(text: &str, clock: &tsd_query::Clock) -> anyhow::Result<i64> {
     let parsed = tsd_query::parse_time(text, None, clock).ok().flatten();
     parsed.with_context(|| {
-        format!("{text:?} is no time; expected such as 30d-ago, 2013/01/01-00:00:00, or seconds since 1970")
+        format!(
+            "{text:?} is not a time; expected 30d-ago, 2013/01/01-00:00:00, or seconds since 1970"
+        )
     })
 }
 
 async fn copy(
     args: &CopyArgs,
-    (from, source): (&CopyPlace, &OpenEngine),
-    (to, target): (&CopyPlace, &OpenEngine),
+    (from, source): (&StoreLocation, &OpenEngine),
+    (to, target): (&StoreLocation, &OpenEngine),
     settings: &Settings,
     selection: CopySelection,
 ) -> anyhow::Result<CopyEnded> {
@@ -186,12 +201,12 @@ async fn copy(
     })
 }
 
-/// The state of the copy that is begun or gone on with.
+/// The state of the copy that begins or continues.
 async fn begin(
     args: &CopyArgs,
     file: &StateFile,
-    from: &CopyPlace,
-    to: &CopyPlace,
+    from: &StoreLocation,
+    to: &StoreLocation,
     settings: &Settings,
     ends: &CopyEnds,
     run: &mut CopyRun,
@@ -200,15 +215,15 @@ async fn begin(
     let mut former = if args.restart { None } else { file.read(&scope)? };
     let has_copied = |state: &CopyState| state.tables.values().any(|table| table.cells > 0);
     if former.as_ref().is_some_and(has_copied) && !ends.target_has_rows(&run.selection).await? {
-        // Created again, or emptied: what the state says was copied to another one.
-        tell!("tsdb: the target is empty: the copy begins from the start");
+        // The target was created again, or emptied: the state is about another target.
+        tell!("tsdb: the target is empty, so the copy begins from the start");
         former = None;
     }
     if args.since.is_some() {
         ensure!(
             !from.has_times_of_points()?,
             "with tsd.storage.use_otsdb_timestamp cells have the times of their points, which do not tell when \
-             they were written: copy again without --since, which writes what is newer"
+             they were written: copy again without --since, which copies newer cells"
         );
     }
     let state = match (former, &args.since) {
@@ -216,7 +231,7 @@ async fn begin(
         (Some(former), Some(_)) if !former.is_complete && former.since_ms.is_some() => former,
         (Some(former), Some(_)) if !former.is_complete => {
             bail!(
-                "the copy that began at {} is not complete: run it without --since first",
+                "the copy that began at {} is not complete; run it without --since first",
                 former.started_ms
             );
         }
@@ -234,15 +249,15 @@ async fn begin(
             }
         }
     };
-    let has_begun = (!state.parts.is_empty()).then_some(state.started_ms);
+    let has_begun = (!state.ranges.is_empty()).then_some(state.started_ms);
     run.copied_before_ms = state.copied_before_ms.max(has_begun);
     run.since_ms = state.since_ms;
     run.keeps_newer = state.keeps_newer;
-    run.copied.clone_from(&state.parts);
+    run.copied.clone_from(&state.ranges);
     Ok(state)
 }
 
-/// From when on cells are copied.
+/// The time from which cells are copied.
 fn since_ms(
     args: &CopyArgs,
     since: Option<&str>,
@@ -252,7 +267,7 @@ fn since_ms(
     let Some(since) = since else { return Ok(None) };
     if since.eq_ignore_ascii_case("last") {
         let former = former.context(
-            "--since last: there is no state of a former copy; name a time, or its file by --state",
+            "--since last: there is no state of an earlier copy; name a time, or the state file with --state",
         )?;
         let margin_ms = i64::from(args.margin) * 1_000;
         return Ok(Some(former.started_ms.saturating_sub(margin_ms).max(0)));
@@ -261,8 +276,8 @@ fn since_ms(
     Ok(Some(time_ms(since, &clock)?))
 }
 
-/// Both places, and what is selected in the words of the command line.
-fn scope(args: &CopyArgs, from: &CopyPlace, to: &CopyPlace) -> anyhow::Result<Value> {
+/// Both places, and the selection as written on the command line.
+fn scope(args: &CopyArgs, from: &StoreLocation, to: &StoreLocation) -> anyhow::Result<Value> {
     let kinds: Vec<String> = args.tables.iter().map(|table| format!("{table:?}")).collect();
     Ok(json!({
         "from": from.identity()?,
@@ -275,8 +290,12 @@ fn scope(args: &CopyArgs, from: &CopyPlace, to: &CopyPlace) -> anyhow::Result<Va
     }))
 }
 
-/// The given file, else one beside the data directory of the target or of the source.
-fn state_file(args: &CopyArgs, from: &CopyPlace, to: &CopyPlace) -> anyhow::Result<StateFile> {
+/// The given file, else a file next to the data directory of the target or of the source.
+fn state_file(
+    args: &CopyArgs,
+    from: &StoreLocation,
+    to: &StoreLocation,
+) -> anyhow::Result<StateFile> {
     if let Some(path) = &args.state {
         return Ok(StateFile { path: path.clone() });
     }

@@ -18,7 +18,7 @@ use crate::{
 
 /// Number of scheduler ticks between two polls for I/O events.
 const SOCKET_INTERVAL: u32 = 8;
-/// Key of the one setting that a reload applies.
+/// Key of the only setting that a reload applies.
 const LOG_LEVEL: &str = "tsd.log.level";
 
 /// Runs a daemon until a signal or a client stops it. `reload` reads the configuration again.
@@ -31,7 +31,7 @@ pub(crate) fn run(
     log_start(config, settings);
     log_memory(&settings.memory);
     open_files::raise_limit();
-    // Before threads and files are created: they would fail without a reason.
+    // Checks the limit first: threads and files would fail without a reason.
     open_files::plan()?;
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(settings.worker_threads)
@@ -42,13 +42,13 @@ pub(crate) fn run(
         .block_on(serve(config, reload, started))
 }
 
-/// Says what is started: whatever fails later, the first line has the facts to look at.
+/// Logs the facts of the start, so that they precede every later failure.
 fn log_start(config: &Config, settings: &Settings) {
     let build = version::build_facts();
     let storage = &settings.storage;
     let store = match storage.engine {
         EngineKind::Embedded => "embedded".to_owned(),
-        EngineKind::Memory => "memory; its data ends with the process".to_owned(),
+        EngineKind::Memory => "memory; the data is lost at exit".to_owned(),
         EngineKind::HBase => {
             format!("HBase at {}", config.text("tsd.storage.hbase.zk_quorum").unwrap_or_default())
         }
@@ -65,11 +65,11 @@ fn log_start(config: &Config, settings: &Settings) {
     );
 }
 
-/// Says how much memory the process may take, and why.
+/// Logs how much memory the process may use, and why.
 fn log_memory(plan: &MemoryPlan) {
     let MemoryLimit { bytes, source } = plan.limit;
     if source != LimitSource::Configured && bytes == SMALLEST_LIMIT {
-        warn!(limit = bytes, "the limit is the smallest that works, and more than {source}");
+        warn!(limit = bytes, "using the smallest limit that works, which is more than {source}");
     }
     let fixed: u64 = plan.budget.fixed().iter().map(|(_, bytes)| bytes).sum();
     info!(
@@ -89,7 +89,7 @@ async fn serve(
     started: Instant,
 ) -> anyhow::Result<()> {
     let mut signals = StopSignals::new()?;
-    // Until the daemon serves, a SIGHUP waits.
+    // A SIGHUP waits until the daemon serves.
     let hang_up = signal(SignalKind::hangup())?;
     let node = tokio::select! {
         node = Node::start(config) => node?,
@@ -114,7 +114,7 @@ async fn serve(
     Ok(())
 }
 
-/// Says where the daemon serves.
+/// Logs and prints the addresses of the daemon.
 fn say_ready(node: &Node, started: Instant) {
     let (replayed_cells, replayed_bytes) = node.replayed();
     let urls = node.urls();
@@ -127,7 +127,7 @@ fn say_ready(node: &Node, started: Instant) {
         took_ms = started.elapsed().as_millis() as u64,
         "ready to serve"
     );
-    // Scripts wait for OpenTSDB's words.
+    // OpenTSDB's text, which scripts wait for.
     let ready = format!("Ready to serve on {}", node.address());
     if let Some(url) = urls.first() {
         info!(
@@ -138,7 +138,7 @@ fn say_ready(node: &Node, started: Instant) {
     }
 }
 
-/// Serves until a signal or a client stops the daemon. `None`: it was stopped while it joined its cluster again.
+/// Serves until a signal or a client stops the daemon. `None` if it was stopped while it rejoined its cluster.
 async fn run_until_stopped(
     mut node: Node,
     config: &Config,
@@ -174,8 +174,8 @@ async fn run_until_stopped(
     }
 }
 
-/// Handles SIGHUP: reads the followed files again, each for itself, and applies the log level. Nothing else of the
-/// configuration is applied, so nothing else that is wrong in it is in the way.
+/// Handles SIGHUP: reads each followed file again, and applies the log level. Other values of the configuration are
+/// not applied, so wrong ones do not prevent the reload.
 fn reload_config(
     running: &mut Config,
     node: &Node,
@@ -215,7 +215,7 @@ fn reload_config(
             "SIGHUP: reloaded the log level and the followed files; other changes need a restart"
         );
     }
-    // Keys that need a restart are reported again by the next signal.
+    // The next signal reports keys that need a restart again.
     running.copy_value(&config, LOG_LEVEL);
 }
 

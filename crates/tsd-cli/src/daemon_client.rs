@@ -27,22 +27,23 @@ use crate::{password, tell};
 /// Port of a URL without one.
 const DEFAULT_PORT: u16 = 4242;
 
-/// The message of a daemon that does not serve a path, and what that means.
+/// The message of a daemon that does not serve a path, and its explanation.
 const NO_ENDPOINT: &str = "Endpoint not found";
-const NO_ENDPOINT_HINT: &str = "the daemon serves no such requests (tsd.mode, tsd.core.enable_api)";
+const NO_ENDPOINT_HINT: &str =
+    "the daemon does not serve such requests (tsd.mode, tsd.core.enable_api)";
 
-/// How long a response takes until a person is told what is waited for.
+/// Silence after which the user is told that the command waits for a response.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// Variables with the secrets of the user. A command line would show them to everybody on the host.
+/// Variables with the secrets of the user. A command line would reveal the secrets to everybody on the host.
 const PASSWORD_VARIABLE: &str = "TSDB_PASSWORD";
 const TOKEN_VARIABLE: &str = "TSDB_TOKEN";
 
-/// The `Authorization` header of every request of this process, if it has one.
+/// The `Authorization` header of all requests of this process.
 static AUTHORIZATION: OnceLock<HeaderValue> = OnceLock::new();
 
-/// Sets the user of all requests of this process: the one that is named, with a password, or else the
-/// one whose token is in the environment.
+/// Sets the user of all requests of this process: the named user with a password, else the user of the token in the
+/// environment.
 pub(crate) fn set_user(name: Option<&str>) -> anyhow::Result<()> {
     let value = match name {
         Some(name) => {
@@ -52,7 +53,7 @@ pub(crate) fn set_user(name: Option<&str>) -> anyhow::Result<()> {
                     password::read(&format!("Password of {name}: "))?
                 }
                 Err(_) => {
-                    anyhow::bail!("the password of {name} is expected in {PASSWORD_VARIABLE}")
+                    anyhow::bail!("no password for {name}; set {PASSWORD_VARIABLE}")
                 }
             };
             format!("Basic {}", STANDARD.encode(format!("{name}:{password}")))
@@ -63,9 +64,9 @@ pub(crate) fn set_user(name: Option<&str>) -> anyhow::Result<()> {
         },
     };
     let mut value = HeaderValue::from_str(&value)
-        .with_context(|| format!("{TOKEN_VARIABLE} is no token: it has other characters"))?;
+        .with_context(|| format!("{TOKEN_VARIABLE} is not a token: it has other characters"))?;
     value.set_sensitive(true);
-    // The first one stays; there is one call.
+    // There is only one call; the first value would stay.
     let _ = AUTHORIZATION.set(value);
     Ok(())
 }
@@ -77,20 +78,20 @@ pub(crate) struct DaemonClient {
     authority: String,
     authorization: Option<HeaderValue>,
     sender: Option<http1::SendRequest<Full<Bytes>>>,
-    /// Says that a response takes long.
+    /// True to report that a response takes long.
     tells_silence: bool,
 }
 
-/// A text that is no URL of a daemon.
+/// A text that is not the URL of a daemon.
 #[derive(Debug, thiserror::Error)]
-#[error("{0:?} is no URL of a daemon; expected http://HOST:PORT")]
+#[error("{0:?} is not the URL of a daemon; expected http://HOST:PORT")]
 pub(crate) struct BadUrl(String);
 
 /// Why a daemon gave no response.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum ClientError {
-    /// It cannot be reached.
+    /// The daemon cannot be reached.
     #[error("cannot connect to {authority}")]
     Connect {
         /// Host and port.
@@ -119,7 +120,7 @@ pub(crate) struct DaemonResponse {
 }
 
 impl DaemonResponse {
-    /// Its JSON; null if it has none.
+    /// The body as JSON; null if it is not JSON.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
@@ -142,7 +143,7 @@ impl DaemonResponse {
 impl DaemonClient {
     /// A client of `http://HOST[:PORT][/]`; the scheme may be omitted.
     pub(crate) fn new(url: &str) -> Result<Self, BadUrl> {
-        let bad = || BadUrl(url.to_owned());
+        let bad = || BadUrl(tsd_server::redacted("", url));
         let rest = url.strip_prefix("http://").unwrap_or(url).trim_end_matches('/');
         if rest.is_empty() || rest.contains(['/', '@', ' ', '?', '#']) {
             return Err(bad());
@@ -160,7 +161,7 @@ impl DaemonClient {
         Ok(Self { authority, authorization, sender: None, tells_silence: true })
     }
 
-    /// The same, for a caller that shows what a long request does.
+    /// The same client without notices, for a caller that shows its own progress.
     pub(crate) fn without_notices(self) -> Self {
         Self { tells_silence: false, ..self }
     }
@@ -180,7 +181,7 @@ impl DaemonClient {
     /// The JSON of a response; fails with its message unless its status is 200.
     pub(crate) fn json_of(&self, response: &DaemonResponse) -> anyhow::Result<Value> {
         self.check(response)?;
-        serde_json::from_slice(&response.body).context("the response is no JSON")
+        serde_json::from_slice(&response.body).context("the response is not JSON")
     }
 
     /// Fails with the message of a response unless its status is 200.
@@ -208,7 +209,7 @@ impl DaemonClient {
         self.send(Method::DELETE, path, Bytes::new()).await
     }
 
-    /// Sends a request. A query may take long, so there is no end to the wait for a response, but a person is told of it.
+    /// Sends a request. A query may take long, so the wait for a response has no limit, but the user gets a notice.
     async fn send(
         &mut self,
         method: Method,
@@ -261,13 +262,13 @@ impl DaemonClient {
             .map_err(|source| ClientError::Connect { authority: self.authority.clone(), source })?;
         let broken = |source| ClientError::Broken { authority: self.authority.clone(), source };
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-        // Its error is that of the request.
+        // The request reports the same error.
         tokio::spawn(async move { drop(connection.await) });
         Ok(sender)
     }
 }
 
-/// Waits for the end, and calls `tell` once if that takes long.
+/// Waits for `work`, and calls `tell` once if it takes long.
 async fn with_notice<T>(work: impl Future<Output = T>, tell: impl FnOnce()) -> T {
     let mut work = pin!(work);
     if let Ok(done) = timeout(SILENCE, &mut work).await {
@@ -325,7 +326,7 @@ mod tests {
         assert_eq!(error(r#"{"error":{"code":400,"message":"a","details":"a"}}"#), "400 a");
         assert_eq!(
             error(r#"{"error":{"code":400,"message":"Endpoint not found"}}"#),
-            "400 Endpoint not found; the daemon serves no such requests (tsd.mode, tsd.core.enable_api)"
+            "400 Endpoint not found; the daemon does not serve such requests (tsd.mode, tsd.core.enable_api)"
         );
         assert_eq!(error("<html>"), "400 <html>");
     }

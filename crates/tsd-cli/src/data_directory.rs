@@ -1,17 +1,17 @@
 //! The data directory of the embedded store: its lock and its recorded key layout.
 //!
-//! UID widths and salting are part of every key. A store opened with others would find no rows and
-//! mix two layouts, so the directory records those it was created with. They override defaults; a
-//! contradicting configuration is rejected.
+//! UID widths and salting are part of every key. A store opened with a different layout would find no rows and mix
+//! two layouts. So the directory records its layout at creation. The record overrides defaults; a contradicting
+//! configuration is rejected.
 
 use std::{
-    fs::{self, File, TryLockError},
-    io::{self, Read, Seek, SeekFrom, Write},
+    fs::{self, File},
+    io::{self, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
 };
 
+use tsd_files::{DirectoryLock, LockError, SNAPSHOT_LIST};
 use tsd_model::{SchemaError, TableSchema};
-use tsd_storage::SNAPSHOT_LIST;
 
 use crate::{
     config::{Config, ConfigError, StorageSettings},
@@ -20,14 +20,16 @@ use crate::{
 
 /// File with the key layout.
 const SCHEMA_FILE: &str = "schema.conf";
-/// Locked by the process that has the directory open.
+/// The process that has the directory open locks this file.
 pub(crate) const LOCK_FILE: &str = "lock";
-/// Below it a snapshot is being restored: until it is removed there is no store here.
+/// Directory of a running restore. While it exists, the data directory has no store.
 pub(crate) const RESTORING: &str = "restoring";
-/// What a data directory consists of, beside its lock.
+/// Entries that make up a data directory, without its lock.
 pub(crate) const PARTS: [&str; 3] = ["log", SCHEMA_FILE, "store"];
+/// Records that a store was opened here, so that a missing store is a loss. `rm -rf DIRECTORY/*` keeps this file.
+pub(crate) const MARK_FILE: &str = ".tsdb-store";
 const VERSION_KEY: &str = "format.version";
-/// 1 had the points in the trees of the small tables.
+/// Version of the directory. Version 1 had the points in the trees of the small tables.
 const VERSION: u64 = 2;
 /// Key of the checksum of the numbers; directories of earlier versions have none.
 const CHECK_KEY: &str = "format.check";
@@ -60,8 +62,8 @@ pub(crate) enum DataDirectoryError {
     },
     /// A later version wrote the directory.
     #[error(
-        "{} has version {found}, this release reads {VERSION}: start the release that wrote it, or restore \
-         the file from a copy if it is damaged", path.display()
+        "{} has version {found}, this release reads {VERSION}: start the release that wrote it, or restore the file \
+         from a copy if it is damaged", path.display()
     )]
     LaterVersion {
         /// The schema file.
@@ -71,9 +73,9 @@ pub(crate) enum DataDirectoryError {
     },
     /// An earlier version wrote the directory.
     #[error(
-        "{} was written by an earlier version (format {found}; this version supports only {VERSION}), or \
-         is damaged: then restore it from a copy. The data directory was not changed. Use another one \
-         (--data), and write the points of this one to it with the version that wrote them", path.display()
+        "{} was written by an earlier version (format {found}; this version supports only {VERSION}), or is damaged. \
+         If it is damaged, restore it from a copy. The data directory was not changed. To keep its points, use \
+         another directory (--data), and put them there with the version that wrote them", path.display()
     )]
     EarlierVersion {
         /// The schema file.
@@ -81,10 +83,10 @@ pub(crate) enum DataDirectoryError {
         /// The version found.
         found: u64,
     },
-    /// The numbers of the schema file do not have its checksum: one of them has changed.
+    /// The numbers of the schema file do not match its checksum.
     #[error(
-        "{} is damaged: its numbers do not fit {CHECK_KEY}; restore the file from a copy, or remove \
-         the line of {CHECK_KEY} if all numbers are right", path.display()
+        "{} is damaged: its numbers do not match {CHECK_KEY}; restore the file from a copy, or remove the line \
+         {CHECK_KEY} if all numbers are right", path.display()
     )]
     WrongCheck {
         /// The schema file.
@@ -123,29 +125,41 @@ pub(crate) enum DataDirectoryError {
         path: PathBuf,
         /// `process N`, or a general description.
         owner: String,
-        /// URL of the daemon that uses it; `None` if it is none, or does not serve yet.
+        /// URL of the daemon; `None` if the owner is a tool, or a daemon that does not serve yet.
         url: Option<String>,
     },
-    /// A restore did not end.
+    /// A restore is running or was interrupted.
     #[error(
-        "a snapshot is being restored to {}, or its restore was interrupted: then repeat `tsdb restore`",
+        "a snapshot is being restored to {}, or its restore was interrupted; if it was, repeat `tsdb restore`",
         path.display()
     )]
     Restoring {
         /// The directory.
         path: PathBuf,
     },
-    /// A snapshot, which a store would change.
+    /// The directory is a snapshot, which a store would change.
     #[error(
-        "{} is a snapshot, not a data directory; `tsdb restore` makes one of it", path.display()
+        "{} is a snapshot, not a data directory; `tsdb restore` makes a data directory from it", path.display()
     )]
     IsSnapshot {
         /// The directory.
         path: PathBuf,
     },
-    /// Data without a schema file.
+    /// The store of this directory is missing.
     #[error(
-        "{} holds data but no {SCHEMA_FILE}: restore the file, or move the data elsewhere",
+        "{} has no store, but {MARK_FILE} records that a store was opened here; put {} back (is its disk mounted?), \
+         restore a snapshot, or start with --accept-damage to create an empty store", path.display(), missing.join(" \
+         and ")
+    )]
+    StoreLost {
+        /// The directory.
+        path: PathBuf,
+        /// The missing entries.
+        missing: Vec<&'static str>,
+    },
+    /// The directory has data without a schema file.
+    #[error(
+        "{} has data but no {SCHEMA_FILE}; restore the file, or move the data elsewhere",
         path.display()
     )]
     SchemaLost {
@@ -154,7 +168,7 @@ pub(crate) enum DataDirectoryError {
     },
 }
 
-/// Adds what can be done to an error, if it is that a daemon has the store open.
+/// Adds advice to the error that a daemon has the store open.
 pub(crate) fn explain_use(error: anyhow::Error, way_out: &'static str) -> anyhow::Error {
     match error.downcast_ref() {
         Some(DataDirectoryError::InUse { .. }) => error.context(way_out),
@@ -167,13 +181,12 @@ pub(crate) fn explain_use(error: anyhow::Error, way_out: &'static str) -> anyhow
 pub(crate) struct DataDirectory {
     path: PathBuf,
     schema: TableSchema,
-    // The lock is held while the file is open.
-    lock: File,
+    lock: DirectoryLock,
 }
 
 impl DataDirectory {
-    /// Locks the directory and reads the key layout. If there is none, creates the directory and
-    /// records the layout, or fails without touching anything if `create` is false.
+    /// Locks the directory and reads the key layout. If the directory is new, creates it and records
+    /// the layout, or fails without touching anything if `create` is false.
     pub(crate) fn prepare(
         settings: &StorageSettings,
         config: &Config,
@@ -194,7 +207,12 @@ impl DataDirectory {
             let error = config.bad_value("tsd.storage.data_directory", expected);
             return Err(DataDirectoryError::Missing(error));
         }
-        // Before anything is changed, the lock file included.
+        if !settings.accept_damage && path.join(MARK_FILE).exists() && !path.join("store").exists()
+        {
+            let missing = PARTS.into_iter().filter(|part| !path.join(part).exists()).collect();
+            return Err(DataDirectoryError::StoreLost { path, missing });
+        }
+        // Before any change, even of the lock file.
         check_version(&path.join(SCHEMA_FILE))?;
         fs::create_dir_all(&path).map_err(io)?;
         let mut directory =
@@ -235,7 +253,23 @@ impl DataDirectory {
 
     /// Writes the URL of this daemon into the lock file, for tools that find the directory in use.
     pub(crate) fn publish(&self, url: &str) -> io::Result<()> {
-        write_owner(&self.lock, Some(url))
+        write_owner(self.lock.file(), Some(url))
+    }
+
+    /// Records that a store was opened in this directory. Directories of earlier releases lack this record.
+    pub(crate) fn mark_opened(&self) -> io::Result<()> {
+        let path = self.path.join(MARK_FILE);
+        if path.exists() {
+            return Ok(());
+        }
+        let text = "# A store was opened in this directory. Without the store the daemon does not start.\n";
+        PropertiesFile::write(&path, text)
+    }
+
+    /// The file of the key layout.
+    #[must_use]
+    pub(crate) fn schema_file(&self) -> PathBuf {
+        self.path.join(SCHEMA_FILE)
     }
 
     /// Directory of the write-ahead log.
@@ -251,7 +285,7 @@ impl DataDirectory {
     }
 
     fn read_schema(&self) -> Result<Option<TableSchema>, DataDirectoryError> {
-        let path = self.path.join(SCHEMA_FILE);
+        let path = self.schema_file();
         let Some(file) = PropertiesFile::read(&path)? else { return Ok(None) };
         let number = |key: &'static str| {
             file.value(key)
@@ -279,7 +313,6 @@ impl DataDirectory {
 
 impl Drop for DataDirectory {
     fn drop(&mut self) {
-        // A child process that was forked meanwhile keeps the file open until it executes its program.
         let _ = self.lock.unlock();
     }
 }
@@ -294,8 +327,7 @@ pub(crate) fn write_schema(directory: &Path, schema: TableSchema) -> io::Result<
     PropertiesFile::write(&directory.join(SCHEMA_FILE), &text)
 }
 
-/// Fails if another version wrote the directory. A file that cannot be read, or without a number, is
-/// reported later.
+/// Fails if another version wrote the directory. An unreadable file, or a file without a number, is reported later.
 fn check_version(path: &Path) -> Result<(), DataDirectoryError> {
     let Ok(Some(file)) = PropertiesFile::read(path) else { return Ok(()) };
     let found = file.value(VERSION_KEY).and_then(|value| value.parse::<u64>().ok());
@@ -307,56 +339,45 @@ fn check_version(path: &Path) -> Result<(), DataDirectoryError> {
     }
 }
 
-/// Acquires the lock and writes the process id into it, for the error of other processes.
-pub(crate) fn lock(directory: &Path) -> Result<File, DataDirectoryError> {
-    let path = directory.join(LOCK_FILE);
-    let io = |source| DataDirectoryError::Io { path: path.clone(), source };
-    let mut file = File::options()
-        .create(true)
-        .read(true)
-        .write(true)
-        .truncate(false)
-        .open(&path)
-        .map_err(io)?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::Error(source)) => return Err(io(source)),
-        Err(TryLockError::WouldBlock) => {
-            let mut text = String::new();
-            let _ = file.read_to_string(&mut text);
+/// Acquires the lock, and writes the process id into the file for the errors of other processes.
+pub(crate) fn lock(directory: &Path) -> Result<DirectoryLock, DataDirectoryError> {
+    let io = |source| DataDirectoryError::Io { path: directory.join(LOCK_FILE), source };
+    let lock = DirectoryLock::acquire(directory, LOCK_FILE).map_err(|error| match error {
+        LockError::Io(source) => io(source),
+        LockError::InUse { text } => {
             let mut lines = text.lines().filter(|line| !line.is_empty()).map(str::to_owned);
-            return Err(DataDirectoryError::InUse {
+            DataDirectoryError::InUse {
                 path: directory.to_owned(),
                 owner: lines.next().unwrap_or_else(|| "another process".to_owned()),
                 url: lines.next(),
-            });
+            }
         }
-    }
-    write_owner(&file, None).map_err(io)?;
-    Ok(file)
+    })?;
+    write_owner(lock.file(), None).map_err(io)?;
+    Ok(lock)
 }
 
-/// Writes this process and its URL into its lock file. A full disk is ignored: they are only for the
-/// error of another process, and the daemon must start for reads.
-fn write_owner(mut file: &File, url: Option<&str>) -> io::Result<()> {
+/// Writes this process and its URL into its lock file. Ignores a full disk: only the errors of other processes need
+/// the text, and the daemon must start for reads.
+pub(crate) fn write_owner(mut file: &File, url: Option<&str>) -> io::Result<()> {
     let text = format!("process {}\n{}", std::process::id(), url.unwrap_or_default());
     file.seek(SeekFrom::Start(0))?;
-    // Overwritten in place, which needs no space.
+    // Overwriting in place needs no space.
     match file.write_all(text.as_bytes()).and_then(|()| file.set_len(text.len() as u64)) {
         Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(()),
         written => written,
     }
 }
 
-/// What the operator can do about an error.
+/// Advice for the operator about an error.
 fn way_out(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            " (give this user the right to write there, or name another one by --data)"
+            " (give this user write permission, or name another directory with --data)"
         }
         io::ErrorKind::StorageFull => " (free some space on its disk)",
         io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
-            " (it is a file; name a directory by --data)"
+            " (it is a file; name a directory with --data)"
         }
         _ => "",
     }
@@ -377,7 +398,7 @@ fn lines_of(schema: TableSchema) -> String {
     numbers(schema).map(|(key, n)| format!("{key} = {n}\n")).concat()
 }
 
-/// FNV-1a of the numbers, 16 hexadecimal digits: a changed digit must not select other keys.
+/// FNV-1a of the numbers as 16 hexadecimal digits, so that a changed digit cannot select another key layout.
 fn checksum(schema: TableSchema) -> String {
     let hash = lines_of(schema).bytes().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)

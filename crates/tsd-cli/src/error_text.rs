@@ -1,12 +1,13 @@
-//! Errors of commands as they are printed.
+//! Renders the errors of commands.
 //!
-//! What is wrong with a query is told in the words that the daemon uses, which are OpenTSDB's.
+//! Errors of queries have the daemon's texts, which are OpenTSDB's.
 
 use std::error::Error;
 
-use tsd_engine::{DumpError, QueryFailure};
+use tsd_engine::QueryFailure;
 use tsd_protocol::ApiError;
 use tsd_query::QueryError;
+use tsd_tools::DumpError;
 
 /// The text of an error and its causes.
 pub(crate) fn error_text(error: &anyhow::Error) -> String {
@@ -27,10 +28,21 @@ fn text(error: &(dyn Error + 'static)) -> String {
         QueryFailure::Rejected(query) => Some(query),
         _ => None,
     });
-    let Some(query) = query else { return error.to_string() };
-    let ApiError { message, details, .. } = tsd_protocol::query_error(query, None);
+    query.map_or_else(|| error.to_string(), query_text)
+}
+
+/// The text of an error of a query.
+pub(crate) fn query_text(error: &QueryError) -> String {
+    let ApiError { message, details, .. } = tsd_protocol::query_error(error, None);
     // OpenTSDB repeats the message of an exception as its details.
-    if details.is_empty() || details == message { message } else { format!("{message}: {details}") }
+    if details.is_empty() || details == message {
+        return message;
+    }
+    match error {
+        // The message is about a body, which a command line does not have.
+        QueryError::Body(_) => details,
+        _ => format!("{message}: {details}"),
+    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
-//! `tsdb fsck`: finds damage in the data table, and repairs it, in OpenTSDB's words.
+//! `tsdb fsck`: finds damage in the data table and repairs it, with OpenTSDB's output.
 
 mod checkpoint;
 
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     fs,
     process::ExitCode,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -13,9 +14,8 @@ use anyhow::{bail, ensure};
 use bytes::Bytes;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
-use tsd_engine::{
-    EngineHandle, FsckLevel, FsckObserver, FsckOptions, FsckReport, FsckRun, FsckSelection,
-};
+use tsd_engine::EngineHandle;
+use tsd_tools::{FsckLevel, FsckObserver, FsckOptions, FsckReport, FsckRun, FsckSelection};
 
 use crate::{
     args::FsckArgs,
@@ -35,7 +35,7 @@ use checkpoint::{Checked, Checkpoint};
 /// Time between two writes of the checkpoint, and two lines of progress without a terminal.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// How a check ended.
+/// The result of a check.
 #[derive(Debug)]
 struct Ended {
     report: FsckReport,
@@ -43,8 +43,8 @@ struct Ended {
     signal: Option<StopSignal>,
 }
 
-/// Runs the command. The exit status is 0 if no errors were found, 1 if there were some, also if all were
-/// repaired; 2 if the check failed; 128 and the number of the signal that stopped it.
+/// Runs the command. The exit status is 0 without errors; 1 with errors, even if all were repaired, or if no rows are
+/// named; 2 if the check failed; 128 plus the number of a signal that stopped it.
 pub(crate) fn main(args: &FsckArgs) -> ExitCode {
     let printed = run(args).and_then(|ended| {
         print_lines(&if args.json { as_json(&ended) } else { as_lines(&ended) })?;
@@ -53,9 +53,9 @@ pub(crate) fn main(args: &FsckArgs) -> ExitCode {
     match printed {
         Ok(Ended { signal: Some(signal), .. }) => {
             let hint = if args.checkpoint.is_some() {
-                "run the same command again to go on"
+                "run the same command again to continue"
             } else {
-                "with --checkpoint FILE the same command would go on where it stopped"
+                "with --checkpoint FILE the same command would continue where it stopped"
             };
             tell!("tsdb: {signal}: the check was stopped; {hint}");
             ExitCode::from(signal.exit_status())
@@ -68,7 +68,7 @@ pub(crate) fn main(args: &FsckArgs) -> ExitCode {
     }
 }
 
-/// No rows are named.
+/// The command line names no rows.
 #[derive(Debug, thiserror::Error)]
 #[error("name the rows to check: --full-scan, or START [END] FUNC METRIC [TAGK=TAGV ...]")]
 struct NoRows;
@@ -97,6 +97,10 @@ fn run(args: &FsckArgs) -> anyhow::Result<Ended> {
         checkpoint.map(|path| Checkpoint::open(path.clone(), scope(args, options, &settings)));
     let (checkpoint, checked) = checkpoint.transpose()?.unzip();
     let checked = checked.unwrap_or_default();
+    if let Some(checkpoint) = &checkpoint {
+        // Fails now if the file cannot be written, not after hours.
+        checkpoint.write(&checked)?;
+    }
     let mut run = FsckRun {
         options,
         selections,
@@ -105,14 +109,14 @@ fn run(args: &FsckArgs) -> anyhow::Result<Ended> {
         checked: checked.rows.clone(),
     };
     with_engine(&config, &settings, Purpose::Import { create: false }, async |open| {
-        // Newest wins by default in our tables, and by this setting in OpenTSDB's.
+        // The newest point wins by default in Saltern's tables, and with this setting in OpenTSDB's.
         run.options.last_write_wins |= open.engine.config().rows.fix_duplicates;
         check(&open.engine, run, args, checkpoint, checked).await
     })
 }
 
-/// What a checkpoint is for. Another selection, table or store has other parts, and rows that were checked without a
-/// repair lack it.
+/// Identifies a check in its checkpoint. Another selection, table or store has other key ranges, and rows that were
+/// checked without a repair lack it.
 fn scope(args: &FsckArgs, options: FsckOptions, settings: &Settings) -> Value {
     let storage = &settings.storage;
     let store = match storage.engine {
@@ -155,7 +159,7 @@ fn scope(args: &FsckArgs, options: FsckOptions, settings: &Settings) -> Value {
     })
 }
 
-/// The rows of queries.
+/// Converts queries to selections of rows.
 fn selections(
     parsed: &query::ParsedArgs,
     clock: &tsd_query::Clock,
@@ -168,7 +172,7 @@ fn selections(
         let tag = |(tagk, tagv): &(String, String)| match tagv.as_str() {
             "*" => Ok((tagk.clone(), Vec::new())),
             value if value.contains(['*', '(', ')']) => {
-                bail!("{tagk}={value}: only values, alternatives (a|b) and * can be checked")
+                bail!("{tagk}={value}: expected a value, alternatives (a|b) or *")
             }
             value => Ok((tagk.clone(), value.split('|').map(str::to_owned).collect())),
         };
@@ -193,7 +197,7 @@ async fn check(
     let console = Arc::new(Console::new(args.json, checked, checkpoint));
     let stop = StopRequest::listen();
     let observer = Arc::<Console>::clone(&console);
-    let report = engine.fsck(run, observer, Arc::clone(&stop.flag)).await;
+    let report = tsd_tools::fsck(engine, run, observer, Arc::clone(&stop.flag)).await;
     let signal = stop.signal();
     drop(stop);
     console.end(report.is_ok() && signal.is_none())?;
@@ -203,7 +207,7 @@ async fn check(
 
 /// Prints findings and progress, and writes the checkpoint.
 struct Console {
-    /// Findings go to standard error; standard output has the result.
+    /// True if findings go to standard error, because standard output has the result as JSON.
     is_json: bool,
     bar: ProgressBar,
     state: Mutex<ConsoleState>,
@@ -227,10 +231,10 @@ impl Console {
     }
 
     fn state(&self) -> MutexGuard<'_, ConsoleState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
-    /// Writes the checkpoint, or removes it if all was checked.
+    /// Writes the checkpoint, or removes it after a complete check.
     fn end(&self, is_whole: bool) -> anyhow::Result<()> {
         self.bar.finish_and_clear();
         let state = &mut *self.state();
@@ -258,7 +262,7 @@ impl FsckObserver for Console {
         }
     }
 
-    fn advanced(&self, part: usize, row: &Bytes, rows: u64, checked: &FsckReport) {
+    fn advanced(&self, range: usize, row: &Bytes, rows: u64, checked: &FsckReport) {
         let state = &mut *self.state();
         state.rows += rows;
         let total = &mut state.checked.report;
@@ -266,7 +270,7 @@ impl FsckObserver for Console {
         let (errors, fixed) = (total.errors(), total.errors_fixed());
         self.bar.set_position(state.rows);
         self.bar.set_message(format!("{errors} errors, {fixed} fixed"));
-        state.checked.rows.insert(part, row.clone());
+        state.checked.rows.insert(range, row.clone());
         if state.written.elapsed() < INTERVAL {
             return;
         }

@@ -1,4 +1,4 @@
-//! The git revision of a source tree. Used by the build script, and by tests as a module.
+//! The git revision of a source tree. The build script includes this module, and tests do.
 
 use std::{
     path::{Path, PathBuf},
@@ -10,15 +10,15 @@ use std::{
 pub(crate) struct GitRevision {
     /// Its hash.
     pub(crate) revision: String,
-    /// True if files that git knows differ from it.
+    /// True if tracked files differ from the revision.
     pub(crate) modified: bool,
-    /// Files that change with a check-out or a commit.
+    /// Files that change with a checkout or a commit.
     pub(crate) files: Vec<PathBuf>,
 }
 
 impl GitRevision {
-    /// Asks git. `None` if it is not installed or refuses, or if `root` is not the top of a work tree:
-    /// a tarball may have been unpacked inside the repository of something else.
+    /// Asks git. `None` if git is missing or refuses, or if `root` is not the top of a work tree: a tarball may have
+    /// been unpacked inside another repository.
     pub(crate) fn read(root: &Path) -> Option<Self> {
         let git = |arguments: &[&str]| {
             let output = Command::new("git").arg("-C").arg(root).args(arguments).output().ok()?;

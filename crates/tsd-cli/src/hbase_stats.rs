@@ -1,6 +1,6 @@
 //! The HBase client's counters as the `tsd.hbase.*` lines of OpenTSDB's `stats`.
 //!
-//! OpenTSDB's names count the parts of its own client; each gets our client's closest counter.
+//! OpenTSDB's names count events of its own client; each name gets the closest counter of this client.
 
 use hbase_rs::{Client, MethodStats, RetryReason};
 use tsd_engine::{ClientStats, RegionClientStats, Stat};
@@ -52,7 +52,7 @@ fn lines(stats: &hbase_rs::ClientStats) -> Vec<Stat> {
     push("hbase.meta_lookups", stats.lookups, &[("type", "uncontended")]);
     push("hbase.meta_lookups", stats.lookups_shared, &[("type", "contended")]);
     for (kind, value) in [
-        // Increments, deletes, puts and appends of one row all are Mutate calls: counted as puts.
+        // Increments, deletes, puts and appends of one row are all Mutate calls, and count as puts.
         ("increment", 0),
         ("delete", 0),
         ("get", responses("Get")),

@@ -32,7 +32,7 @@ use self::{
 };
 use crate::{daemon_client::DaemonClient, print_lines};
 
-/// Imports files in order and prints a line per file and a total, also if it fails.
+/// Imports files in order. Prints a line per file and a total, even if the import fails.
 pub async fn import(
     engine: &EngineHandle,
     paths: &[PathBuf],
@@ -41,18 +41,21 @@ pub async fn import(
     run(EngineSink::new(engine, options.settle_new_series), paths, options, Stop::never()).await
 }
 
-/// As [`import`]. SIGINT and SIGTERM end it after the points that were read; a second one ends the
-/// process. At its end the statistics of the engine are printed to standard error, as by OpenTSDB's importer.
+/// As [`import`]. SIGINT and SIGTERM stop it after the points that were read; a second signal exits at once.
+/// `with_statistics` prints the engine's statistics to standard error at the end, like OpenTSDB's importer.
 pub(crate) async fn import_until_signal(
     engine: &EngineHandle,
     paths: &[PathBuf],
     options: ImportOptions,
+    with_statistics: bool,
 ) -> Result<Imported, ImportError> {
     let sink = EngineSink::new(engine, options.settle_new_series);
     let done = run(sink, paths, options, Stop::on_signals()).await?;
-    let statistics = stats_lines::stats_lines(engine).await;
-    // They are no part of the result.
-    let _ = io::stderr().lock().write_all(statistics.as_bytes());
+    if with_statistics || tracing::enabled!(tracing::Level::DEBUG) {
+        let statistics = stats_lines::stats_lines(engine).await;
+        // The statistics are not part of the result.
+        let _ = io::stderr().lock().write_all(statistics.as_bytes());
+    }
     Ok(done)
 }
 
@@ -93,7 +96,7 @@ async fn run(
         total = format!("{total}{} lines skipped\n", done.bad_lines);
     }
     if done.unconfirmed > 0 {
-        total = format!("{total}{} data points more may be stored or not\n", done.unconfirmed);
+        total = format!("{total}{} more data points may be stored or not\n", done.unconfirmed);
     }
     let printed = print_lines(&total);
     result?;

@@ -1,9 +1,9 @@
 //! The `tsdb` command: configuration, wiring, and OpenTSDB's sub-commands.
 //!
-//! The only crate that names concrete backends. It is a library so that tests can run a daemon in
-//! their own process.
+//! This is the only crate that names concrete backends. It is a library so that tests can run a daemon in their own
+//! process.
 
-// Both panic where nobody reads.
+// Both macros panic if nobody reads the output.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod args;
@@ -14,6 +14,7 @@ mod config_tool;
 mod copy;
 mod daemon;
 mod daemon_client;
+mod daemon_url;
 mod data_directory;
 mod error_text;
 mod followed_file;
@@ -41,6 +42,7 @@ mod search;
 mod snapshot;
 mod store;
 mod table;
+mod terminal;
 mod tool;
 mod transfer_bar;
 mod uid;
@@ -50,7 +52,7 @@ mod version;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, error::ErrorKind};
+use clap::{CommandFactory, FromArgMatches, error::ErrorKind};
 use tokio::runtime::Runtime;
 
 use crate::{
@@ -58,7 +60,8 @@ use crate::{
     output::{print_lines, tell},
     query::{GraphTarget, QueryOutput},
     store::Purpose,
-    tool::{by_daemon_or_store, failed, prepare, with_engine},
+    terminal::color_choice,
+    tool::{by_daemon_or_store, failed, prepare, prepare_daemon, with_engine},
 };
 
 pub use import::{ImportError, ImportOptions, Imported, StopSignal, import};
@@ -68,7 +71,8 @@ pub use uid::uid;
 /// Runs the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let matches = Cli::command().color(color_choice()).try_get_matches();
+    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
             let first = std::env::args_os().nth(1);
@@ -105,14 +109,14 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// What OpenTSDB's script prints for a command that it does not know, and what else there is.
+/// The text of OpenTSDB's script for an unknown command, and the further commands.
 const COMMANDS: &str = "\
 Valid commands: fsck, import, mkmetric, query, tsd, scan, search, uid, version
 Further commands: cluster, config, copy, help, quarantine, restore, snapshot, table, user, verify
 ";
 
-/// Prints why a command line is invalid, in OpenTSDB's words and in those of the parser. The exit status is 2, but
-/// 1 for an unknown command, as in OpenTSDB.
+/// Prints why a command line is invalid, with OpenTSDB's text and the parser's text. The exit status is 1 for an
+/// unknown command, as in OpenTSDB, else 2.
 fn refuse(error: &clap::Error, first: Option<&str>) -> ExitCode {
     use clap::error::ContextKind;
     let word = |kind| match error.get(kind)? {
@@ -140,7 +144,7 @@ fn refuse(error: &clap::Error, first: Option<&str>) -> ExitCode {
             }
         }
         ErrorKind::InvalidValue | ErrorKind::TooFewValues | ErrorKind::WrongNumberOfValues => {
-            // Of an option with a value that is not allowed there is no such text.
+            // OpenTSDB has no text for an option with a wrong value.
             if let Some(option) = word(ContextKind::InvalidArg)
                 && word(ContextKind::InvalidValue).is_none_or(|value| value.is_empty())
             {
@@ -168,7 +172,7 @@ fn is_command(word: &str) -> bool {
 }
 
 fn tsd(args: &TsdArgs) -> anyhow::Result<()> {
-    let (config, settings) = prepare(args.config()?)?;
+    let (config, settings) = prepare_daemon(args.config()?)?;
     daemon::run(&config, &settings, || args.config())
 }
 
@@ -181,6 +185,7 @@ fn import_files(args: &ImportArgs) -> anyhow::Result<()> {
         skip_errors: args.skip_errors,
         allow_out_of_order: settings.import.allow_out_of_order || args.spool,
         is_spool: args.spool,
+        as_opentsdb: args.as_opentsdb,
         settle_new_series: settings.import.names_may_be_refused,
     };
     let by_daemon = async |client| {
@@ -188,13 +193,22 @@ fn import_files(args: &ImportArgs) -> anyhow::Result<()> {
             !args.auto_metric,
             "--auto-metric has no effect on a running daemon, whose configuration decides"
         );
+        anyhow::ensure!(
+            !args.as_opentsdb,
+            "--as-opentsdb has no effect on a running daemon, which stores all digits of a value: stop the daemon, \
+             or import without the flag"
+        );
+        anyhow::ensure!(
+            !args.stats,
+            "--stats has no effect on a running daemon, whose statistics /api/stats shows"
+        );
         import::import_to_daemon(client, &args.paths, options).await?;
         Ok(())
     };
     by_daemon_or_store(args.url.as_deref(), "importing", by_daemon, || {
         let purpose = Purpose::Import { create: args.create };
         with_engine(&config, &settings, purpose, async |open| {
-            import::import_until_signal(&open.engine, &args.paths, options).await?;
+            import::import_until_signal(&open.engine, &args.paths, options, args.stats).await?;
             Ok(())
         })
     })
@@ -202,7 +216,7 @@ fn import_files(args: &ImportArgs) -> anyhow::Result<()> {
 
 fn print_query(args: &QueryArgs) -> anyhow::Result<()> {
     let parsed = query::parse(&args.words)?;
-    let graph = args.graph.as_deref().map(|base| GraphTarget::new(base, args.sixel)).transpose()?;
+    let graph = args.graph.as_deref().map(GraphTarget::new);
     let output = match &graph {
         Some(graph) => QueryOutput::Graph(graph),
         None if args.json => QueryOutput::Json,

@@ -1,10 +1,10 @@
-//! The file of query limits by metric (`tsd.query.limits.overrides.config`): a JSON array of rules. Reading it
-//! again while the daemon runs is in [`crate::followed_file`].
+//! Parser of the query limits by metric (`tsd.query.limits.overrides.config`): a JSON array of rules.
+//! [`crate::followed_file`] follows the file.
 
 use serde_json::Value;
 use tsd_engine::LimitOverride;
 
-/// The text is no list of rules.
+/// The text is not a list of rules.
 #[derive(Debug, thiserror::Error)]
 #[error("expected a JSON array of rules with regex, byteLimit and dataPointsLimit: {0}")]
 pub(crate) struct LimitsError(String);
@@ -13,7 +13,7 @@ pub(crate) struct LimitsError(String);
 pub(crate) fn parse_limits(text: &str) -> Result<Vec<LimitOverride>, LimitsError> {
     let value: Value =
         serde_json::from_str(text).map_err(|error| LimitsError(error.to_string()))?;
-    let rules = value.as_array().ok_or_else(|| LimitsError("it is no array".to_owned()))?;
+    let rules = value.as_array().ok_or_else(|| LimitsError("it is not an array".to_owned()))?;
     let rule = |(place, rule): (usize, &Value)| {
         let wrong = |what: &str| LimitsError(format!("rule {}: {what}", place + 1));
         let regex = rule.get("regex").and_then(Value::as_str);
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn errors_name_the_rule_and_the_cause() {
         for (text, expected) in [
-            ("{}", "it is no array"),
+            ("{}", "it is not an array"),
             ("[1]", "rule 1: regex must be a text"),
             (r#"[{"regex":"a"},{"regex":"(("}]"#, "rule 2: \"((\" is no pattern"),
             (r#"[{"regex":"a","byteLimit":-1}]"#, "rule 1: byteLimit must be a whole number"),

@@ -1,13 +1,13 @@
-//! Logging: one line per event, to standard error and to the events that `/logs` shows.
+//! Logging: one line per event, on standard error and in the events that `/logs` shows.
 //!
-//! The level is that of the configuration until an operator changes it: for all loggers, or for one, which
-//! has a level of its own then.
+//! The configured level applies until an operator changes it, for all loggers or for a single one.
 
 mod recent_layer;
 
+use parking_lot::Mutex;
 use std::{
-    io::{self, IsTerminal},
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    io,
+    sync::{Arc, OnceLock},
 };
 
 use tracing::Level;
@@ -22,15 +22,20 @@ use tracing_subscriber::{
 use tsd_server::{LogControl, LogLevelError, RecentLogs};
 
 use self::recent_layer::RecentLayer;
-use crate::config::{LogFormat, LogSettings};
+use crate::{
+    config::{LogFormat, LogSettings},
+    terminal::has_colors,
+};
 
-/// Crates of this program that log. A logger is one of them, or a module of one.
-const LOGGERS: [&str; 12] = [
+/// Crates that log. A logger is one of these crates, or a module in it.
+const LOGGERS: [&str; 15] = [
     "hbase_rs",
     "tsd_cli",
     "tsd_cluster_log",
     "tsd_cluster_net",
     "tsd_engine",
+    "tsd_files",
+    "tsd_meta",
     "tsd_server",
     "tsd_storage",
     "tsd_storage_embedded",
@@ -38,8 +43,9 @@ const LOGGERS: [&str; 12] = [
     "tsd_storage_lsm",
     "tsd_storage_parts",
     "tsd_storage_wal",
+    "tsd_tools",
 ];
-/// Most loggers with a level of their own.
+/// Maximum loggers with their own level.
 const MAX_OWN_LEVELS: usize = 64;
 
 static LOG: OnceLock<ProcessLog> = OnceLock::new();
@@ -51,7 +57,7 @@ struct ProcessLog {
     recent: Arc<RecentLogs>,
 }
 
-/// What is logged.
+/// The levels in force.
 #[derive(Clone, Debug)]
 struct LogLevels {
     /// Directives for all loggers.
@@ -65,7 +71,7 @@ pub(crate) fn start(settings: &LogSettings) {
     let levels = LogLevels::new(&settings.level);
     let (filter, handle) = reload::Layer::new(levels.filter().unwrap_or_else(|_| "info".into()));
     let recent = Arc::<RecentLogs>::default();
-    let lines = fmt::layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
+    let lines = fmt::layer().with_writer(io::stderr).with_ansi(has_colors(&io::stderr()));
     let registry =
         tracing_subscriber::registry().with(filter).with(RecentLayer(Arc::clone(&recent)));
     let started = match settings.format {
@@ -93,9 +99,9 @@ pub(crate) fn control() -> Option<LogControl> {
 }
 
 impl ProcessLog {
-    /// Changes the levels, unless the new ones are invalid.
+    /// Changes the levels, unless the new levels are invalid.
     fn change(&self, change: impl FnOnce(&mut LogLevels)) -> anyhow::Result<()> {
-        let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut levels = self.levels.lock();
         let mut changed = levels.clone();
         change(&mut changed);
         self.filter.reload(changed.filter()?)?;
@@ -118,7 +124,7 @@ impl LogLevels {
         Self { all: all.to_owned(), own: Vec::new() }
     }
 
-    /// Sets the level of a logger, or of all, which then have no other. Returns the number of loggers.
+    /// Sets the level of a logger, or of all loggers, which drops their own levels. Returns the number of loggers.
     fn set(&mut self, level: Option<Level>, logger: Option<&str>) -> Result<usize, LogLevelError> {
         let level = LevelFilter::from(level);
         let Some(logger) = logger else {
@@ -146,7 +152,7 @@ impl LogLevels {
     }
 }
 
-/// True if a name is that of a crate that logs, or of a module in one.
+/// True for the name of a crate that logs, or of a module in such a crate.
 fn is_logger(name: &str) -> bool {
     let mut parts = name.split("::");
     let is_word = |part: &str| {

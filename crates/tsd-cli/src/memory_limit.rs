@@ -1,12 +1,12 @@
-//! The memory limit of the process, and its parts.
+//! The memory limit of the process and its shares.
 //!
-//! Memtables, caches and queues have fixed parts; connections, request bodies and queries share the
-//! rest ([`ProcessMemory`]). Parts that are not configured scale with the limit. Parts that are
-//! configured and do not fit together are an error at the start, which names them.
+//! Memtables, caches and queues have fixed shares; connections, request bodies and queries share the rest
+//! ([`ProcessMemory`]). Shares that are not configured scale with the limit. If the configured shares do not fit
+//! together, the start fails with an error that names them.
 
 use std::{fmt, fs, path::Path};
 
-use tsd_engine::{FixedShare, MEMORY_LIMIT_KEY, MemoryPart, ProcessMemory};
+use tsd_engine::{FixedShare, MEMORY_LIMIT_KEY, MemoryConsumer, ProcessMemory};
 
 const MB: u64 = 1 << 20;
 /// Smallest limit that a daemon works with.
@@ -15,24 +15,24 @@ pub(crate) const SMALLEST_LIMIT: u64 = 256 * MB;
 const DEFAULT_PERCENT: u64 = 60;
 /// Assumed memory of the machine if it is not known.
 const UNKNOWN_MEMORY: u64 = 4 << 30;
-/// Code, stacks of threads, and memory that the allocator keeps for each thread: measured, about
-/// 30 MiB of a daemon without load, and 110 MiB beside the memtables of one that stores points.
+/// Code, stacks of threads, and memory that the allocator keeps for each thread: about 30 MiB without load, and 110
+/// MiB in addition to the memtables while points are stored.
 const BASE: u64 = 96 * MB;
-/// What the shared part must have at least, as a divisor of the limit.
+/// Minimum of the shared rest, as a divisor of the limit.
 const SHARED_DIVISOR: u64 = 8;
 /// A cached series: an entry of 128 bytes, its index slot and spare capacity of both.
 const SERIES_BYTES: u64 = 256;
 /// A cached name: entries for both directions, each with a copy of the name.
 const NAME_BYTES: u64 = 256;
-/// Series in the cache, and names of a kind, if the limit allows them.
+/// Maximum series in the cache, and maximum names of a kind.
 const MOST_SERIES: u64 = 1_000_000;
 const MOST_NAMES: u64 = 5_000_000;
 /// Kinds of names that have UIDs.
 const NAME_KINDS: u64 = 3;
-/// Values of `memory.limit_in_bytes` from which on there is no limit (cgroup v1).
+/// Smallest value of `memory.limit_in_bytes` that means no limit (cgroup v1).
 const NO_LIMIT: u64 = 1 << 60;
 
-/// Where the limit comes from.
+/// Source of the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitSource {
     /// The key.
@@ -60,13 +60,13 @@ impl fmt::Display for LimitSource {
 pub struct MemoryLimit {
     /// Bytes.
     pub bytes: u64,
-    /// Where it comes from.
+    /// Its source.
     pub source: LimitSource,
 }
 
-/// Configured sizes of parts, in bytes or entries; `None`: by the limit.
+/// Configured sizes of shares, in bytes or entries; `None` derives them from the limit.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ConfiguredParts {
+pub(crate) struct ConfiguredShares {
     pub(crate) memtables: Option<u64>,
     pub(crate) block_cache: Option<u64>,
     pub(crate) query_cache: Option<u64>,
@@ -77,12 +77,12 @@ pub(crate) struct ConfiguredParts {
     pub(crate) queries: Option<u64>,
 }
 
-/// Sizes of all parts.
+/// Sizes of all shares.
 #[derive(Clone, Debug)]
 pub struct MemoryPlan {
     /// The limit.
     pub limit: MemoryLimit,
-    /// The budget of what is not fixed.
+    /// The budget of the shared rest.
     pub budget: ProcessMemory,
     /// Bound of all memtables, bytes.
     pub memtables: u64,
@@ -90,7 +90,7 @@ pub struct MemoryPlan {
     pub block_cache: u64,
     /// Cache of queries, bytes.
     pub query_cache: u64,
-    /// True if identical queries share an execution: the cache of queries is not turned off.
+    /// True if identical queries share an execution, which needs the cache of queries.
     pub shares_queries: bool,
     /// Entries of the series cache.
     pub series: u64,
@@ -100,7 +100,7 @@ pub struct MemoryPlan {
     pub names: u64,
     /// Writes that wait for the store, for each salt bucket, bytes.
     pub write_queue: u64,
-    /// Those of all salt buckets, which share it.
+    /// Writes that wait for the store, for all salt buckets together, bytes.
     pub write_queues: u64,
     /// Queues of row compaction, bytes.
     pub compaction_queue: u64,
@@ -110,12 +110,12 @@ pub struct MemoryPlan {
     pub queries: u64,
 }
 
-/// What the sizes depend on besides the limit.
+/// Inputs of the plan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlanInput {
     pub(crate) limit: MemoryLimit,
-    pub(crate) parts: ConfiguredParts,
-    /// Memtables if the limit allows them, bytes.
+    pub(crate) shares: ConfiguredShares,
+    /// Maximum size of the memtables, bytes.
     pub(crate) most_memtables: u64,
     /// True if there is a log, with memtables.
     pub(crate) has_log: bool,
@@ -128,12 +128,12 @@ pub(crate) struct PlanInput {
     pub(crate) plugin_queues: u64,
 }
 
-/// Parts that do not fit.
+/// Shares that do not fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PartsTooLarge {
-    /// Key of the part to change first.
+    /// Key of the share to change first.
     pub(crate) key: &'static str,
-    /// What does not fit.
+    /// Description of the error.
     pub(crate) text: String,
 }
 
@@ -148,33 +148,33 @@ pub(crate) const QUERIES_KEY: &str = "tsd.query.max_total_memory_bytes";
 
 impl MemoryPlan {
     pub(crate) fn try_new(input: PlanInput) -> Result<Self, PartsTooLarge> {
-        let PlanInput { limit, parts, write_shards, .. } = input;
+        let PlanInput { limit, shares, write_shards, .. } = input;
         let all = limit.bytes;
         let share = |divisor: u64, most: u64| (all / divisor).min(most);
-        let memtables = parts.memtables.unwrap_or_else(|| share(10, input.most_memtables));
-        let block_cache = parts.block_cache.unwrap_or_else(|| share(16, 64 * MB));
-        // Stores on HBase do not tell what has changed.
-        let query_cache = parts.query_cache.unwrap_or_else(|| share(64, 128 * MB));
+        let memtables = shares.memtables.unwrap_or_else(|| share(10, input.most_memtables));
+        let block_cache = shares.block_cache.unwrap_or_else(|| share(16, 64 * MB));
+        // Stores on HBase do not report changes.
+        let query_cache = shares.query_cache.unwrap_or_else(|| share(64, 128 * MB));
         let query_cache = if input.has_block_cache { query_cache } else { 0 };
-        let series = parts.series.unwrap_or_else(|| (all / 16 / SERIES_BYTES).min(MOST_SERIES));
-        let series_index = parts.series_index.unwrap_or_else(|| share(8, 1_024 * MB));
+        let series = shares.series.unwrap_or_else(|| (all / 16 / SERIES_BYTES).min(MOST_SERIES));
+        let series_index = shares.series_index.unwrap_or_else(|| share(8, 1_024 * MB));
         let for_names = all.saturating_sub(SMALLEST_LIMIT / 2) / 8;
         let names = (for_names / NAME_BYTES / NAME_KINDS).min(MOST_NAMES);
         let write_queue =
-            parts.write_queue.unwrap_or_else(|| (all / 32 / write_shards.max(1)).min(8 * MB));
+            shares.write_queue.unwrap_or_else(|| (all / 32 / write_shards.max(1)).min(8 * MB));
         let write_queues = write_queue.saturating_mul(write_shards);
         let compaction_queue = share(64, 256 * MB);
         let if_any = |has: bool, bytes: u64| if has { bytes } else { 0 };
         let fixed = vec![
-            // A part of it is fragmentation, which grows with the rest.
+            // Includes fragmentation, which grows with the other shares.
             ("base", BASE + share(10, 1_024 * MB)),
-            // A delete may exceed the bound by an eighth, and a flush copies some rows.
+            // Deletes may exceed the bound by an eighth, and a flush copies some rows.
             ("memtables", if_any(input.has_log, memtables + memtables / 4)),
             ("block_cache", if_any(input.has_block_cache, block_cache)),
             ("series_cache", series.saturating_mul(SERIES_BYTES)),
             ("uid_cache", names * NAME_BYTES * NAME_KINDS),
             ("write_queues", write_queues),
-            // Records of a group are encoded beside the queue.
+            // Records of a group are encoded outside the queue.
             ("log_group", if_any(input.has_log, share(256, 4 * MB))),
             ("compaction_queues", compaction_queue),
             ("query_cache", query_cache),
@@ -185,25 +185,28 @@ impl MemoryPlan {
         if fixed_bytes.saturating_add(all / SHARED_DIVISOR) > all {
             let share_of = |name: &str| fixed.iter().find(|(of, _)| *of == name);
             let set = [
-                (MEMTABLES_KEY, parts.memtables, share_of("memtables")),
-                (BLOCK_CACHE_KEY, parts.block_cache, share_of("block_cache")),
-                (SERIES_KEY, parts.series, share_of("series_cache")),
-                (WRITE_QUEUE_KEY, parts.write_queue, share_of("write_queues")),
-                (QUERY_CACHE_KEY, parts.query_cache, share_of("query_cache")),
-                (SERIES_INDEX_SIZE_KEY, parts.series_index, share_of("series_index")),
+                (MEMTABLES_KEY, shares.memtables, share_of("memtables")),
+                (BLOCK_CACHE_KEY, shares.block_cache, share_of("block_cache")),
+                (SERIES_KEY, shares.series, share_of("series_cache")),
+                (WRITE_QUEUE_KEY, shares.write_queue, share_of("write_queues")),
+                (QUERY_CACHE_KEY, shares.query_cache, share_of("query_cache")),
+                (SERIES_INDEX_SIZE_KEY, shares.series_index, share_of("series_index")),
             ];
             return Err(too_large(limit, fixed_bytes, &set));
         }
         let budget = ProcessMemory::new(all, fixed);
-        // The budget bounds a default that is more than it has.
-        let ceiling = |part: MemoryPart, key: &'static str, configured: Option<u64>, most: u64| {
-            let available = budget.most(part);
+        // The budget limits a larger default.
+        let ceiling = |consumer: MemoryConsumer,
+                       key: &'static str,
+                       configured: Option<u64>,
+                       most: u64| {
+            let available = budget.most(consumer);
             match configured {
                 Some(bytes) if bytes > available => Err(PartsTooLarge {
                     key,
                     text: format!(
-                        "{key} = {bytes} does not fit into {MEMORY_LIMIT_KEY} = {all} ({}): at \
-                         most {available} bytes are left for it",
+                        "{key} = {bytes} does not fit into {MEMORY_LIMIT_KEY} = {all} ({}): at most {available} \
+                         bytes are left for it",
                         limit.source
                     ),
                 }),
@@ -212,15 +215,15 @@ impl MemoryPlan {
             }
         };
         Ok(Self {
-            bodies: ceiling(MemoryPart::Bodies, BODIES_KEY, parts.bodies, 256 * MB)?,
+            bodies: ceiling(MemoryConsumer::Bodies, BODIES_KEY, shares.bodies, 256 * MB)?,
             // With the default limit, a quarter of the machine's memory.
-            queries: ceiling(MemoryPart::Queries, QUERIES_KEY, parts.queries, all / 12 * 5)?,
+            queries: ceiling(MemoryConsumer::Queries, QUERIES_KEY, shares.queries, all / 12 * 5)?,
             limit,
             budget,
             memtables,
             block_cache,
             query_cache,
-            shares_queries: parts.query_cache != Some(0),
+            shares_queries: shares.query_cache != Some(0),
             series,
             series_index,
             names,
@@ -231,10 +234,10 @@ impl MemoryPlan {
     }
 }
 
-/// Key of a part, its configured value, and its share.
+/// Key, configured value and size of a share.
 type ConfiguredShare<'a> = (&'static str, Option<u64>, Option<&'a FixedShare>);
 
-/// The error of fixed parts that leave too little.
+/// The error for fixed shares that leave too little.
 fn too_large(limit: MemoryLimit, fixed_bytes: u64, set: &[ConfiguredShare<'_>]) -> PartsTooLarge {
     let mut set: Vec<_> = set
         .iter()
@@ -285,8 +288,8 @@ fn machine_memory() -> Option<u64> {
     kilobytes.checked_mul(1_024)
 }
 
-/// The least limit of the control groups of this process, of either version of their interface.
-/// `memberships` lists the groups; the file systems are mounted below `root`.
+/// The smallest limit of the control groups of this process, in either version of the interface. `memberships` lists
+/// the groups; the file systems are mounted below `root`.
 fn group_limit(memberships: &Path, root: &Path) -> Option<u64> {
     let memberships = fs::read_to_string(memberships).unwrap_or_default();
     let mut limits = Vec::new();
@@ -300,7 +303,7 @@ fn group_limit(memberships: &Path, root: &Path) -> Option<u64> {
             }
             _ => continue,
         };
-        // Each group above has a limit, too. In a container, the mount may begin at its group.
+        // Each parent group has a limit too. In a container, the mount may begin at its group.
         let mount = root.join(mount);
         let group = Path::new(group.trim_start_matches('/'));
         for above in group.ancestors() {
@@ -310,7 +313,7 @@ fn group_limit(memberships: &Path, root: &Path) -> Option<u64> {
     limits.into_iter().min()
 }
 
-/// A limit in bytes; `None` for none.
+/// A limit in bytes; `None` if the group is unlimited.
 fn read_limit(file: &Path) -> Option<u64> {
     let bytes = fs::read_to_string(file).ok()?.trim().parse().ok()?;
     (bytes < NO_LIMIT).then_some(bytes)
@@ -322,10 +325,10 @@ mod tests {
 
     use super::*;
 
-    fn input(bytes: u64, parts: ConfiguredParts) -> PlanInput {
+    fn input(bytes: u64, shares: ConfiguredShares) -> PlanInput {
         PlanInput {
             limit: MemoryLimit { bytes, source: LimitSource::Configured },
-            parts,
+            shares,
             most_memtables: 128 * MB,
             has_log: true,
             has_block_cache: true,
@@ -342,7 +345,7 @@ mod tests {
             (1 << 30, 107_374_182, 64 * MB, 262_144),
             (1 << 36, 128 * MB, 64 * MB, 1_000_000),
         ] {
-            let plan = MemoryPlan::try_new(input(limit, ConfiguredParts::default())).unwrap();
+            let plan = MemoryPlan::try_new(input(limit, ConfiguredShares::default())).unwrap();
             assert_eq!(plan.memtables, memtables, "{limit}");
             assert_eq!((plan.block_cache, plan.series), (block_cache, series), "{limit}");
             let fixed: u64 = plan.budget.fixed().iter().map(|(_, bytes)| bytes).sum();
@@ -353,7 +356,7 @@ mod tests {
 
     #[test]
     fn configured_parts_stay_as_they_are() {
-        let parts = ConfiguredParts {
+        let shares = ConfiguredShares {
             memtables: Some(64 * MB),
             block_cache: Some(5 * MB),
             query_cache: Some(3 * MB),
@@ -363,7 +366,7 @@ mod tests {
             bodies: Some(MB),
             queries: Some(9 * MB),
         };
-        let plan = MemoryPlan::try_new(input(512 * MB, parts)).unwrap();
+        let plan = MemoryPlan::try_new(input(512 * MB, shares)).unwrap();
         assert_eq!((plan.memtables, plan.block_cache, plan.series), (64 * MB, 5 * MB, 7));
         assert_eq!(plan.query_cache, 3 * MB);
         assert_eq!((plan.write_queue, plan.bodies, plan.queries), (MB, MB, 9 * MB));
@@ -371,29 +374,29 @@ mod tests {
 
     #[test]
     fn parts_that_do_not_fit_are_named_with_their_values() {
-        let parts = ConfiguredParts {
+        let shares = ConfiguredShares {
             memtables: Some(128 * MB),
             block_cache: Some(130 * MB),
-            ..ConfiguredParts::default()
+            ..ConfiguredShares::default()
         };
-        let error = MemoryPlan::try_new(input(256 * MB, parts)).unwrap_err();
+        let error = MemoryPlan::try_new(input(256 * MB, shares)).unwrap_err();
         assert_eq!(error.key, MEMTABLES_KEY, "the largest share");
-        for part in [
+        for word in [
             "tsd.memory.limit = 268435456 (tsd.memory.limit)",
             "tsd.storage.memtable.size = 134217728 (167772160 bytes), tsd.storage.cache.size = \
              136314880",
         ] {
-            assert!(error.text.contains(part), "{}", error.text);
+            assert!(error.text.contains(word), "{}", error.text);
         }
-        let parts = ConfiguredParts { queries: Some(1 << 30), ..ConfiguredParts::default() };
-        let error = MemoryPlan::try_new(input(256 * MB, parts)).unwrap_err();
+        let shares = ConfiguredShares { queries: Some(1 << 30), ..ConfiguredShares::default() };
+        let error = MemoryPlan::try_new(input(256 * MB, shares)).unwrap_err();
         assert!(
             error.text.starts_with("tsd.query.max_total_memory_bytes = 1073741824 does not fit"),
             "{}",
             error.text
         );
-        let parts = ConfiguredParts { series: Some(u64::MAX), ..ConfiguredParts::default() };
-        assert_eq!(MemoryPlan::try_new(input(256 * MB, parts)).unwrap_err().key, SERIES_KEY);
+        let shares = ConfiguredShares { series: Some(u64::MAX), ..ConfiguredShares::default() };
+        assert_eq!(MemoryPlan::try_new(input(256 * MB, shares)).unwrap_err().key, SERIES_KEY);
     }
 
     #[test]

@@ -21,6 +21,7 @@ use tsd_storage_hbase::publish_metrics;
 use crate::{
     authentication,
     config::{Config, PointPluginSettings, RULES_FILE, Settings},
+    daemon_url::PublishedUrl,
     data_directory::DataDirectory,
     followed_file::{FileFollower, FollowedFile},
     hbase_stats,
@@ -30,12 +31,12 @@ use crate::{
     store::{self, OpenStore, Purpose},
 };
 
-/// Least time that a plug-in has to deliver what is queued at the shutdown.
+/// Minimum time for a plug-in to deliver its queue at the shutdown.
 const LEAST_PLUGIN_STOP: Duration = Duration::from_secs(1);
 
-/// How long the requests of a fenced daemon may take to end. They fail: it can neither read nor write.
+/// Timeout for the requests of a fenced daemon, which all fail.
 const ABANDON_LIMIT: Duration = Duration::from_secs(2);
-/// Pause between two looks whether its memtables are dropped.
+/// Interval of checking whether the memtables of a fenced node are dropped.
 const RELEASE_LOOK: Duration = Duration::from_millis(20);
 
 /// A daemon in this process.
@@ -48,6 +49,8 @@ pub struct Node {
     client_metrics: Option<AbortOnDropHandle<()>>,
     /// Follow the files that are read again while the daemon runs.
     followers: Vec<FileFollower>,
+    /// The URL of a node of a cluster, for tools.
+    _published_url: Option<PublishedUrl>,
 }
 
 /// A store with an engine, for tools that need no server.
@@ -55,7 +58,7 @@ pub struct Node {
 pub(crate) struct OpenEngine {
     pub(crate) engine: EngineHandle,
     store: OpenStore,
-    /// Of the time series filter, if it is on.
+    /// The rules of the time series filter, if it is on.
     filter_rules: Option<FollowedFile>,
     /// The plug-ins that get points.
     plugins: Vec<PluginTask>,
@@ -74,7 +77,8 @@ impl Node {
         let mut followers = Vec::new();
         if let Some(authentication) = &settings.authentication {
             let memory = open.engine.config().memory.clone();
-            match authentication::start(config, authentication, memory) {
+            let problems = open.engine.config().file_problems.clone();
+            match authentication::start(config, authentication, memory, problems) {
                 Ok(started) => {
                     server.authentication = Some(started.config);
                     followers.extend(started.follower);
@@ -101,12 +105,8 @@ impl Node {
                 return Err(explain_bind(error));
             }
         };
-        if let (Some(directory), Some(url)) =
-            (&open.store.directory, urls(server.local_addrs()).first())
-            && let Err(error) = directory.publish(url)
-        {
-            tracing::warn!(%error, "tools will not find this daemon by its data directory");
-        }
+        let urls = urls(server.local_addrs());
+        let published_url = urls.first().and_then(|url| publish(&open.store, &settings, url));
         let client_metrics = open.store.hbase.as_ref().map(|hbase| {
             if settings.storage.hbase.prefetch {
                 tokio::spawn(store::prefetch(
@@ -123,6 +123,7 @@ impl Node {
             shutdown_timeout: settings.shutdown_timeout,
             client_metrics,
             followers,
+            _published_url: published_url,
         })
     }
 
@@ -138,7 +139,7 @@ impl Node {
         urls(self.server.local_addrs())
     }
 
-    /// Reads the files that are followed now, not at the end of their period.
+    /// Reads the followed files now instead of at the end of their interval.
     pub fn read_files_again(&self) {
         self.followers.iter().for_each(FileFollower::read_again);
     }
@@ -180,7 +181,7 @@ impl Node {
         }
     }
 
-    /// Ends a daemon that was fenced: nothing that it holds can be stored any more.
+    /// Stops a fenced daemon without a flush, because it can no longer store its rows.
     pub(crate) async fn abandon(mut self) {
         let storage = Arc::downgrade(self.storage());
         self.shutdown_timeout = ABANDON_LIMIT;
@@ -193,7 +194,9 @@ impl Node {
             }
         };
         if tokio::time::timeout(ABANDON_LIMIT, released).await.is_err() {
-            tracing::warn!("the rows of the fenced node still take memory: a request uses them");
+            tracing::warn!(
+                "the rows of the fenced node still take memory, because a request uses them"
+            );
         }
     }
 
@@ -203,10 +206,10 @@ impl Node {
         drop(self.client_metrics);
         let cluster = self.open.store.hbase.as_ref().and_then(|hbase| hbase.cluster_node.clone());
         if let Some(cluster) = cluster {
-            // While it still answers: other nodes take over what clients would write here.
+            // Drains before the listener stops, so that other nodes take over the writes of clients.
             cluster.drain(self.shutdown_timeout / 2).await;
         }
-        // Half of the time is for the clients, the other half for the store.
+        // Clients get half of the time, the store the other half.
         let half = self.shutdown_timeout / 2;
         self.server.shutdown(half).await;
         self.open.close(half).await
@@ -224,12 +227,12 @@ impl OpenEngine {
         let plugins = if purpose == Purpose::Daemon {
             start_plugins(&settings.point_plugins, &mut engine).await?
         } else {
-            // Tools have none, as in OpenTSDB.
+            // Tools have no plug-ins, as in OpenTSDB.
             Vec::new()
         };
         let store = store::open(config, settings, purpose).await?;
         engine.schema = store.schema;
-        // The close flushes; a log keeps what it cannot flush.
+        // Closing the store flushes; a log keeps the rows that cannot be flushed.
         engine.flush_on_shutdown = store.log.is_none();
         engine.retention.clone_from(&store.retention);
         if let Some(hbase) = &store.hbase {
@@ -269,7 +272,10 @@ impl OpenEngine {
             plugin.stop(left.max(LEAST_PLUGIN_STOP)).await;
         }
         self.store.close(limit).await?;
-        anyhow::ensure!(in_time, "not everything was written before the shutdown timeout");
+        anyhow::ensure!(
+            in_time,
+            "some data was not written before the shutdown timeout (tsd.shutdown.timeout)"
+        );
         Ok(())
     }
 }
@@ -302,50 +308,57 @@ fn follow_files(
     limits_file: Option<FollowedFile>,
     retention_file: Option<FollowedFile>,
 ) -> impl Iterator<Item = FileFollower> {
+    let problems = open.engine.config().file_problems.clone();
     let limits = limits_file.map(|file| {
         let limits = open.engine.config().query.overrides.clone();
-        file.follow(parse_limits, move |rules| {
-            if let Ok(rules) = rules {
-                limits.replace(rules);
-            }
-        })
+        file.follow(problems.clone(), parse_limits, move |rules| limits.replace(rules))
     });
     let retention = retention_file.zip(open.store.retention.clone());
     let retention = retention.map(|(file, retention)| {
-        file.follow(parse_rules, move |rules| match rules {
-            Ok(rules) => {
-                retention.set_rules(rules);
-                retention.set_rules_problem(None);
-            }
-            Err(problem) => retention.set_rules_problem(Some(problem.to_owned())),
-        })
+        file.follow(problems.clone(), parse_rules, move |rules| retention.set_rules(rules))
     });
     let filter = open.filter_rules.take().map(|file| {
         let engine = open.engine.clone();
-        file.follow(FilterRules::parse, move |rules| {
-            if let Ok(rules) = rules {
-                engine.set_write_filter(Some(Arc::new(rules)));
-            }
+        file.follow(problems.clone(), FilterRules::parse, move |rules| {
+            engine.set_write_filter(Some(Arc::new(rules)));
         })
     });
     [limits, retention, filter].into_iter().flatten()
 }
 
-/// True if static files can be served from a path. If not, that is no error: a configuration of OpenTSDB
+/// True if static files can be served from a path. A missing directory is only a warning: a configuration of OpenTSDB
 /// names the directory of its installation, which need not exist here.
 fn is_static_root(root: &Path) -> bool {
     let is_directory = root.is_dir();
     if !is_directory {
         tracing::warn!(
             path = %root.display(),
-            "tsd.http.staticroot is no directory: only files of the program are served"
+            "tsd.http.staticroot is not a directory: serving only the files of the program"
         );
     }
     is_directory
 }
 
-/// URLs of listeners. One on all addresses is named by its loopback address: by that of IPv4 also if
-/// it takes both families.
+/// Writes the URL of a daemon to its data directory, for tools. A node of a cluster writes it to the lock of a
+/// separate directory.
+fn publish(store: &OpenStore, settings: &Settings, url: &str) -> Option<PublishedUrl> {
+    let is_node = store.hbase.as_ref().is_some_and(|hbase| hbase.cluster_node.is_some());
+    let published = match &store.directory {
+        Some(directory) => directory.publish(url).map(|()| None).map_err(anyhow::Error::new),
+        None if is_node => PublishedUrl::publish(&settings.storage.data_directory, url)
+            .map(Some)
+            .map_err(anyhow::Error::new),
+        None => Ok(None),
+    };
+    published.unwrap_or_else(|error| {
+        let error = format!("{error:#}");
+        tracing::warn!(error, "tools will not find this daemon by its data directory");
+        None
+    })
+}
+
+/// URLs of listeners. A listener on all addresses gets the URL of its loopback address, the IPv4 one if it serves
+/// both families.
 fn urls(addresses: &[SocketAddr]) -> Vec<String> {
     let has_own_v4 = addresses.iter().any(|address| address.ip() == Ipv4Addr::UNSPECIFIED);
     let url = |address: &SocketAddr| {
@@ -359,15 +372,15 @@ fn urls(addresses: &[SocketAddr]) -> Vec<String> {
     addresses.iter().map(url).collect()
 }
 
-/// Adds what the operator can do.
+/// Adds advice for the operator.
 fn explain_bind(error: BindError) -> anyhow::Error {
     let advice = match &error {
         BindError::Listen { source, .. } => match source.kind() {
             io::ErrorKind::AddrInUse => {
-                "another process listens there: stop it, or choose another port (--port)"
+                "another process listens there; stop it, or choose another port (--port)"
             }
             io::ErrorKind::PermissionDenied => {
-                "this user may not use that port: choose one above 1023 (--port)"
+                "this user may not use that port; choose a port above 1023 (--port)"
             }
             io::ErrorKind::AddrNotAvailable => "this host has no such address (--bind)",
             _ => "",
@@ -377,7 +390,7 @@ fn explain_bind(error: BindError) -> anyhow::Error {
     if advice.is_empty() {
         return error.into();
     }
-    // One line: what failed, why, and the way out.
+    // One line: what failed, why, and the advice.
     anyhow::anyhow!("{:#}; {advice}", anyhow::Error::new(error))
 }
 

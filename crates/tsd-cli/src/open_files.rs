@@ -1,15 +1,14 @@
 //! The limit on open files, and how many of them connections may use.
 //!
-//! Every connection is an open file, and so is every file that the store reads or writes. A daemon
-//! whose sockets took all descriptors could store nothing, so the store has its part, and
-//! connections are bounded by the rest.
+//! Connections and files of the store both need descriptors. If sockets took all descriptors, the daemon could not
+//! store anything. So the store has a reserved share, and the rest limits the connections.
 
 use std::{fs, num::NonZeroUsize};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Fewest descriptors of a daemon: about 50 for threads, the log and locks, some for store files, and
-/// some connections.
+/// Minimum descriptors of a daemon: about 50 for threads, the log and locks, and some for store files and
+/// connections.
 const FEWEST: u64 = 128;
 /// Bounds of the files that the embedded store keeps open, and of the connections to HBase.
 const STORE: std::ops::RangeInclusive<u64> = 24..=512;
@@ -19,14 +18,14 @@ const MARGIN: std::ops::RangeInclusive<u64> = 24..=128;
 /// The limit is too low for a daemon.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the limit on open files is {limit}, and the daemon needs at least {FEWEST}: raise it (ulimit \
+    "the limit on open files is {limit}; the daemon needs at least {FEWEST}; raise it (ulimit \
      -n, or LimitNOFILE of the service)"
 )]
 pub(crate) struct TooFewDescriptors {
     limit: u64,
 }
 
-/// Parts of the limit.
+/// Shares of the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DescriptorPlan {
     limit: u64,
@@ -35,8 +34,7 @@ pub(crate) struct DescriptorPlan {
     margin: u64,
 }
 
-/// Raises the soft limit to the hard one: most systems set the soft limit to 1 024 for programs
-/// that use `select`.
+/// Raises the soft limit to the hard limit. Most systems set the soft limit to 1 024 for programs that use `select`.
 pub(crate) fn raise_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -61,8 +59,8 @@ impl DescriptorPlan {
         Ok(Self { limit, store: part(4, STORE) as usize, margin: part(8, MARGIN) })
     }
 
-    /// Connections that fit beside the descriptors open now, with the store open. `configured` is
-    /// the limit that was set; `None` without one.
+    /// Maximum connections, by the descriptors that are left now that the store is open. `configured` is the
+    /// configured limit, if any.
     pub(crate) fn connections(self, configured: Option<NonZeroUsize>) -> NonZeroUsize {
         let open = fs::read_dir("/proc/self/fd").map_or(FEWEST / 2, |open| open.count() as u64);
         let most = self.most_connections(open);

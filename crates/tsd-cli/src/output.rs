@@ -1,7 +1,7 @@
-//! What a command tells its caller: the result on standard output, everything else on standard error.
+//! Output of commands: the result goes to standard output, everything else to standard error.
 //!
-//! Nobody may be there to read it. On standard error that changes nothing; a result that was not written is an
-//! error, unless its reader has closed the pipe.
+//! Failed writes to standard error are ignored. A result that cannot be written is an error, unless its reader has
+//! closed the pipe.
 
 use std::{
     fmt,
@@ -11,34 +11,35 @@ use std::{
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// Writes a line to standard error, which may be full or closed. `eprintln!` would panic, in the middle of the work.
+/// Writes a line to standard error, which may be full or closed. `eprintln!` would then panic in the middle of the
+/// work.
 macro_rules! tell {
     ($($text:tt)*) => { $crate::output::write_error(format_args!("{}\n", format_args!($($text)*))) };
 }
 pub(crate) use tell;
 
-/// Writes to standard error what has its line ends.
+/// Writes text with its line ends to standard error.
 pub(crate) fn write_error(text: fmt::Arguments<'_>) {
-    // There is no other place to tell it.
+    // There is no other place to report a failure.
     let _ = io::stderr().lock().write_fmt(text);
 }
 
-/// The result of a command was not written.
+/// The result of a command could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write: {0}")]
 pub(crate) struct CannotWrite(pub(crate) io::Error);
 
-/// Prints text to standard output. A reader that has closed its pipe, such as `head`, has enough.
+/// Prints text to standard output. A reader that has closed its pipe, such as `head`, is not an error.
 pub(crate) fn print_lines(text: &str) -> Result<(), CannotWrite> {
     write_lines(&mut io::stdout().lock(), text)
 }
 
-/// A time for people.
+/// A time as text in UTC.
 pub(crate) fn utc(time: Timestamp) -> String {
     time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
-/// Prints a result as JSON, or as a text for people.
+/// Prints a result as JSON, or as text.
 pub(crate) fn print_result(
     is_json: bool,
     result: &Value,

@@ -1,4 +1,4 @@
-//! Reads a password: from the terminal without showing it, or else the first line of standard input.
+//! Reads a password from the terminal without showing it, or from the first line of standard input.
 
 use std::io::{self, BufRead as _, IsTerminal as _};
 
@@ -6,10 +6,10 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 
 use crate::{output::write_error, tell};
 
-/// Most bytes that are read.
+/// Maximum bytes of a password.
 const MAX_BYTES: u64 = 4_096;
 
-/// Turns the echo of the terminal on again when it is dropped.
+/// Enables the echo of the terminal again when dropped.
 struct EchoOff(Termios);
 
 impl EchoOff {
@@ -25,17 +25,17 @@ impl EchoOff {
 impl Drop for EchoOff {
     fn drop(&mut self) {
         let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &self.0);
-        // The line end was not shown.
+        // The terminal did not show the line end.
         tell!("");
     }
 }
 
-/// True if a person can be asked.
+/// True if the command can ask a user.
 pub(crate) fn is_interactive() -> bool {
     io::stdin().is_terminal()
 }
 
-/// Reads a line. The question is asked on a terminal only.
+/// Reads a line. Shows the question only on a terminal.
 pub(crate) fn read(question: &str) -> io::Result<String> {
     let _echo = if is_interactive() {
         write_error(format_args!("{question}"));

@@ -1,12 +1,14 @@
-//! Bars that show progress on a terminal. What a bar counts is the matter of each command.
+//! Progress bars on a terminal.
 
-use std::io::{IsTerminal, stderr};
+use std::io::stderr;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A bar on standard error if that is a terminal; hidden otherwise.
+use crate::terminal::has_cursor;
+
+/// A bar on standard error, hidden unless that is a terminal with a movable cursor.
 pub(crate) fn progress_bar(length: Option<u64>, template: &str) -> ProgressBar {
-    let target = if stderr().is_terminal() {
+    let target = if has_cursor(&stderr()) {
         ProgressDrawTarget::stderr()
     } else {
         ProgressDrawTarget::hidden()
@@ -16,7 +18,7 @@ pub(crate) fn progress_bar(length: Option<u64>, template: &str) -> ProgressBar {
     bar
 }
 
-/// Changes what a bar shows.
+/// Changes the template of a bar.
 pub(crate) fn set_template(bar: &ProgressBar, template: &str) {
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);

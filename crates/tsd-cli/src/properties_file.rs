@@ -1,6 +1,6 @@
-//! Small properties files beside the data that describe it.
+//! Small properties files next to the data, which describe it.
 //!
-//! They decide whether data may be opened, so they are written atomically and durably.
+//! They decide whether the data may be opened, so they are written atomically and durably.
 
 use std::{
     fs::{self, File},

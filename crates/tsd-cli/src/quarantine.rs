@@ -1,6 +1,7 @@
-//! `tsdb quarantine`: damaged files of the store, and consent to their loss.
+//! `tsdb quarantine`: lists damaged files of the store, and accepts their loss.
 
 use std::{
+    collections::BTreeSet,
     fmt::Write as _,
     io::{IsTerminal, stdin},
 };
@@ -12,7 +13,7 @@ use tsd_engine::EngineHandle;
 use tsd_server::quarantine_json;
 
 use crate::{
-    args::{QuarantineAcceptArgs, QuarantineCommand, QuarantinePlace},
+    args::{QuarantineAcceptArgs, QuarantineCommand, QuarantineLocation},
     daemon_client::DaemonClient,
     json_fields::{elements, number, text},
     output::{print_result, utc, write_error},
@@ -21,7 +22,7 @@ use crate::{
     tool::{by_daemon_or_store, prepare, with_engine},
 };
 
-/// Whose quarantine it is.
+/// The store whose quarantine the command uses.
 enum Store<'a> {
     Daemon(DaemonClient),
     Opened(&'a EngineHandle),
@@ -29,16 +30,17 @@ enum Store<'a> {
 
 /// Runs the command on the daemon that has the store open, or on the store itself.
 pub(crate) fn run(command: &QuarantineCommand) -> anyhow::Result<()> {
-    let place = match command {
-        QuarantineCommand::List(place) => place,
-        QuarantineCommand::Accept(args) => &args.place,
+    let location = match command {
+        QuarantineCommand::List(location) => location,
+        QuarantineCommand::Accept(args) => &args.location,
     };
-    let by_daemon = async |client| execute(Store::Daemon(client), command, place).await;
-    by_daemon_or_store(place.url.as_deref(), "asking", by_daemon, || {
-        let config = place.overrides.load_tool("tsdb quarantine without --log-level", "error")?;
+    let by_daemon = async |client| execute(Store::Daemon(client), command, location).await;
+    by_daemon_or_store(location.url.as_deref(), "asking", by_daemon, || {
+        let config =
+            location.overrides.load_tool("tsdb quarantine without --log-level", "error")?;
         let (config, settings) = prepare(config)?;
         with_engine(&config, &settings, Purpose::Query, async |open| {
-            execute(Store::Opened(&open.engine), command, place).await
+            execute(Store::Opened(&open.engine), command, location).await
         })
     })
 }
@@ -46,18 +48,18 @@ pub(crate) fn run(command: &QuarantineCommand) -> anyhow::Result<()> {
 async fn execute(
     mut store: Store<'_>,
     command: &QuarantineCommand,
-    place: &QuarantinePlace,
+    location: &QuarantineLocation,
 ) -> anyhow::Result<()> {
     let files = store.files().await?;
     match command {
-        QuarantineCommand::List(_) => print_result(place.json, &files, || describe(&files))?,
+        QuarantineCommand::List(_) => print_result(location.json, &files, || describe(&files))?,
         QuarantineCommand::Accept(args) => {
             let names = accepted_names(args, &files)?;
             if !names.is_empty() && !args.yes {
                 confirm(&files, &names)?;
             }
             store.accept(&names).await?;
-            if place.json {
+            if location.json {
                 print_lines(&format!("{}\n", json!({ "accepted": names })))?;
             } else if names.is_empty() {
                 print_lines("No file is in quarantine.\n")?;
@@ -89,7 +91,7 @@ impl Store<'_> {
             Self::Opened(engine) => {
                 for name in names {
                     let accepted = engine.accept_loss(name).await?;
-                    ensure!(accepted, "{name} is not in quarantine any more");
+                    ensure!(accepted, "{name} is no longer in quarantine");
                 }
             }
             Self::Daemon(daemon) => {
@@ -102,7 +104,7 @@ impl Store<'_> {
     }
 }
 
-/// The files that the command line names; fails if one is not in quarantine.
+/// The files that the command line names. Fails if a file is not in quarantine.
 fn accepted_names(args: &QuarantineAcceptArgs, files: &Value) -> anyhow::Result<Vec<String>> {
     let known: Vec<&str> =
         files.as_array().into_iter().flatten().map(|file| text(file, "name")).collect();
@@ -110,16 +112,16 @@ fn accepted_names(args: &QuarantineAcceptArgs, files: &Value) -> anyhow::Result<
         return Ok(known.into_iter().map(str::to_owned).collect());
     }
     if let Some(unknown) = args.names.iter().find(|name| !known.contains(&name.as_str())) {
-        bail!("no file {unknown:?} is in quarantine; `tsdb quarantine list` lists them");
+        bail!("file {unknown:?} is not in quarantine; `tsdb quarantine list` lists the files");
     }
     Ok(args.names.clone())
 }
 
-/// Asks on the terminal.
+/// Asks the user on the terminal.
 fn confirm(files: &Value, names: &[String]) -> anyhow::Result<()> {
     ensure!(
         stdin().is_terminal(),
-        "standard input is no terminal to ask on; --yes accepts the loss without a question"
+        "standard input is not a terminal, so the command cannot ask; --yes accepts the loss without a question"
     );
     let chosen = files.as_array().into_iter().flatten();
     let chosen = chosen.filter(|file| names.iter().any(|name| name == text(file, "name")));
@@ -132,9 +134,9 @@ fn confirm(files: &Value, names: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The files for people.
+/// Renders the files as text.
 fn describe(files: &Value) -> anyhow::Result<String> {
-    let files = files.as_array().context("the response is no list of files")?;
+    let files = files.as_array().context("the response is not a list of files")?;
     let mut out = String::new();
     if files.is_empty() {
         out.push_str("No file is in quarantine.\n");
@@ -148,8 +150,13 @@ fn describe(files: &Value) -> anyhow::Result<String> {
         writeln!(out, "  since  {}", utc(Timestamp::from_millisecond(since_ms)?))?;
         writeln!(out, "  cause  {}", text(file, "cause"))?;
         let lost = elements(file, "lost");
+        // A metric has one range per salt bucket.
+        let mut listed = BTreeSet::new();
         for range in lost {
-            writeln!(out, "  lost   {}", describe_range(range)?)?;
+            let range = describe_range(range)?;
+            if listed.insert(range.clone()) {
+                writeln!(out, "  lost   {range}")?;
+            }
         }
         if let Some(extent) = file.get("extent").filter(|extent| extent.is_object()) {
             let count = |field| number(extent, field);

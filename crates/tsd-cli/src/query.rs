@@ -22,7 +22,7 @@ use series::Series;
 
 use crate::daemon_client::DaemonClient;
 
-/// How a result is printed.
+/// The form of a result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum QueryOutput<'a> {
     /// A line for each point.
@@ -88,7 +88,7 @@ fn write_result(
     match printed.and_then(|()| out.flush()) {
         // The reader of the pipe, such as `head`, has closed it.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-            // What is buffered has no reader either.
+            // The buffered text has no reader either.
             let _ = out.into_parts();
             Ok(())
         }

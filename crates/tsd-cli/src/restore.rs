@@ -1,9 +1,9 @@
-//! `tsdb restore`: a data directory from a snapshot.
+//! `tsdb restore`: makes a data directory from a snapshot.
 //!
-//! Everything is written below `restoring` in the data directory, verified, and then renamed; while that
-//! directory exists no store is opened there. So an interrupted restore never looks like a store. The
-//! restored store has no log and no mark of one: its next start begins a log of its own, as for a new
-//! store, after the last commit time of the snapshot.
+//! The restore writes all files below `restoring` in the data directory, verifies them, and then renames them. While
+//! that directory exists, no store can be opened there, so an interrupted restore never looks like a store. The
+//! restored store has no log and no mark of a log. Its next start begins a new log after the last commit time of the
+//! snapshot.
 
 use std::{
     fs::{self, File},
@@ -15,14 +15,16 @@ use anyhow::{Context, bail};
 use indicatif::HumanBytes;
 use jiff::Timestamp;
 use serde_json::json;
-use tsd_storage::{
-    FileChecksum, ListedFile, SnapshotError, SnapshotList, TransferMeter, copy_file, sync_directory,
+use tsd_files::{
+    DirectoryLock, ListedFile, SnapshotError, SnapshotList, TransferMeter, copy_file,
+    sync_directory,
 };
+use tsd_storage::FileChecksum;
 use tsd_storage_embedded::verify_restored;
 
 use crate::{
     args::RestoreArgs,
-    data_directory::{self, LOCK_FILE, PARTS, RESTORING},
+    data_directory::{self, LOCK_FILE, MARK_FILE, PARTS, RESTORING},
     output::utc,
     print_lines,
     snapshot::require_embedded,
@@ -40,13 +42,10 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<()> {
     let list = SnapshotList::read(&args.snapshot)?;
     let is_new = !data.exists();
     let Some(_lock) = claim(data)? else {
-        bail!(
-            "{} is not empty; a snapshot is restored to a directory of its own (--data)",
-            data.display()
-        );
+        bail!("{} is not empty; name a missing or empty directory (--data)", data.display());
     };
     let bytes = restore(args, &list, data).inspect_err(|_| {
-        // What cannot be removed now is removed by the next attempt.
+        // The next attempt removes files that cannot be removed now.
         let _ = discard(data);
         let _ = fs::remove_file(data.join(LOCK_FILE));
         if is_new {
@@ -55,8 +54,8 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<()> {
     })?;
     if !list.damaged.is_empty() {
         tell!(
-            "tsdb: the snapshot was taken of a store with damaged files, and lacks what they had: {}; \
-             `tsdb quarantine list` describes them",
+            "tsdb: the snapshot lacks the lost contents of damaged files: {}; `tsdb quarantine list` describes \
+             them",
             list.damaged.join(", ")
         );
     }
@@ -91,15 +90,15 @@ struct RestoredBytes {
     copied: u64,
 }
 
-/// Locks the data directory, and removes what an interrupted restore has left in it; `None` if it is not
-/// empty.
-fn claim(data: &Path) -> anyhow::Result<Option<File>> {
+/// Locks the data directory and removes the files of an interrupted restore; `None` if the directory is not empty.
+fn claim(data: &Path) -> anyhow::Result<Option<DirectoryLock>> {
     let using = || format!("cannot use {}", data.display());
     fs::create_dir_all(data).with_context(using)?;
     let names = names_in(data).with_context(using)?;
     let is_interrupted = names.iter().any(|name| name == RESTORING);
     let is_ours = |name: &String| {
         name == LOCK_FILE
+            || name == MARK_FILE
             || name == "lost+found"
             || (is_interrupted && (name == RESTORING || PARTS.contains(&name.as_str())))
     };
@@ -108,13 +107,13 @@ fn claim(data: &Path) -> anyhow::Result<Option<File>> {
     }
     let lock = data_directory::lock(data)?;
     if is_interrupted {
-        tell!("tsdb: removing what an interrupted restore has left in {}", data.display());
+        tell!("tsdb: removing the files of an interrupted restore in {}", data.display());
         discard(data).with_context(using)?;
     }
     Ok(Some(lock))
 }
 
-/// Removes what a restore has written. The directory that says that it did not end is the last.
+/// Removes the files of a restore. The directory that marks it as unfinished is the last.
 fn discard(data: &Path) -> io::Result<()> {
     PARTS.iter().chain(&[RESTORING]).try_for_each(|name| remove(&data.join(name)))
 }

@@ -1,12 +1,11 @@
-//! The file of retentions by metric (`tsd.storage.retention_file`). Reading it again while the daemon runs is in
-//! [`crate::followed_file`].
+//! Parser of the retentions by metric (`tsd.storage.retention_file`). [`crate::followed_file`] follows the file.
 //!
 //! Each line has a pattern of metric names, in which `*` stands for any text, and a duration. The first
 //! line that matches a metric applies.
 
 use tsd_storage::{MetricPattern, RetentionRule};
 
-/// Maximum number of rules: each metric is compared with all of them.
+/// Maximum number of rules, because each metric is compared with all rules.
 const MAX_RULES: usize = 1_000;
 /// Keeps points without a limit.
 const FOREVER: &str = "forever";
@@ -19,7 +18,7 @@ pub(crate) enum RetentionFileError {
     /// It has too many rules.
     #[error("the file has more than {MAX_RULES} rules")]
     TooManyRules,
-    /// A line is no rule.
+    /// A line is not a rule.
     #[error("line {line}: {what}")]
     Line {
         /// From 1.
@@ -29,15 +28,16 @@ pub(crate) enum RetentionFileError {
     },
 }
 
-/// A text that is no retention.
+/// A text that is not a retention.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0:?} is no retention: expected a number and a unit (h, d, w, n, y) such as 400d, one hour at least, or {FOREVER}"
+    "{0:?} is not a retention; expected a number and a unit (h, d, w, n, y) such as 400d, at least one hour, or \
+    {FOREVER}"
 )]
 pub(crate) struct NoRetention(String);
 
-/// Seconds of a retention; `None` for ever. Stricter than durations in queries, where OpenTSDB reads `1h30m`
-/// as a minute: a mistake here deletes points.
+/// Parses a retention to seconds; `None` means for ever. The parser is stricter than for durations in queries, where
+/// OpenTSDB reads `1h30m` as a minute, because a mistake here deletes points.
 pub(crate) fn parse_retention(text: &str) -> Result<Option<u64>, NoRetention> {
     if text == FOREVER {
         return Ok(None);
@@ -66,7 +66,7 @@ pub(crate) fn parse_retention(text: &str) -> Result<Option<u64>, NoRetention> {
 pub(crate) fn parse_rules(text: &str) -> Result<Vec<RetentionRule>, RetentionFileError> {
     let mut rules = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
-        // No metric has this letter.
+        // No metric contains this character.
         let line = line.split('#').next().unwrap_or_default();
         let words: Vec<&str> = line.split_whitespace().collect();
         let (pattern, keep) = match words[..] {
@@ -105,8 +105,8 @@ mod tests {
         for (text, expected) in [
             ("a 1d\nb", "line 2: expected a pattern and a retention"),
             ("a 1d 2d", "line 1: expected a pattern and a retention"),
-            ("\n\na 10", "line 3: \"10\" is no retention"),
-            ("a 99999999999999999999d", "line 1: \"99999999999999999999d\" is no retention"),
+            ("\n\na 10", "line 3: \"10\" is not a retention"),
+            ("a 99999999999999999999d", "line 1: \"99999999999999999999d\" is not a retention"),
         ] {
             let error = parse_rules(text).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");

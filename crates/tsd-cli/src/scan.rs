@@ -1,7 +1,7 @@
 //! `tsdb scan`: prints rows as they are stored, and deletes them.
 //!
-//! It reads the store itself. A daemon's HTTP API has no rows, so beside a daemon that has the embedded
-//! store open there is only an error that says what to do.
+//! The command reads the store itself, because a daemon's HTTP API has no rows. While a daemon has the embedded store
+//! open, the command fails with an error that says what to do.
 
 use std::{
     fs::{self, File},
@@ -15,8 +15,8 @@ use std::{
 
 use anyhow::ensure;
 use rustix::fs::{OFlags, fcntl_getfl};
-use tsd_engine::{DumpError, DumpOptions, DumpReport, DumpSink};
 use tsd_model::Timestamp;
+use tsd_tools::{DumpError, DumpOptions, DumpReport, DumpSink, dump_rows};
 
 use crate::{
     args::ScanArgs,
@@ -27,7 +27,7 @@ use crate::{
     tool::{failed, prepare, with_engine},
 };
 
-/// Runs the command. The exit status is 1 if something of the rows could not be printed.
+/// Runs the command. The exit status is 1 if a row or column could not be printed.
 pub(crate) fn main(args: &ScanArgs) -> ExitCode {
     match run(args) {
         Ok(report) => {
@@ -49,20 +49,20 @@ fn run(args: &ScanArgs) -> anyhow::Result<DumpReport> {
     let (config, settings) = prepare(args.config()?)?;
     let query = rows_of(&parsed, &query::clock(&settings.zone_name))?;
     let options = DumpOptions { import_format: args.import || args.delete, delete: args.delete };
-    // Not by the handle of the standard library, for which a write to a closed descriptor succeeds.
+    // The standard library's handle is not used, because its writes to a closed descriptor succeed.
     let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     if args.delete {
         ensure!(
             !was_closed(&out)?,
-            "standard output is closed, and with it the lines of the rows that are deleted would be lost; \
+            "standard output is closed, so the lines of the deleted rows would be lost; \
              > /dev/null deletes without them"
         );
     }
     let scanned = with_engine(&config, &settings, Purpose::Query, async |open| {
         let mut lines = Lines(BufWriter::new(out));
-        match open.engine.dump_rows(&query, options, &mut lines).await {
+        match dump_rows(&open.engine, &query, options, &mut lines).await {
             Ok(report) => Ok(report),
-            // The reader of the pipe, such as `head`, has enough.
+            // The reader of the pipe, such as `head`, has closed it.
             Err(DumpError::Write(error))
                 if error.kind() == io::ErrorKind::BrokenPipe && !options.delete =>
             {
@@ -75,7 +75,7 @@ fn run(args: &ScanArgs) -> anyhow::Result<DumpReport> {
     scanned.map_err(|error| explain_use(error, way_out(args.delete)))
 }
 
-/// The query whose rows are scanned. Without an end it is that of the table, not the present.
+/// The query whose rows are scanned. Without an end time it reaches the end of the table, not the present.
 fn rows_of(parsed: &ParsedArgs, clock: &tsd_query::Clock) -> anyhow::Result<tsd_query::Query> {
     let mut query = parsed.query.clone().validate(clock)?;
     if parsed.query.end.is_none() {
@@ -85,21 +85,21 @@ fn rows_of(parsed: &ParsedArgs, clock: &tsd_query::Clock) -> anyhow::Result<tsd_
     Ok(query)
 }
 
-/// True if standard output was closed when the process began. The runtime then opens /dev/null in its place, for
-/// reading and writing; a shell's `> /dev/null` is for writing only.
+/// True if standard output was closed when the process began. The runtime then opens /dev/null instead, for reading
+/// and writing; a shell's `> /dev/null` is only for writing.
 fn was_closed(out: &File) -> io::Result<bool> {
     let (file, null) = (out.metadata()?, fs::metadata("/dev/null")?);
     let is_null = file.file_type().is_char_device() && file.rdev() == null.rdev();
     Ok(is_null && fcntl_getfl(out)? & OFlags::RWMODE == OFlags::RDWR)
 }
 
-/// What can be done if a daemon has the store open.
+/// Advice if a daemon has the store open.
 const fn way_out(delete: bool) -> &'static str {
     if delete {
-        "rows are deleted only while no daemon has the store open; the daemon itself deletes by query, \
+        "the command deletes rows only while no daemon has the store open; the daemon itself deletes by query, \
          where tsd.http.query.allow_delete is set"
     } else {
-        "rows as stored are read from the files, not from a daemon: scan a copy of the store \
+        "the command reads rows from the files, not from a daemon; scan a copy of the store \
          (`tsdb snapshot`, then `tsdb restore`), or stop the daemon"
     }
 }

@@ -1,6 +1,6 @@
 //! `tsdb search lookup`: lists series by metric and tags, in the format of OpenTSDB 2.1.
 //!
-//! Later versions of OpenTSDB find the series and print none.
+//! Later versions of OpenTSDB find the series but do not print them.
 
 use std::{fmt::Write as _, process::ExitCode};
 
@@ -24,7 +24,7 @@ use crate::{
 /// Exit status of an invalid command line.
 const USAGE: u8 = 2;
 
-/// Words that are no search.
+/// Words that are not a search.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum SearchArgsError {
     #[error("Unknown sub command: {0}; expected lookup [METRIC] [TAGK=TAGV | TAGK= | =TAGV ...]")]
@@ -86,11 +86,11 @@ fn parse(words: &[String]) -> Result<Lookup, SearchArgsError> {
     Ok(Lookup { metric, tags, ..Lookup::default() })
 }
 
-/// What was found.
+/// The result of a search.
 #[derive(Debug, Default, PartialEq)]
 struct FoundSeries {
     series: Vec<LookupSeries>,
-    /// What is told of series without a name, which OpenTSDB's tool logs, too.
+    /// Messages about series without a name, which OpenTSDB's tool also logs.
     unnamed: Vec<String>,
 }
 
@@ -99,8 +99,8 @@ fn run(args: &SearchArgs, lookup: &Lookup) -> anyhow::Result<FoundSeries> {
     let (config, settings) = prepare(config)?;
     let by_daemon = async |client| from_daemon(client, lookup, args.use_data_table).await;
     let on_store = async |open: &OpenEngine| {
-        // As a daemon decides: a meta table in which no series are recorded has none. The engine of a tool
-        // records none itself.
+        // Decides as a daemon does: without recorded series, the meta table is empty. The engine of a tool does not
+        // record series.
         let is_tracked = open.engine.config().tracks_series() || settings.engine.tracks_series();
         let use_meta = if args.use_data_table { Some(false) } else { is_tracked.then_some(true) };
         from_engine(&open.engine, Lookup { use_meta, ..lookup.clone() }).await
@@ -129,13 +129,13 @@ async fn from_daemon(
     let results = body.get("results").and_then(Value::as_array);
     let series = results
         .and_then(|results| results.iter().map(series).collect())
-        .context("the response is no result of a search")?;
+        .context("the response is not the result of a search")?;
     let unnamed = elements(&body, "unnamed").iter();
     let unnamed = unnamed.filter_map(|text| text.as_str().map(str::to_owned)).collect();
     Ok(FoundSeries { series, unnamed })
 }
 
-/// The body of `/api/search/lookup`. The daemon decides where series are, unless it is the data table.
+/// The body of `/api/search/lookup`. The daemon chooses the table unless `use_data_table` is set.
 fn body(lookup: &Lookup, use_data_table: bool) -> Value {
     let tags: Vec<Value> =
         lookup.tags.iter().map(|(tagk, tagv)| json!({ "key": tagk, "value": tagv })).collect();
@@ -158,7 +158,7 @@ fn series(element: &Value) -> Option<LookupSeries> {
     })
 }
 
-/// `TSUID METRIC TAGK=TAGV ... `, the tags in the order of Java's map, a blank after each.
+/// `TSUID METRIC TAGK=TAGV ... `: tags in the order of Java's map, each followed by a blank.
 fn as_lines(series: &[LookupSeries]) -> String {
     let mut lines = String::new();
     for LookupSeries { tsuid, metric, tags } in series {

@@ -1,8 +1,8 @@
-//! `tsdb snapshot`: a consistent copy of the embedded store, while it is in use.
+//! `tsdb snapshot`: makes a consistent copy of the embedded store while it is in use.
 
 use std::{
     fs,
-    io::{IsTerminal, stderr},
+    io::stderr,
     path::{Path, PathBuf, absolute},
     time::Duration,
 };
@@ -22,6 +22,7 @@ use crate::{
     print_lines,
     store::Purpose,
     tell,
+    terminal::has_cursor,
     tool::{by_daemon_or_store, prepare, with_engine},
     transfer_bar::TransferBar,
 };
@@ -50,26 +51,26 @@ pub(crate) fn run(args: &SnapshotArgs) -> anyhow::Result<()> {
     })
 }
 
-/// Fails with what to do instead if the points are not in the embedded store.
+/// Fails with advice if the points are not in the embedded store.
 pub(crate) fn require_embedded(settings: &Settings, command: &str) -> anyhow::Result<()> {
     match settings.storage.engine {
         EngineKind::Embedded => Ok(()),
         EngineKind::HBase => bail!(
-            "`tsdb {command}` is for the embedded store; the points are in HBase, which has snapshots of \
-             its own: `snapshot` and `restore_snapshot` of each table in `hbase shell`"
+            "`tsdb {command}` is for the embedded store; the points are in HBase, which has snapshots of its own: \
+             `snapshot` and `restore_snapshot` of each table in `hbase shell`"
         ),
         EngineKind::Memory => bail!("the store is in memory; there is nothing to {command}"),
     }
 }
 
-/// Fails if a snapshot would be within the data directory, with which it would be lost.
+/// Fails if the snapshot would be inside the data directory, and would be lost with it.
 fn require_outside(target: &Path, data: &Path) -> anyhow::Result<()> {
     let place = target.ancestors().find_map(|above| fs::canonicalize(above).ok());
     let is_inside =
         fs::canonicalize(data).is_ok_and(|data| place.is_some_and(|place| place.starts_with(data)));
     ensure!(
         !is_inside,
-        "{} is in the data directory {}, with which it would be lost; name a place outside of it",
+        "{} is in the data directory {}, and would be lost with it; name a directory outside",
         target.display(),
         data.display()
     );
@@ -97,7 +98,7 @@ async fn take_from_daemon(
     client: DaemonClient,
     request: &SnapshotRequest,
 ) -> anyhow::Result<Value> {
-    // The bar shows what it does.
+    // The bar replaces the notices.
     let mut client = client.without_notices();
     let bar = TransferBar::new("snapshot");
     let mut watch = client.another();
@@ -113,10 +114,10 @@ async fn take_from_daemon(
         let shown = async {
             loop {
                 sleep(PROGRESS_INTERVAL).await;
-                if !stderr().is_terminal() {
+                if !has_cursor(&stderr()) {
                     continue;
                 }
-                // Only for the display: the response of the other request counts.
+                // Only for the display; the other request has the result.
                 let Ok(response) = watch.get("/api/snapshot").await else { continue };
                 let progress = response.json();
                 let number = |name| progress.get("running")?.get(name)?.as_u64();
@@ -136,13 +137,13 @@ async fn take_from_daemon(
 fn print(args: &SnapshotArgs, report: &Value) -> anyhow::Result<()> {
     let text = |name| report.get(name).and_then(Value::as_str);
     if let Some(removed) = text("removed") {
-        tell!("tsdb: removed {removed}, which an interrupted snapshot had left");
+        tell!("tsdb: removed {removed} of an interrupted snapshot");
     }
     let damaged = report.get("damaged").and_then(Value::as_array).context("no report")?;
     if !damaged.is_empty() {
         let names: Vec<&str> = damaged.iter().filter_map(Value::as_str).collect();
         tell!(
-            "tsdb: the snapshot lacks what damaged files had: {}; `tsdb quarantine list` describes them",
+            "tsdb: the snapshot lacks the lost contents of damaged files: {}; `tsdb quarantine list` describes them",
             names.join(", ")
         );
     }

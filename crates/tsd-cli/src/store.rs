@@ -17,9 +17,9 @@ mod tables;
 
 use std::sync::Arc;
 
+use tsd_files::DiskSpace;
 use tsd_storage::{
-    DiskSpace, MemoryStorage, MeteredStorage, RetainedStorage, Retention, StorageError,
-    UnknownVersion,
+    MemoryStorage, MeteredStorage, RetainedStorage, Retention, StorageError, UnknownVersion,
 };
 use tsd_storage_embedded::{EmbeddedConfig, EmbeddedStorage, log_mark_file, recorded_log_mark};
 use tsd_storage_wal::{WalConfig, WalStorage, unknown_mark_version};
@@ -68,13 +68,13 @@ fn memory(settings: &Settings) -> OpenStore {
 async fn embedded(config: &Config, settings: &Settings, create: bool) -> anyhow::Result<OpenStore> {
     let storage = &settings.storage;
     let directory = DataDirectory::prepare(storage, config, create)?;
-    // The store looks at its own files, but the log is opened after it.
+    // The store checks its own files, but the log is opened after the store.
     if let Some(unknown) = unknown_in_log(&directory)? {
         return Err(unknown.into());
     }
-    // One account of the disk, so that log, flushes and merges together keep the reserve.
+    // Log, flushes and merges share one account of the disk, so that together they keep the reserve.
     let space = Arc::new(DiskSpace::new(directory.path(), storage.reserve_bytes));
-    // Without rules too: what was discarded by former ones stays hidden.
+    // Needed without rules too: points that earlier rules discarded stay hidden.
     let rules = settings.retention.rules.clone();
     let retention = Arc::new(Retention::new(&directory.schema(), rules));
     if settings.retention.accept_clock {
@@ -97,6 +97,10 @@ async fn embedded(config: &Config, settings: &Settings, create: bool) -> anyhow:
     let store = MeteredStorage::new("store", Arc::new(store));
     let (held, report) = WalStorage::open(wal, Arc::new(store)).await.map_err(explain_damage)?;
     warn_of(&report);
+    // If the disk is full, the next start writes the record.
+    if let Err(error) = directory.mark_opened() {
+        tracing::warn!(%error, "cannot record that there is a store in the data directory");
+    }
     let log = Arc::new(held);
     let storage = MeteredStorage::new("log", Arc::clone(&log));
     Ok(OpenStore {
@@ -110,7 +114,7 @@ async fn embedded(config: &Config, settings: &Settings, create: bool) -> anyhow:
     })
 }
 
-/// The first file of the log, or the mark of the log in the store, that another release has written.
+/// The first file of the log that another release wrote, or such a mark of the log in the store.
 fn unknown_in_log(directory: &DataDirectory) -> Result<Option<UnknownVersion>, StorageError> {
     let (log, store) = (directory.log(), directory.store());
     let unknown = tsd_storage_wal::unknown_version(&log)
@@ -129,7 +133,8 @@ fn embedded_config(
         cache_bytes: storage.cache_bytes,
         space: Arc::clone(space),
         open_files: storage.open_files,
-        // As the row compactor of the engine would.
+        needed_files: vec![directory.schema_file()],
+        // Compacts rows as the engine's row compactor would.
         compacts_rows: engine.compaction.enabled && !engine.rows.use_otsdb_timestamp,
         ..EmbeddedConfig::new(directory.store(), directory.schema(), tables(settings))
     }
@@ -153,7 +158,7 @@ mod tests {
         config.set_flag("test", "tsd.rollups.enable", if rollups { "true" } else { "false" });
         config.set_flag("test", "tsd.rollups.config", ROLLUPS);
         let settings = Settings::from_config(&config).unwrap();
-        // A dropped store releases its directory when its last thread has ended.
+        // A dropped store releases its directory when its last thread ends.
         for _ in 0..1_000 {
             match open(&config, &settings, Purpose::Daemon).await {
                 Err(error) if error.to_string().contains("in use") => {
@@ -257,7 +262,7 @@ mod tests {
             timestamp_ms: None,
         };
         first.storage.put(&table, CellBatch::single(&row, cell).unwrap()).await.unwrap();
-        // As after a kill: the put is only in the log.
+        // As after a kill, only the log has the put.
         drop(first);
         for rollups in [false, true] {
             let again = open_in(directory.path(), rollups).await;

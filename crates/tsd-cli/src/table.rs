@@ -1,12 +1,13 @@
 //! `tsdb table`: creates the tables in HBase and shows existing ones.
 
 use std::{
+    collections::BTreeSet,
     io::Write,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, ensure};
-use hbase_rs::{Client, RetryReason, TableName};
+use hbase_rs::{Client, NamespaceDescriptor, RetryReason, TableName};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 use tsd_storage_hbase::{
@@ -41,7 +42,11 @@ pub(crate) async fn create(
             }
         }
     }
+    let missing = missing_namespaces(&client, &layouts).await.with_context(|| place(settings))?;
     if args.dry_run {
+        for namespace in &missing {
+            writeln!(out, "namespace {namespace}: does not exist and would be created")?;
+        }
         for layout in &layouts {
             let state = inspect_table(&client, layout).await.with_context(|| place(settings))?;
             let text = match state {
@@ -53,6 +58,16 @@ pub(crate) async fn create(
             writeln!(out, "{}: {text}", layout.name)?;
         }
         return Ok(());
+    }
+    for namespace in missing {
+        let descriptor = NamespaceDescriptor::new(&namespace);
+        client.admin().create_namespace(&descriptor).await.with_context(|| {
+            format!(
+                "namespace {namespace} does not exist and cannot be created; an administrator of HBase \
+                 creates it by create_namespace '{namespace}' in HBase's shell"
+            )
+        })?;
+        writeln!(out, "namespace {namespace}: created")?;
     }
     let options = TableOptions {
         compression: Compression::named(&args.compression),
@@ -68,6 +83,21 @@ pub(crate) async fn create(
     .await
     .with_context(|| place(settings))?;
     Ok(written?)
+}
+
+/// The namespaces of the tables that HBase does not have.
+async fn missing_namespaces(
+    client: &Client,
+    layouts: &[TableLayout],
+) -> anyhow::Result<BTreeSet<String>> {
+    let namespaces = layouts.iter().filter_map(|layout| layout.name.split_once(':'));
+    let mut missing = BTreeSet::new();
+    for namespace in namespaces.map(|(namespace, _)| namespace).collect::<BTreeSet<_>>() {
+        if client.admin().describe_namespace(namespace).await?.is_none() {
+            missing.insert(namespace.to_owned());
+        }
+    }
+    Ok(missing)
 }
 
 /// Prints the state of the tables. Fails if one is missing or differs from the settings.
@@ -91,7 +121,7 @@ pub(crate) async fn status(settings: &Settings, out: &mut impl Write) -> anyhow:
     Ok(())
 }
 
-/// Reports on standard error that an operation on HBase takes long, until it is dropped.
+/// Reports on standard error that an operation on HBase takes long. Stops when dropped.
 fn report_progress(client: &Client) -> AbortOnDropHandle<()> {
     let client = client.clone();
     AbortOnDropHandle::new(tokio::spawn(async move {
@@ -103,7 +133,7 @@ fn report_progress(client: &Client) -> AbortOnDropHandle<()> {
     }))
 }
 
-/// The time that an operation has taken, and the most frequent reason of its retries.
+/// The time of an operation so far, and the most frequent reason for its retries.
 fn progress(elapsed: Duration, retries: &[(RetryReason, u64)]) -> String {
     let retries = match retries.first() {
         Some((reason, count)) => format!("{count} retries, reason: {reason:?}"),
@@ -116,11 +146,11 @@ fn progress(elapsed: Duration, retries: &[(RetryReason, u64)]) -> String {
 async fn connect(settings: &Settings, out: &mut impl Write) -> anyhow::Result<Client> {
     ensure!(
         settings.storage.engine == EngineKind::HBase,
-        "tables are created in HBase: name its ZooKeeper with --zkquorum or tsd.storage.hbase.zk_quorum"
+        "the store is not HBase; name HBase's ZooKeeper with --zkquorum or tsd.storage.hbase.zk_quorum"
     );
     let hbase = &settings.storage.hbase;
     writeln!(out, "HBase at {} {}", hbase.cluster.quorum, hbase.cluster.root)?;
-    // Interactive use: fail early.
+    // Fails early, because a user waits.
     let mut hbase = hbase.clone();
     hbase.cluster.operation_timeout = hbase.cluster.operation_timeout.min(hbase.start_timeout);
     let client = hbase.client();
@@ -132,16 +162,15 @@ async fn connect(settings: &Settings, out: &mut impl Write) -> anyhow::Result<Cl
         .await
         .with_context(|| format!("the master does not respond within {limit:?}"))
         .and_then(|status| Ok(status?))
-        .with_context(|| place(settings))?;
+        .with_context(|| {
+            format!("{}; check tsd.storage.hbase.zk_quorum, zk_basedir and hosts", place(settings))
+        })?;
     Ok(client)
 }
 
 fn place(settings: &Settings) -> String {
     let cluster = &settings.storage.hbase.cluster;
-    format!(
-        "HBase at {} {} failed; check tsd.storage.hbase.zk_quorum, zk_basedir and hosts",
-        cluster.quorum, cluster.root
-    )
+    format!("HBase at {} {} failed", cluster.quorum, cluster.root)
 }
 
 /// The configured tables.
@@ -195,9 +224,9 @@ fn describe(state: &TableState) -> String {
                 .map(|(other, why)| format!("\n  the cluster cannot do {other}: {why}"));
             std::iter::once(made).chain(rejected).collect()
         }
-        TableState::Matches => "is there and fits".to_owned(),
+        TableState::Matches => "exists and matches".to_owned(),
         TableState::Differs(differences) => {
-            format!("is there and was left alone, though {}", differences.join("; "))
+            format!("exists and was not changed, though {}", differences.join("; "))
         }
         other => format!("{other:?}"),
     }

@@ -1,10 +1,10 @@
-//! How a sub-command begins and ends: configuration, the store that it opens or the daemon that has it open, and the
-//! exit status. What each one does is its own.
+//! The common steps of sub-commands: they load the configuration, open the store or find its daemon, and return the
+//! exit status.
 
 use std::process::ExitCode;
 
 use tokio::runtime::Runtime;
-use tracing::warn;
+use tracing::{info, warn};
 use tsd_engine::MetaTracking;
 
 use crate::{
@@ -20,19 +20,19 @@ use crate::{
     store::Purpose,
 };
 
-/// The store failed when a tool had done its work.
+/// The store failed after the tool had done its work.
 #[derive(Debug, thiserror::Error)]
-#[error("the store failed at the end; what the log holds is replayed when it is opened again")]
+#[error("the store failed at the end; the next start replays the rows in its log")]
 pub(crate) struct NotClosed;
 
-/// Tells why a command failed; returns its exit status.
+/// Prints why a command failed; returns its exit status.
 pub(crate) fn failed(error: &anyhow::Error) -> ExitCode {
     tell!("tsdb: {}", error_text(error));
     ExitCode::from(exit_status(error))
 }
 
-/// 2 if the store failed during an import or the query is invalid, as in OpenTSDB; 128 and the number
-/// of the signal that stopped an import, as a shell has it; else 1.
+/// 2 if the store failed during an import or the query is invalid, as in OpenTSDB; 128 plus the number of the signal
+/// that stopped an import, as in a shell; else 1.
 fn exit_status(error: &anyhow::Error) -> u8 {
     match error.downcast_ref::<ImportError>() {
         Some(ImportError::Store { .. }) => 2,
@@ -42,12 +42,27 @@ fn exit_status(error: &anyhow::Error) -> u8 {
     }
 }
 
-/// Validates the configuration, starts logging, and logs the warnings.
+/// Validates the configuration, starts logging, and warns if the tool may open another store than the file intends.
+/// The daemon logs all other warnings.
 pub(crate) fn prepare(config: Config) -> anyhow::Result<(Config, Settings)> {
+    let settings = Settings::from_config(&config)?;
+    logging::start(&settings.log);
+    if let Some(warning) = config.embedded_by_default() {
+        warn!("{warning}");
+    }
+    Ok((config, settings))
+}
+
+/// Validates the configuration of a daemon, starts logging, and logs warnings about the configuration.
+pub(crate) fn prepare_daemon(config: Config) -> anyhow::Result<(Config, Settings)> {
     let settings = Settings::from_config(&config)?;
     logging::start(&settings.log);
     for warning in config.warnings() {
         warn!("{warning}");
+    }
+    let without_effect = config.without_effect();
+    if !without_effect.is_empty() {
+        info!("{}", without_effect.join("; "));
     }
     Ok((config, settings))
 }
@@ -70,12 +85,12 @@ pub(crate) fn with_engine<T>(
     })
 }
 
-/// Threads of a run over a whole table: twice the processors, as in OpenTSDB.
+/// Threads for a run over a whole table: twice the processors, as in OpenTSDB.
 pub(crate) fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(2, |processors| processors.get() * 2)
 }
 
-/// Runs a tool by the daemon at the URL, if there is one; else on the store, or by the daemon that has it open.
+/// Runs a tool through the daemon at the URL, if given; else on the store, or through the daemon that has it open.
 pub(crate) fn by_daemon_or_store<T>(
     url: Option<&str>,
     what: &str,
@@ -92,8 +107,7 @@ pub(crate) fn by_daemon_or_store<T>(
     Runtime::new()?.block_on(by_daemon(daemon))
 }
 
-/// The daemon that has the data directory open, if that is why a tool could not open it; else the
-/// error.
+/// The daemon that has the data directory open, if that is why the tool could not open it; else the error.
 fn daemon_in_the_way(error: anyhow::Error, what: &str) -> anyhow::Result<DaemonClient> {
     let Some(DataDirectoryError::InUse { path, owner, url: Some(url) }) = error.downcast_ref()
     else {

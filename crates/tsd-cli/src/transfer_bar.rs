@@ -1,13 +1,13 @@
-//! Progress of a transfer of bytes on a terminal: rate and time left.
+//! Progress bar of a transfer of bytes, with rate and time left.
 
 use std::{cell::Cell, time::Duration};
 
 use indicatif::ProgressBar;
-use tsd_storage::{SnapshotError, TransferMeter};
+use tsd_files::{SnapshotError, TransferMeter};
 
 use crate::progress_bar::progress_bar;
 
-/// A bar on a terminal; hidden otherwise.
+/// A bar on a terminal; hidden elsewhere.
 #[derive(Debug)]
 pub(crate) struct TransferBar {
     bar: ProgressBar,
@@ -15,7 +15,7 @@ pub(crate) struct TransferBar {
 }
 
 impl TransferBar {
-    /// A bar without a size yet.
+    /// Creates a bar without a size.
     pub(crate) fn new(what: &'static str) -> Self {
         let template = "{prefix} {bar:30} {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left";
         let bar = progress_bar(None, template);
@@ -24,7 +24,7 @@ impl TransferBar {
         Self { bar, moved: Cell::new(0) }
     }
 
-    /// Sets both numbers.
+    /// Shows the transferred and total bytes.
     pub(crate) fn show(&self, bytes: u64, total_bytes: u64) {
         self.bar.set_length(total_bytes);
         self.bar.set_position(bytes);

@@ -1,6 +1,6 @@
-//! `tsdb uid` and `tsdb mkmetric`: names and their UIDs, in the words of OpenTSDB's command.
+//! `tsdb uid` and `tsdb mkmetric`: names and their UIDs, with the arguments of OpenTSDB's command.
 //!
-//! What it prints and its exit status are those of OpenTSDB's, since they are read by scripts.
+//! Output and exit status are OpenTSDB's, because scripts read them.
 
 mod command;
 mod from_daemon;
@@ -15,12 +15,12 @@ use std::{io::Write, process::ExitCode};
 use tsd_engine::{EngineHandle, UidKind};
 
 use self::{
-    command::{UidCommand, UidFlags},
+    command::{IdTooLargeError, UidCommand, UidFlags},
     output::UidOutput,
     status::{FAILED, NOT_CLOSED, NOT_DELETED, NOT_FOUND, USAGE, fail},
 };
 use crate::{
-    args::{MkmetricArgs, UidArgs, UidPlace},
+    args::{MkmetricArgs, UidArgs, UidLocation},
     store::Purpose,
     tell,
     tool::{NotClosed, by_daemon_or_store, prepare, with_engine},
@@ -31,11 +31,11 @@ pub(crate) fn main(args: &UidArgs) -> ExitCode {
     let flags = UidFlags {
         id_width: args.id_width.map(usize::from),
         ignore_case: args.ignore_case,
-        json: args.place.json,
-        verbose: args.place.verbose,
+        json: args.location.json,
+        verbose: args.location.verbose,
     };
     ExitCode::from(match UidCommand::parse(&args.words) {
-        Ok(command) => run(&command, flags, &args.place),
+        Ok(command) => run(&command, flags, &args.location),
         Err(error) => refuse(&error),
     })
 }
@@ -43,8 +43,8 @@ pub(crate) fn main(args: &UidArgs) -> ExitCode {
 /// Runs `tsdb mkmetric`.
 pub(crate) fn make_metrics(args: &MkmetricArgs) -> ExitCode {
     let command = UidCommand::Assign { kind: UidKind::Metric, names: args.names.clone() };
-    let flags = UidFlags { json: args.place.json, ..UidFlags::default() };
-    ExitCode::from(run(&command, flags, &args.place))
+    let flags = UidFlags { json: args.location.json, ..UidFlags::default() };
+    ExitCode::from(run(&command, flags, &args.location))
 }
 
 fn refuse(error: &command::UsageError) -> u8 {
@@ -52,15 +52,19 @@ fn refuse(error: &command::UsageError) -> u8 {
     USAGE
 }
 
-fn run(command: &UidCommand, flags: UidFlags, place: &UidPlace) -> u8 {
-    run_on_store(command, flags, place).unwrap_or_else(|error| {
+fn run(command: &UidCommand, flags: UidFlags, location: &UidLocation) -> u8 {
+    run_on_store(command, flags, location).unwrap_or_else(|error| {
         tell!("tsdb: {error:#}");
         if error.is::<NotClosed>() { NOT_CLOSED } else { FAILED }
     })
 }
 
-fn run_on_store(command: &UidCommand, flags: UidFlags, place: &UidPlace) -> anyhow::Result<u8> {
-    let config = place.overrides.load_verbose(place.verbose, "tsdb uid without --verbose")?;
+fn run_on_store(
+    command: &UidCommand,
+    flags: UidFlags,
+    location: &UidLocation,
+) -> anyhow::Result<u8> {
+    let config = location.overrides.load_verbose(location.verbose, "tsdb uid without --verbose")?;
     let (config, settings) = prepare(config)?;
     let by_daemon = async |mut client| {
         let mut out = std::io::stdout();
@@ -76,11 +80,11 @@ fn run_on_store(command: &UidCommand, flags: UidFlags, place: &UidPlace) -> anyh
             Ok(out.status(status))
         })
     };
-    if place.url.is_none() && !from_daemon::is_possible(command) {
+    if location.url.is_none() && !from_daemon::is_possible(command) {
         return on_store();
     }
     let what = "reading and assigning names";
-    by_daemon_or_store(place.url.as_deref(), what, by_daemon, on_store)
+    by_daemon_or_store(location.url.as_deref(), what, by_daemon, on_store)
 }
 
 /// Runs `tsdb uid` with these words on an open store; returns its exit status.
@@ -134,14 +138,27 @@ async fn execute(
     }
 }
 
-/// Fails if the width that is given contradicts the one of the UIDs that would be written or deleted.
-fn check_width(engine: &EngineHandle, command: &UidCommand, flags: UidFlags) -> Result<(), String> {
+/// The width on the command line is not the width of the stored UIDs.
+#[derive(Debug, thiserror::Error)]
+#[error("--idwidth {given} contradicts the store, whose UIDs of {kind} have {width} bytes")]
+struct IdWidthError {
+    given: usize,
+    kind: UidKind,
+    width: usize,
+}
+
+/// Fails if the given width contradicts the width of the UIDs that the command would write or delete.
+fn check_width(
+    engine: &EngineHandle,
+    command: &UidCommand,
+    flags: UidFlags,
+) -> Result<(), IdWidthError> {
     let (Some(given), Some(kind)) = (flags.id_width, command.changes()) else { return Ok(()) };
     let width = kind.width(&engine.config().schema);
     if given == width {
         return Ok(());
     }
-    Err(format!("--idwidth {given} contradicts the store, whose UIDs of {kind} have {width} bytes"))
+    Err(IdWidthError { given, kind, width })
 }
 
 async fn grep(
@@ -155,7 +172,7 @@ async fn grep(
     let pattern = match tsd_query::compile_pattern(&flagged) {
         Ok(pattern) => pattern,
         Err(error) => {
-            tell!("tsdb: invalid regular expression: {error}");
+            tell!("tsdb: {error}");
             return USAGE;
         }
     };
@@ -230,14 +247,14 @@ async fn look_up(
     out.found(&found, kind, word)
 }
 
-/// Mappings from a UID that is given as a number, on the width of each kind. The outer error says that it fits
-/// on none.
+/// Mappings of a UID that is given as a number, with the width of each kind. The outer error means that the number
+/// fits no width.
 async fn find_id(
     engine: &EngineHandle,
     kind: Option<UidKind>,
     id: i64,
     flags: UidFlags,
-) -> Result<Result<Vec<tsd_engine::StoredMapping>, tsd_engine::StorageError>, String> {
+) -> Result<Result<Vec<tsd_engine::StoredMapping>, tsd_engine::StorageError>, IdTooLargeError> {
     let mut found = Vec::new();
     let mut too_large = None;
     let mut fits = false;

@@ -1,10 +1,10 @@
 //! `tsdb user`: makes lines of the file of users.
 //!
-//! Changes no file: the line goes to standard output, and an editor or `>>` puts it into the file.
+//! The command does not change the file: the line goes to standard output, and an editor or `>>` adds it to the file.
 
 use std::io::{self, Write as _};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use tsd_server::{Users, hash_password, hash_token, new_token};
 
 use crate::{args::UserCommand, password, print_lines};
@@ -13,6 +13,8 @@ use crate::{args::UserCommand, password, print_lines};
 pub(crate) fn run(command: &UserCommand) -> anyhow::Result<()> {
     match command {
         UserCommand::Hash(args) => {
+            // Reports wrong arguments before the user types anything.
+            line(args.name.as_deref(), &hash_token(""), args.roles.as_deref())?;
             let password = read_password(args.name.as_deref())?;
             let hash = hash_password(password.as_bytes())?;
             print_lines(&line(args.name.as_deref(), &hash, args.roles.as_deref())?)?;
@@ -20,7 +22,7 @@ pub(crate) fn run(command: &UserCommand) -> anyhow::Result<()> {
         UserCommand::Token(args) => {
             let token = new_token()?;
             let line = line(args.name.as_deref(), &hash_token(&token), args.roles.as_deref())?;
-            // Without it the line is of no use.
+            // The line is useless without the token.
             writeln!(io::stderr(), "The token, which is not shown again:\n{token}")?;
             print_lines(&line)?;
         }
@@ -41,10 +43,26 @@ fn read_password(name: Option<&str>) -> anyhow::Result<String> {
 /// The line of a user, checked as a daemon reads it; without a name only the hash.
 fn line(name: Option<&str>, hash: &str, roles: Option<&str>) -> anyhow::Result<String> {
     let Some(name) = name else { return Ok(format!("{hash}\n")) };
-    let line = format!("{name} {hash} {}\n", roles.unwrap_or("GUEST"));
-    let users = Users::parse(&line)?;
-    ensure!(users.len() == 1, "the name of a user does not begin with #");
-    Ok(line)
+    check_word("NAME", name)?;
+    ensure!(!name.starts_with('#'), "NAME {name:?}: the name of a user does not begin with #");
+    let user = |name: &str, roles: &str| format!("{name} {hash} {roles}\n");
+    let parsed = |argument: &str, line: String| match Users::parse(&line) {
+        Ok(_) => Ok(line),
+        // Omits the line number, which would refer to a file.
+        Err(error) => Err(anyhow!("{argument}: {}", error.what())),
+    };
+    parsed(&format!("NAME {name:?}"), user(name, "GUEST"))?;
+    let roles = roles.unwrap_or("GUEST");
+    check_word("ROLES", roles)?;
+    parsed(&format!("ROLES {roles:?}"), user(name, roles))
+}
+
+/// Fails if an argument is not one word of a line.
+fn check_word(argument: &str, text: &str) -> anyhow::Result<()> {
+    ensure!(!text.is_empty(), "{argument} is empty");
+    let separated = if argument == "ROLES" { ": separate roles by commas only" } else { "" };
+    ensure!(!text.contains(char::is_whitespace), "{argument} {text:?} has white space{separated}");
+    Ok(())
 }
 
 #[cfg(test)]
@@ -59,14 +77,24 @@ mod tests {
         assert_eq!(line(None, &hash, None).unwrap(), format!("{hash}\n"));
         let expected = format!("alice {hash} READER,WRITER\n");
         assert_eq!(line(Some("alice"), &hash, Some("READER,WRITER")).unwrap(), expected);
-        for (name, roles) in [
-            ("al ice", "READER"),
-            ("a:b", "READER"),
-            ("#a", "READER"),
-            ("a", "BOSS"),
-            ("", "READER"),
+    }
+
+    /// Issue 37.
+    #[test]
+    fn an_error_names_the_argument_that_is_wrong() {
+        let hash = hash_token("t");
+        for (name, roles, expected) in [
+            ("al ice", "READER", "NAME \"al ice\" has white space"),
+            ("a:b", "READER", "NAME \"a:b\": a name has at most 128 bytes, no colon"),
+            ("#a", "READER", "NAME \"#a\": the name of a user does not begin with #"),
+            ("", "READER", "NAME is empty"),
+            ("a:b", "BOSS", "NAME \"a:b\""),
+            ("a", "BOSS", "ROLES \"BOSS\": \"BOSS\" is neither a role"),
+            ("a", "", "ROLES is empty"),
+            ("a", "READER, WRITER", "ROLES \"READER, WRITER\" has white space: separate roles by"),
         ] {
-            assert!(line(Some(name), &hash, Some(roles)).is_err(), "{name:?} {roles}");
+            let error = line(Some(name), &hash, Some(roles)).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{name:?} {roles:?}: {error}");
         }
     }
 }

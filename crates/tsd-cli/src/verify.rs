@@ -25,12 +25,12 @@ use crate::{
     tool::{by_daemon_or_store, prepare},
 };
 
-/// How often the progress is read.
+/// Interval between two reads of the progress.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Time between two lines of progress, without a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Runs the command: on the daemon that has the directory open, or on the directory.
+/// Runs the command through the daemon that has the directory open, or on the directory.
 pub(crate) fn main(args: &VerifyArgs) -> ExitCode {
     let printed = run(args).and_then(|result| {
         print_result(args.json, &result, || Ok(describe(&result, args)))?;
@@ -73,12 +73,12 @@ async fn verify_by_daemon(mut daemon: DaemonClient, repairs: bool) -> anyhow::Re
 fn verify_directory(directory: DirectoryVerifier, repairs: bool) -> anyhow::Result<Value> {
     let directory = Arc::new(directory);
     let verifier = Arc::<DirectoryVerifier>::clone(&directory);
-    // Manifests that cannot be read are made before the store is opened.
+    // Rebuilds unreadable manifests before the store is opened.
     let found = watch(verifier, repairs)?;
     let has_failed =
         |found: &VerificationFinding| matches!(found.outcome, RepairOutcome::Failed(_));
     let needs_store = found.findings.iter().any(|found| found.finding.action.is_some());
-    // Without its manifests the store cannot be opened.
+    // The store cannot be opened without its manifests.
     if !repairs || !needs_store || found.findings.iter().any(has_failed) {
         return Ok(verification_json(&found));
     }
@@ -88,8 +88,8 @@ fn verify_directory(directory: DirectoryVerifier, repairs: bool) -> anyhow::Resu
     Ok(verification_json(&merged(found, &repaired)))
 }
 
-/// The first findings with the outcomes of the repair of the open store. What is not found again was restored
-/// when it was opened.
+/// The first findings with the results of the open store's repair. Opening the store has restored files that are not
+/// found again.
 fn merged(mut found: VerificationStatus, repaired: &VerificationStatus) -> VerificationStatus {
     for first in &mut found.findings {
         first.outcome = RepairOutcome::Open;
@@ -100,7 +100,7 @@ fn merged(mut found: VerificationStatus, repaired: &VerificationStatus) -> Verif
         let open = again.map(|other| &other.outcome).find(|o| **o != RepairOutcome::Repaired);
         first.outcome = open.cloned().unwrap_or(RepairOutcome::Repaired);
     }
-    // What was found only when the store was open.
+    // Findings of the open store only.
     for other in &repaired.findings {
         if !found.findings.iter().any(|first| is_same_file(first, other)) {
             found.found += 1;
@@ -111,7 +111,7 @@ fn merged(mut found: VerificationStatus, repaired: &VerificationStatus) -> Verif
     found
 }
 
-/// True if both are of one file; one in quarantine has another name.
+/// True if both findings are about the same file. A file in quarantine has another name.
 fn is_same_file(a: &VerificationFinding, b: &VerificationFinding) -> bool {
     let name = |found: &VerificationFinding| {
         let file = &found.finding.file;
@@ -136,13 +136,13 @@ fn is_repaired(finding: &Value) -> bool {
     finding.get("repaired").and_then(Value::as_bool).unwrap_or_default()
 }
 
-/// True if something is damaged and was not repaired.
+/// True if damage was not repaired.
 fn is_damaged(result: &Value) -> bool {
     let listed = elements(result, "findings");
     !listed.iter().all(is_repaired) || number(result, "found") > listed.len() as u64
 }
 
-/// Shows how far it is: a bar on a terminal, else a line from time to time.
+/// Shows the progress: a bar on a terminal, else a line from time to time.
 struct Progress {
     bar: ProgressBar,
     next_line: Instant,
@@ -156,7 +156,7 @@ impl Progress {
         Self { bar, next_line: Instant::now() + LINE_INTERVAL }
     }
 
-    /// Takes a status; returns it if it is the last one.
+    /// Shows a status; returns it if it is the last one.
     fn ended(&mut self, status: Value) -> anyhow::Result<Option<Value>> {
         let (bytes, total) = (number(&status, "bytes"), number(&status, "totalBytes"));
         self.bar.set_length(total);
@@ -196,7 +196,7 @@ impl Drop for Progress {
     }
 }
 
-/// The result for people.
+/// Renders the result as text.
 fn describe(result: &Value, args: &VerifyArgs) -> String {
     let mut out = String::new();
     let findings = elements(result, "findings");
@@ -205,7 +205,7 @@ fn describe(result: &Value, args: &VerifyArgs) -> String {
         let _ = writeln!(out, "{}", text("file").unwrap_or_default());
         let _ = writeln!(out, "  damage  {}", text("damage").unwrap_or_default());
         let _ = writeln!(out, "  cost    {}", text("cost").unwrap_or_default());
-        let action = text("action").unwrap_or("none of this command");
+        let action = text("action").unwrap_or("not by this command");
         let _ = writeln!(out, "  repair  {action}");
         if let Some(error) = text("error") {
             let _ = writeln!(out, "  result  failed: {error}");
@@ -225,10 +225,13 @@ fn describe(result: &Value, args: &VerifyArgs) -> String {
         (_, true, false) => {
             writeln!(
                 out,
-                "{found} damaged, {read}. Nothing was changed: --yes does what is listed."
+                "{found} damaged, {read}. Nothing was changed: --yes makes the listed repairs."
             )
         }
-        _ => writeln!(out, "{found} damaged, {read}. Nothing was changed: see --repair."),
+        _ => writeln!(
+            out,
+            "{found} damaged, {read}. Nothing was changed: --repair lists the repairs."
+        ),
     };
     out
 }

@@ -23,7 +23,7 @@ pub(crate) fn line() -> String {
     format!("Saltern {version}, revision {short_revision} ({repo_status}), rustc {rustc}")
 }
 
-/// The two lines of OpenTSDB's `version` with the name of this program, and the compiler.
+/// The two lines of OpenTSDB's `version`, with this program's name and the compiler.
 pub(crate) fn text() -> String {
     format!("{}{}\n", build_facts().render_text(), line())
 }

@@ -1,12 +1,13 @@
 //! Appends the groups of the committer thread.
 //!
-//! A record is sent until a segment has stored it: also a record whose group has failed, because it may be
-//! stored already, and the next one must not overtake it. A replay may find such a group, as it may find one
-//! whose sync of a file has failed.
+//! A record is sent until a segment has stored it, even if its group has failed: it may be stored already, and the
+//! next record must not overtake it. A replay may find such a group, just as a file log may replay a group whose sync
+//! failed.
 //!
-//! A record that is not answered soon is sent to a standby segment too, and then to the next one (a hedge): only a part
-//! of the appends, since all are slow if HBase is. One that has failed is sent to all of them, and others are opened for
-//! it: the servers of those that are open may be dead, or may have become the same.
+//! If a record gets no answer soon, a standby segment gets it too, and later the next one (a hedge). Only a fraction
+//! of the appends is hedged, because all appends are slow if HBase is slow. A failed record goes to all standby
+//! segments, and further segments are opened for it: the servers of the open segments may be dead, or all of them may
+//! be on one server.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -22,7 +23,7 @@ use crate::{
     log::{LogInner, STREAM},
 };
 
-/// Bound of an append while one before has failed: senders learn soon that it still does.
+/// Timeout of an append after a failed one, so that senders soon learn that the log still fails.
 const FAILING_TIMEOUT: Duration = Duration::from_millis(500);
 /// Pause before an attempt is repeated.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
@@ -31,7 +32,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(20);
 type Attempt<'a> = BoxFuture<'a, (OpenSegment, Result<TableReply, CallFailure>)>;
 
 impl LogInner {
-    /// Stores a group that is divided into payloads.
+    /// Stores a group that was divided into payloads.
     pub(crate) async fn append_group(&self, payloads: Vec<Bytes>) -> Result<(), StorageError> {
         self.check_fence()?;
         if !self.owner().has_joined() {
@@ -48,7 +49,8 @@ impl LogInner {
         Ok(())
     }
 
-    /// Stores what an append has left in doubt, or proves that one would succeed.
+    /// Stores the record that an append has left in doubt. Without such a record, proves that an append would
+    /// succeed.
     pub(crate) async fn append_rest(&self) -> Result<(), StorageError> {
         self.check_fence()?;
         let mut appender = self.appender.lock().await;
@@ -86,7 +88,6 @@ impl LogInner {
         drop(owner);
         self.prove(begun);
         self.section_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.metrics.appends.increment(1);
         self.metrics.appended_bytes.increment(bytes);
         self.metrics.append_seconds.record(begun.elapsed());
         if wants_segment {
@@ -125,8 +126,6 @@ impl LogInner {
                     hedge_at = hedge_after.map(|after| Instant::now() + after);
                     if may_hedge {
                         attempts.extend(self.hedge(appender).map(begin));
-                    } else {
-                        self.metrics.hedges_suppressed.increment(1);
                     }
                     continue;
                 }
@@ -140,7 +139,6 @@ impl LogInner {
                 Ok(_) => {}
                 Err(CallFailure::Fail(error)) => return Err(error),
                 Err(CallFailure::Repeat(text)) => {
-                    self.metrics.repeats.increment(1);
                     if Instant::now() + RETRY_PAUSE >= deadline && attempts.is_empty() {
                         return Err(self.table.unavailable(&text));
                     }
@@ -160,7 +158,7 @@ impl LogInner {
         deadline: Instant,
     ) -> Attempt<'a> {
         Box::pin(async move {
-            // A timer of no time still waits for its next tick, up to a millisecond.
+            // Even a zero timer waits for the next tick, up to a millisecond.
             if !pause.is_zero() {
                 sleep(pause).await;
             }
@@ -169,7 +167,7 @@ impl LogInner {
         })
     }
 
-    /// The segment that gets the record; opened now if there is none.
+    /// Returns the segment for a record of this size; opens a segment if necessary.
     async fn segment_for(
         &self,
         bytes: u64,
@@ -184,7 +182,8 @@ impl LogInner {
         }
     }
 
-    /// Another segment for the record in flight. One is opened for the next hedge if none is left.
+    /// Returns another segment for the record in flight. If it was the last standby segment, another one is opened
+    /// for the next hedge.
     fn hedge(&self, appender: &mut Appender) -> Option<OpenSegment> {
         let (segment, left) = {
             let mut owner = self.owner();
@@ -195,11 +194,10 @@ impl LogInner {
         }
         let segment = segment?;
         appender.saved_appends = appender.saved_appends.saturating_sub(APPENDS_A_HEDGE);
-        self.metrics.hedges.increment(1);
         Some(segment)
     }
 
-    /// A segment has refused a record: another process has fenced it.
+    /// Handles a rejected append: returns an error unless the segment still has its owner's token.
     async fn refused(&self, segment: OpenSegment, deadline: Instant) -> Result<(), StorageError> {
         let request = TableRequest::ReadToken { segment: segment.id };
         match self.table.ask(&request, deadline).await? {

@@ -1,25 +1,25 @@
-//! What the committer thread has in flight. How it is appended is in `append.rs`.
+//! State of the committer thread's appends. `append.rs` has the code.
 
 use bytes::Bytes;
 use tsd_cluster::LogRecord;
 
-/// One append in so many may be hedged.
+/// Appends that earn one hedge.
 pub(crate) const APPENDS_A_HEDGE: u32 = 20;
 
-/// Bound of the hedges that were saved up.
+/// Maximum number of saved hedges.
 pub(crate) const MAX_SAVED_HEDGES: u32 = 10;
 
-/// What the committer thread has in flight.
+/// State of the committer thread's appends.
 #[derive(Debug)]
 pub(crate) struct Appender {
-    /// A record that no segment is known to have stored.
+    /// The record in flight: no segment is known to have stored it.
     pub(crate) pending: Option<PendingRecord>,
     /// Appends since the last hedge, up to a bound.
     pub(crate) saved_appends: u32,
 }
 
 impl Default for Appender {
-    /// As after many appends: the first ones are hedged too.
+    /// Starts with all saved hedges, so that the first appends may be hedged.
     fn default() -> Self {
         Self { pending: None, saved_appends: MAX_SAVED_HEDGES * APPENDS_A_HEDGE }
     }
@@ -29,7 +29,7 @@ impl Default for Appender {
 pub(crate) struct PendingRecord {
     pub(crate) record: LogRecord,
     pub(crate) cell: Bytes,
-    /// True if its group has failed.
+    /// True if the group of the record has failed.
     pub(crate) has_failed: bool,
 }
 

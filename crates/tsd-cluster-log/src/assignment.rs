@@ -29,7 +29,7 @@ impl LogInner {
         Ok(reply == TableReply::Applied(true))
     }
 
-    /// One attempt of a call, for a node that is not fenced.
+    /// Makes one attempt of a call. Fails if the node is fenced.
     async fn unfenced<T>(
         &self,
         call: impl Future<Output = Result<T, CallFailure>>,

@@ -1,4 +1,4 @@
-//! The requests of the machines as calls of HBase.
+//! Executes the requests of the state machines as calls to HBase.
 //!
 //! ```text
 //! segment      l:<sequence u64>  record, with the sequence as timestamp
@@ -9,8 +9,8 @@
 //! assignment   s:a               assignment of slots, with its generation as timestamp
 //! ```
 //!
-//! Every cell has a timestamp of its own and every put a condition, or the same value whenever it is executed,
-//! so that an attempt which is executed late does no harm.
+//! An attempt that HBase executes late does no harm. For that reason each cell has its own timestamp, and each
+//! put has a condition or always the same value.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,9 +25,9 @@ use tsd_cluster::{
 };
 use tsd_storage::{StorageError, error_chain};
 
-/// Records.
+/// Family of the records.
 pub(crate) const RECORDS: &[u8] = b"l";
-/// Tokens, manifests, the counter of incarnations.
+/// Family of the tokens, the manifests and the counter of incarnations.
 pub(crate) const STATE: &[u8] = b"s";
 const TOKEN: &[u8] = b"t";
 const REVISION: &[u8] = b"r";
@@ -35,10 +35,10 @@ const MANIFEST: &[u8] = b"m";
 const OWNER: u8 = b'O';
 const FENCE: u8 = b'F';
 const TOKEN_TIME: u64 = 1;
-/// Later than the token.
+/// Timestamp of a fence, later than the token's.
 const FENCE_TIME: u64 = 2;
 
-/// A cell of the state that is replaced as a whole.
+/// A cell of a state row that is replaced as a whole.
 pub(crate) type StateCell = (StateRow, &'static [u8]);
 
 /// The last incarnation.
@@ -58,17 +58,17 @@ pub(crate) struct LogTable {
     pub(crate) keys: LogKeys,
 }
 
-/// A call that brought no answer.
+/// Why a call has no answer.
 #[derive(Debug)]
 pub(crate) enum CallFailure {
-    /// The request may be repeated; the text says why it has to be.
+    /// The request may be repeated; the text has the reason.
     Repeat(String),
-    /// Repeating it does not help.
+    /// A retry does not help.
     Fail(StorageError),
 }
 
 impl LogTable {
-    /// Repeats a request until there is an answer.
+    /// Repeats a request until it has an answer.
     pub(crate) async fn ask(
         &self,
         request: &TableRequest,
@@ -84,7 +84,7 @@ impl LogTable {
         }
     }
 
-    /// Pauses before a request is repeated, and returns why it is. Fails if it is not.
+    /// Pauses before a retry, and returns its reason. Fails if the request must not be repeated.
     async fn pause(&self, failure: CallFailure, deadline: Instant) -> Result<String, StorageError> {
         match failure {
             CallFailure::Repeat(text) if Instant::now() + RETRY_PAUSE < deadline => {
@@ -95,8 +95,8 @@ impl LogTable {
         }
     }
 
-    /// Repeats an attempt at once until it is done. It returns `None` if another process was first, which
-    /// `raced` says.
+    /// Repeats an attempt without a pause until it succeeds. `None` means that another process was first;
+    /// `raced` is the error text for that case.
     pub(crate) async fn repeat_raced<T>(
         &self,
         deadline: Instant,
@@ -116,7 +116,8 @@ impl LogTable {
         }
     }
 
-    /// As [`Self::ask`], but a request without an answer is not repeated: that is a reply.
+    /// As [`Self::ask`], but does not repeat a request without an answer: the reply is then
+    /// [`TableReply::InDoubt`].
     pub(crate) async fn ask_once(
         &self,
         request: &TableRequest,
@@ -128,7 +129,7 @@ impl LogTable {
         }
     }
 
-    /// The error of a call that is not repeated any more.
+    /// Returns the error of a call that is no longer repeated.
     pub(crate) fn error(&self, failure: CallFailure) -> StorageError {
         match failure {
             CallFailure::Fail(error) => error,
@@ -141,13 +142,13 @@ impl LogTable {
         StorageError::Unavailable(format!("table {name} does not answer: {text}").into())
     }
 
-    /// The table with a timeout that ends at the deadline.
+    /// Returns the table with a timeout that ends at the deadline.
     pub(crate) fn until(&self, deadline: Instant) -> Self {
         let left = deadline.saturating_duration_since(Instant::now());
         Self { table: self.table.clone().with_timeout(left), keys: self.keys }
     }
 
-    /// One attempt.
+    /// Makes one attempt.
     pub(crate) async fn execute(
         &self,
         request: &TableRequest,
@@ -185,7 +186,7 @@ impl LogTable {
         }
     }
 
-    /// Puts a record that is encoded already, in one attempt.
+    /// Puts an encoded record, in one attempt.
     pub(crate) async fn append_until(
         &self,
         segment: OpenSegment,
@@ -244,7 +245,7 @@ impl LogTable {
         manifest_of(incarnation, &row)
     }
 
-    /// All manifests, by incarnation. The scan begins after the call.
+    /// Reads all manifests, by incarnation. The scan begins after the call.
     pub(crate) async fn manifests(
         &self,
         deadline: Instant,
@@ -299,7 +300,7 @@ impl LogTable {
         Ok(records)
     }
 
-    /// A cell of the state, as it is stored.
+    /// Reads a cell of a state row.
     pub(crate) async fn state_cell(
         &self,
         (row, qualifier): StateCell,
@@ -319,7 +320,8 @@ impl LogTable {
         Ok(found.map(|cell| (cell.timestamp, Bytes::copy_from_slice(cell.value))))
     }
 
-    /// Replaces a cell that has the expected value; `new` with its timestamp, which grows with each change.
+    /// Replaces a cell if it has the expected value. `new` has the timestamp, which must grow with each
+    /// change, and the value.
     pub(crate) async fn swap_state_cell(
         &self,
         (row, qualifier): StateCell,
@@ -332,7 +334,7 @@ impl LogTable {
     }
 }
 
-/// The condition that a cell of the state has a value, or is absent.
+/// Returns the condition that a cell of a state row has a value, or is absent.
 fn is_expected(qualifier: &'static [u8], value: Option<Bytes>) -> Condition {
     match value {
         None => Condition::absent(STATE, qualifier),
@@ -340,7 +342,7 @@ fn is_expected(qualifier: &'static [u8], value: Option<Bytes>) -> Condition {
     }
 }
 
-/// The manifest in two cells.
+/// Decodes the manifest from its two cells.
 fn manifest_of(incarnation: u64, row: &Row) -> Result<Option<Manifest>, CallFailure> {
     let cells = row.value(STATE, REVISION).zip(row.value(STATE, MANIFEST));
     let Some((revision, manifest)) = cells else { return Ok(None) };
@@ -382,7 +384,8 @@ pub(crate) fn damaged(what: impl Into<Arc<str>>) -> CallFailure {
     CallFailure::Fail(StorageError::Damaged(what.into()))
 }
 
-/// What the table, the rights or the request must change for is a failure; all else is repeated.
+/// Classifies an error: it is permanent if only another table, other permissions or another request help. All
+/// other errors are retried.
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 pub(crate) fn failure(error: OperationError) -> CallFailure {
     let text = error_chain(&error);

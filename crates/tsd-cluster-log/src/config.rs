@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use tsd_cluster::SharedSettings;
 
-/// When HBase has a record: its log is in the memory of several machines, or on their disks.
+/// Where a record must be before HBase acknowledges it: in the memory of several machines, or on their disks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogDurability {
-    /// HBase's default: written to all replicas of its log.
+    /// Written to all replicas of HBase's log, which is its default.
     #[default]
     Sync,
     /// Synced to the disks of all replicas.
@@ -15,7 +15,7 @@ pub enum LogDurability {
 }
 
 impl LogDurability {
-    /// The value of the table's attribute.
+    /// Value of the table's attribute.
     pub(crate) const fn attribute(self) -> &'static str {
         match self {
             Self::Sync => "SYNC_WAL",
@@ -29,33 +29,34 @@ impl LogDurability {
 pub struct ClusterLogConfig {
     /// The table; it is created if it is missing.
     pub table: String,
-    /// Name of this node. No two that run at once have the same.
+    /// Name of this node, unique among the running nodes.
     pub node: String,
-    /// Where this node answers to its peers; `None` if it does not.
+    /// Address at which this node answers its peers; `None` if it does not answer.
     pub address: Option<String>,
-    /// Settings that all nodes of the table must have alike.
+    /// Settings that must be equal on all nodes of the table.
     pub shared: SharedSettings,
     /// Time between two heartbeats.
     pub heartbeat: Duration,
-    /// How long the heartbeats of another node are missed until its log is recovered; half of it if a peer could
-    /// not reach the node either.
+    /// Time without heartbeats of another node after which its log is recovered. Half of it if a peer could not
+    /// reach the node either.
     pub suspect_after: Duration,
-    /// When HBase has a record.
+    /// Where a record must be before HBase acknowledges it.
     pub durability: LogDurability,
-    /// How long an append is tried before its group fails.
+    /// Time after which an append, with its retries, fails its group.
     pub append_timeout: Duration,
-    /// After this time without an answer an append is sent to another region server too; `None`: it is not.
+    /// Time without an answer after which an append is also sent to another region server; `None` disables
+    /// that.
     pub hedge_after: Option<Duration>,
-    /// Bound of a heartbeat, a proof, a trim, or the opening of a segment that stands by; each is tried again.
+    /// Timeout of a heartbeat, a proof, a trim, or the opening of a standby segment. Each is retried.
     pub work_timeout: Duration,
-    /// Time between two looks for rows of segments that nobody reads; those that both have found are removed.
+    /// Time between two looks for orphans. Rows that two successive looks find are removed.
     pub orphan_age: Duration,
-    /// How long a start tries to reach the table.
+    /// Time in which a start tries to reach the table.
     pub start_timeout: Duration,
 }
 
 impl ClusterLogConfig {
-    /// Defaults for a table and the name of a node.
+    /// Returns the defaults for a table and the name of a node.
     pub fn new(table: impl Into<String>, node: impl Into<String>) -> Self {
         Self {
             table: table.into(),

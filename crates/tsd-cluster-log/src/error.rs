@@ -4,19 +4,24 @@ use hbase_rs::{OperationError, TableNameError};
 use tsd_cluster::{RecoveryError, SharedSettings};
 use tsd_storage::StorageError;
 
-/// The log cannot be opened.
+/// A running node does not speak the new versions of messages, or does not answer. The text names the node.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct MemberVersionsError(pub String);
+
+/// Why the log cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenLogError {
     /// The name is not a valid table name.
     #[error("bad name of the log table")]
     Name(#[from] TableNameError),
-    /// The table exists and is not as the log needs it.
+    /// The table exists, but differs from what the log needs.
     #[error("table {table} cannot have the log of acknowledged points: {}", differences.join("; "))]
     Table {
         /// The table.
         table: String,
-        /// What is wrong with it.
+        /// The differences.
         differences: Vec<String>,
     },
     /// An operation of an administrator failed.
@@ -40,22 +45,22 @@ pub enum OpenLogError {
         name: String,
         /// The incarnation of the other node.
         incarnation: u64,
-        /// Its address; empty if it has none.
+        /// Address of the other node; empty if it has not published an address.
         address: String,
     },
     /// The cluster has other settings.
     #[error("the settings are not those of the cluster: {}{}", .0.join("; "), remedy(.0))]
     Settings(Vec<String>),
-    /// Nodes own logs while a setting is changed that must be alike on all of them at any time.
+    /// Nodes own logs during a change of a setting that must be equal on all nodes at any time.
     #[error(
         "{} not stopped, or killed and not recovered: stop all nodes; one that was killed has points that only its log \
          has, so start it with the former settings first",
         are(.0)
     )]
     NotStopped(Vec<String>),
-    /// A node that runs could not speak to those with the new settings.
+    /// A running node could not speak to nodes with the new settings.
     #[error("the nodes that run must speak one of the new versions of messages: {0}")]
-    Versions(String),
+    Versions(MemberVersionsError),
     /// The table does not answer, or answers with an error.
     #[error("cannot use the log table")]
     Storage(#[from] StorageError),
@@ -63,11 +68,11 @@ pub enum OpenLogError {
     #[error("cannot recover the log of an earlier owner")]
     Recovery(#[from] RecoveryError),
     /// There is no runtime.
-    #[error("there is no runtime")]
+    #[error("not called in a Tokio runtime")]
     Runtime(#[from] tokio::runtime::TryCurrentError),
 }
 
-/// What an operator can do about differences.
+/// Returns what an operator can do about the differences.
 fn remedy(differences: &[String]) -> &'static str {
     if differences.iter().all(|text| SharedSettings::is_changeable(text)) {
         "; `tsdb cluster settings --adopt` changes those of the cluster"

@@ -13,7 +13,7 @@ use crate::log::{LogInner, SharedRecovery};
 pub(crate) struct FormerGroups {
     log: Arc<LogInner>,
     recovery: SharedRecovery,
-    /// One for each stream.
+    /// One assembler for each stream.
     assemblers: Vec<GroupAssembler>,
     ready: VecDeque<Bytes>,
     is_over: bool,
@@ -32,7 +32,6 @@ impl FormerGroups {
             self.is_over = true;
             return Ok(());
         };
-        self.log.metrics.recovered_records.increment(records.len() as u64);
         for (stream, record) in records {
             let stream = usize::from(stream);
             if self.assemblers.len() <= stream {
@@ -45,7 +44,7 @@ impl FormerGroups {
     }
 }
 
-/// The records of the next segment that are next in order; `None` after the last one.
+/// Returns the records of the next segment that are next in order; `None` after the last segment.
 async fn read_segment(
     log: Arc<LogInner>,
     recovery: SharedRecovery,

@@ -1,4 +1,4 @@
-//! Shows the other nodes that this one is alive, looks whether they are, and begins their recoveries.
+//! Shows the other nodes that this one is alive, detects dead nodes, and begins their recoveries.
 
 use std::{sync::Weak, time::Duration};
 
@@ -24,7 +24,8 @@ pub(crate) async fn beat(log: Weak<LogInner>) {
             Err(error) => {
                 inner.metrics.heartbeat_failures.increment(1);
                 inner.members.failed();
-                // The end of the failures shows in the metric, and in what the node is for the others.
+                // Only the first failure is logged. The metric and the other nodes show when the
+                // failures end.
                 if !std::mem::replace(&mut is_failing, true) && !inner.is_over() {
                     tracing::warn!(log = inner.name(), %error, "heartbeats fail");
                 }
@@ -40,7 +41,8 @@ impl LogInner {
     async fn beat_and_look(&self) -> Result<(), StorageError> {
         self.heartbeat(system_clock_ms()).await?;
         self.look().await?;
-        // What any node has stored is older than what this one accepts from now on.
+        // Points that this node accepts from now on must be newer than all points that other nodes
+        // have stored.
         if let Some(recoverer) = self.recoverer() {
             recoverer.raise_commit_time(self.members.last_commit_ms());
         }

@@ -1,7 +1,7 @@
-//! Takes the next incarnation: a number that no other process has.
+//! Takes the next incarnation, a number that is unique to this process.
 //!
-//! The counter has a random number beside the last incarnation, so that a process whose answer was lost can
-//! tell whether the number is its own.
+//! The counter's cell also has a random number, so that a process whose answer was lost can tell whether
+//! the incarnation in it is its own.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -11,7 +11,7 @@ use tsd_storage::StorageError;
 
 use crate::calls::{CallFailure, INCARNATION, LogTable, damaged};
 
-/// The next incarnation.
+/// Takes the next incarnation.
 pub(crate) async fn take(table: &LogTable, deadline: Instant) -> Result<u64, StorageError> {
     let nonce = random().to_be_bytes();
     let raced = "other processes take incarnations";

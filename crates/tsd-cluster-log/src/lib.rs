@@ -1,13 +1,13 @@
-//! The log of `tsd.storage.ack = cluster`: the machines of `tsd-cluster` driven over the HBase client, as a
-//! [`CommitLog`](tsd_storage_wal::CommitLog).
+//! The log of `tsd.storage.ack = cluster`: a [`CommitLog`](tsd_storage_wal::CommitLog) that drives the state
+//! machines of `tsd-cluster` over the HBase client.
 //!
-//! Opening it makes this process a member: it takes an incarnation, recovers what a former process of the same
-//! name has left ([`FormerLogs`](tsd_storage_wal::FormerLogs)), and writes a log of its own beside those of the
-//! other members. Members see each other's heartbeats; the log of one that is dead is fenced and stored by
-//! another one. A member that is fenced acknowledges and flushes nothing more.
+//! Opening it makes this process a member. The process takes an incarnation, recovers the log of a former
+//! process of the same name ([`FormerLogs`](tsd_storage_wal::FormerLogs)), and writes a log of its own. Members
+//! see each other's heartbeats. If the heartbeats of a member stop, another member fences its log and stores
+//! its rows. A fenced member acknowledges and flushes nothing more.
 //!
-//! One committer thread writes one stream. More streams would order the records of one series only if each
-//! series kept to its stream; the format has them.
+//! One committer thread writes one stream. The format supports several streams, but they would order the
+//! records of a series only if each series kept to one stream.
 
 mod append;
 mod appender;
@@ -33,7 +33,7 @@ mod shared;
 
 pub use self::{
     config::{ClusterLogConfig, LogDurability},
-    error::OpenLogError,
+    error::{MemberVersionsError, OpenLogError},
     listed_nodes::{ListedMembers, listed_nodes},
     log::ClusterLog,
     metrics::describe_metrics,

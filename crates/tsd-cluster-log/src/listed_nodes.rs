@@ -1,9 +1,7 @@
-//! The nodes of a log table, as one that is none of them sees them.
+//! The nodes of a log table, for tools that are not members.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use parking_lot::Mutex;
+use std::{sync::Arc, time::Duration};
 
 use hbase_rs::Client;
 use tokio::time::{Instant, sleep};
@@ -14,15 +12,15 @@ use tsd_cluster::{
 
 use crate::{config::ClusterLogConfig, error::OpenLogError, log_table};
 
-/// Time between two looks for what becomes of a node.
+/// Time between two looks at the state of a node.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The cluster of a log table and the nodes that own a log in it; whether they are alive is not known. `None`:
-/// there is no such table.
+/// Returns the cluster of a log table and the nodes that own a log in it, dead or alive. `None` means that the
+/// table does not exist.
 ///
 /// # Errors
 ///
-/// If the table cannot be read in the time of other work, or is none of a log.
+/// If the table cannot be read within `work_timeout`, or is not the table of a log.
 pub async fn listed_nodes(
     client: &Client,
     config: &ClusterLogConfig,
@@ -34,7 +32,7 @@ pub async fn listed_nodes(
     }))
 }
 
-/// As [`listed_nodes`], also those that join, or are recovered.
+/// As [`listed_nodes`], including nodes that join or are recovered.
 pub(crate) async fn all_listed(
     client: &Client,
     config: &ClusterLogConfig,
@@ -47,8 +45,7 @@ pub(crate) async fn all_listed(
     Ok(Some((table.keys.cluster(), watch.members())))
 }
 
-/// The members of a cluster, for a tool that is none of them. It recovers nobody, so it only sees what the members
-/// do.
+/// The members of a cluster, for a tool that is not a member. It recovers nobody, so it only observes the members.
 #[derive(Debug)]
 pub struct ListedMembers {
     client: Client,
@@ -58,11 +55,11 @@ pub struct ListedMembers {
 }
 
 impl ListedMembers {
-    /// Those of the log table; `None` if there is no such table.
+    /// Reads the members of a log table; `None` if the table does not exist.
     ///
     /// # Errors
     ///
-    /// Those of [`listed_nodes`].
+    /// As [`listed_nodes`].
     pub async fn find(
         client: &Client,
         config: &ClusterLogConfig,
@@ -74,15 +71,11 @@ impl ListedMembers {
         }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Member>> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn look(&self) -> Result<Vec<Member>, ProofError> {
         let listed = Box::pin(all_listed(&self.client, &self.config)).await;
         let listed = listed.map_err(|error| ProofError::Unavailable(error.to_string()))?;
         let members = listed.map_or_else(Vec::new, |(_, members)| members);
-        self.lock().clone_from(&members);
+        self.members.lock().clone_from(&members);
         Ok(members)
     }
 }
@@ -93,12 +86,12 @@ impl Membership for ListedMembers {
     }
 
     fn this(&self) -> u64 {
-        // No incarnation.
+        // A tool has no incarnation.
         0
     }
 
     fn members(&self) -> Vec<Member> {
-        self.lock().clone()
+        self.members.lock().clone()
     }
 
     fn current(&self) -> MembershipFuture<'_, Result<Vec<Member>, ProofError>> {

@@ -1,9 +1,10 @@
-//! The log as the write-ahead log calls it: blocking, from its own threads.
+//! The log behind the interface of the write-ahead log, which calls it from its own threads and blocks.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -25,7 +26,7 @@ use crate::{
 
 /// The stream of the committer thread.
 pub(crate) const STREAM: u8 = 0;
-/// How old a proof of ownership may be when rows are flushed.
+/// Maximum age of a proof of ownership when rows are flushed.
 const PROOF_AGE: Duration = Duration::from_secs(1);
 
 /// A log in a table of HBase, which this process owns until it is fenced.
@@ -36,7 +37,7 @@ pub struct ClusterLog {
     next_change: AtomicU64,
 }
 
-/// A recovery that its replay and its trim drive.
+/// A recovery, driven by its replay and its trim.
 pub(crate) type SharedRecovery = Arc<tokio::sync::Mutex<Recovery>>;
 
 /// State that the threads of the log and its task share.
@@ -48,36 +49,32 @@ pub(crate) struct LogInner {
     pub(crate) metrics: Metrics,
     owner: Mutex<LogOwner>,
     pub(crate) appender: tokio::sync::Mutex<Appender>,
-    /// Owned by who changes the manifest. Locked after the appender.
+    /// Locked by the task that changes the manifest, after the appender.
     pub(crate) maintenance: tokio::sync::Mutex<Maintenance>,
     /// Logs of earlier owners that are not retired.
     former: Mutex<BTreeMap<u64, SharedRecovery>>,
     trim_goal: Mutex<TrimGoal>,
     /// Bytes of the records since the last section.
     pub(crate) section_bytes: AtomicU64,
-    /// Why nothing is acknowledged any more.
+    /// Why this process acknowledges nothing more.
     fence: OnceLock<String>,
-    /// Notified when that is known.
+    /// Notified when `fence` is set.
     fence_noticed: Notify,
-    /// Begin of the last call that has proven that this process owns the log.
+    /// Start of the last call that proved that this process owns the log.
     proven: Mutex<Instant>,
-    /// What is known of the other nodes.
+    /// State of the other nodes.
     pub(crate) members: Members,
-    /// Owned by who recovers the log of another node.
+    /// Locked by the task that recovers the log of another node.
     pub(crate) recovering: Arc<tokio::sync::Mutex<()>>,
-    /// The log whose recovery has failed last; 0: none has.
+    /// The log whose recovery failed last; 0 without a failure.
     pub(crate) failed_recovery: AtomicU64,
-    /// True once the other nodes have agreed to this one.
+    /// True once the other nodes have admitted this one.
     is_admitted: AtomicBool,
-    /// Stores the logs of others; absent until the store is open.
+    /// Stores the logs of other nodes; absent until the store is open.
     recoverer: OnceLock<Weak<dyn LogRecoverer>>,
-    /// A segment is to be opened.
+    /// Notified when a segment has to be opened.
     pub(crate) wake: Arc<Notify>,
     is_closed: AtomicBool,
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl LogInner {
@@ -117,15 +114,15 @@ impl LogInner {
     }
 
     pub(crate) fn owner(&self) -> MutexGuard<'_, LogOwner> {
-        lock(&self.owner)
+        self.owner.lock()
     }
 
     pub(crate) fn former(&self) -> MutexGuard<'_, BTreeMap<u64, SharedRecovery>> {
-        lock(&self.former)
+        self.former.lock()
     }
 
     pub(crate) fn trim_goal(&self) -> MutexGuard<'_, TrimGoal> {
-        lock(&self.trim_goal)
+        self.trim_goal.lock()
     }
 
     pub(crate) fn name(&self) -> String {
@@ -136,7 +133,7 @@ impl LogInner {
         self.is_closed.load(Ordering::Acquire) || self.fence.get().is_some()
     }
 
-    /// Another process has taken the log over. Returns the error of what was tried.
+    /// Records that another process has taken over the log. Returns the error for the caller.
     pub(crate) fn fenced(&self, by: Option<u64>) -> StorageError {
         let by = by.map_or_else(String::new, |by| format!(" (incarnation {by})"));
         let text = format!(
@@ -165,34 +162,34 @@ impl LogInner {
         }
     }
 
-    /// A call that began then has proven that this process owns the log.
+    /// Records that a call that began at `begun` has proven that this process owns the log.
     pub(crate) fn prove(&self, begun: Instant) {
-        let mut proven = lock(&self.proven);
+        let mut proven = self.proven.lock();
         *proven = (*proven).max(begun);
     }
 
-    /// True if a call that began at this time or later has proven that.
+    /// True if a call that began at `asked` or later has proven that this process owns the log.
     pub(crate) fn is_proven_since(&self, asked: Instant) -> bool {
-        *lock(&self.proven) >= asked
+        *self.proven.lock() >= asked
     }
 
-    /// Stores the logs of others; `None` until the store is open, and after its end.
+    /// Returns the recoverer of other nodes' logs; `None` until the store is open, and after its end.
     pub(crate) fn recoverer(&self) -> Option<Arc<dyn LogRecoverer>> {
         self.recoverer.get().and_then(Weak::upgrade)
     }
 
-    /// Fails if this process is fenced, or cannot prove that it was not a moment ago. It blocks.
+    /// Fails if this process is fenced, or has no recent proof of ownership and cannot make one. Blocks.
     pub(crate) fn confirm_recent(self: &Arc<Self>) -> Result<(), StorageError> {
         self.check_fence()?;
-        if lock(&self.proven).elapsed() < PROOF_AGE {
+        if self.proven.lock().elapsed() < PROOF_AGE {
             return Ok(());
         }
         let inner = Arc::clone(self);
         self.wait(async move { inner.confirm().await })
     }
 
-    /// Runs a call on the log's runtime and blocks until it ends. A call that the end of the runtime has
-    /// dropped fails; on this thread its timers would panic then, and end the process.
+    /// Runs a call on the log's runtime and blocks until it ends. The call is spawned, so it fails if the runtime
+    /// ends. On this thread its timers would panic then, and end the process.
     pub(crate) fn wait<T: Send + 'static>(
         &self,
         call: impl Future<Output = Result<T, StorageError>> + Send + 'static,
@@ -207,31 +204,31 @@ impl ClusterLog {
         Self { inner, next_change: AtomicU64::new(0) }
     }
 
-    /// The other nodes have agreed to this one: it is listed as serving from its next heartbeat or its first record
-    /// on. Until then it gets no slots, and appends fail.
+    /// Records that the other nodes have admitted this one. It is listed as serving from its next heartbeat or its
+    /// first record on. Until then it gets no slots, and appends fail.
     pub fn admit(&self) {
         self.inner.is_admitted.store(true, Ordering::Release);
     }
 
-    /// Ends the log after the store was closed, if all of its rows are stored: then nothing is left to recover,
-    /// and a daemon without this log may start.
+    /// Ends the log after the store was closed, if all its rows are stored. Then a daemon without this log may
+    /// start, because there is nothing to recover.
     ///
     /// # Errors
     ///
-    /// If HBase does not answer; the log is recovered by the next start then.
+    /// If HBase does not answer. The next start then recovers the log.
     pub async fn end(&self) -> Result<bool, StorageError> {
         let inner = Arc::clone(&self.inner);
         let ending = self.inner.runtime.spawn(async move { inner.end().await });
         ending.await.unwrap_or(Err(StorageError::Closed))
     }
 
-    /// True once another process has taken the log over.
+    /// True once another process has taken over the log.
     #[must_use]
     pub fn is_fenced(&self) -> bool {
         self.inner.fence.get().is_some()
     }
 
-    /// Waits until another process has taken the log over. Returns how.
+    /// Waits until another process has taken over the log. Returns the reason.
     pub async fn fenced(&self) -> String {
         loop {
             let noticed = self.inner.fence_noticed.notified();
@@ -262,7 +259,7 @@ impl CommitLog for ClusterLog {
 
     fn section_size(&self) -> SectionSize {
         let bytes = self.inner.section_bytes.load(Ordering::Relaxed);
-        // Segments are the matter of the log table.
+        // The log table manages the segments by itself.
         SectionSize { bytes, segment_bytes: 0, is_empty: bytes == 0 }
     }
 
@@ -319,7 +316,6 @@ impl CommitLog for ClusterLog {
             ("tsd_cluster_log_members_dead", dead as f64),
             ("tsd_cluster_log_fenced", f64::from(u8::from(is_fenced))),
             ("tsd_cluster_log_former_logs", self.inner.former().len() as f64),
-            ("tsd_cluster_log_incarnation", self.inner.owner().incarnation() as f64),
             ("tsd_cluster_log_kept_bytes", bytes as f64),
             ("tsd_cluster_log_segments", segments as f64),
         ]

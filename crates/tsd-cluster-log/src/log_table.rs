@@ -1,8 +1,8 @@
-//! Creates the log table, and checks one that is there.
+//! Creates the log table, and checks an existing one.
 //!
-//! Whatever makes HBase drop, move or copy cells by itself must be off: what it dropped could be an
-//! acknowledged point. The number of the cluster and of the stripes are attributes of the table, so that they
-//! come into being with it.
+//! Attributes that make HBase drop, move or copy cells by itself must be off: a dropped cell could be an
+//! acknowledged point. The id of the cluster and the number of stripes are attributes of the table, so that
+//! they are created together with it.
 
 use hbase_rs::{
     Client, ExceptionClass, FamilyDescriptor, OperationError, TableDescriptor, TableName,
@@ -22,16 +22,16 @@ const STRIPES: &str = "SALTERN_STRIPES";
 const STRIPES_PER_SERVER: usize = 2;
 const MAX_STRIPES: usize = 32;
 
-/// Attributes that the table must have, if it has them at all.
+/// Required values of attributes, if the table has them.
 const TABLE: [(&str, &str); 3] =
     [("SPLIT_ENABLED", "false"), ("MERGE_ENABLED", "false"), ("NORMALIZATION_ENABLED", "false")];
-/// Attributes of the families.
+/// Required values of the families' attributes.
 const FAMILY: [(&str, &str); 3] =
     [("VERSIONS", "1"), ("KEEP_DELETED_CELLS", "FALSE"), ("REPLICATION_SCOPE", "0")];
-/// HBase's values for cells that are kept for ever.
+/// HBase's values for an unlimited time to live.
 const FOR_EVER: [&str; 2] = ["2147483647", "FOREVER"];
 
-/// The table, created if it is missing.
+/// Opens the table; creates it if it is missing.
 pub(crate) async fn open(
     client: &Client,
     config: &ClusterLogConfig,
@@ -44,7 +44,7 @@ pub(crate) async fn open(
     checked(client, config, name, &found)
 }
 
-/// The table, if it is there and was created as a table of the log.
+/// Returns the table if it exists and was created as a table of the log.
 pub(crate) async fn find(
     client: &Client,
     config: &ClusterLogConfig,
@@ -103,7 +103,7 @@ async fn create(
     }
 }
 
-/// Returns what makes the error of an operation.
+/// Returns a function that makes the error of an operation.
 fn failed(what: &'static str, name: &TableName) -> impl FnOnce(OperationError) -> OpenLogError {
     let table = name.to_string();
     move |source| OpenLogError::Admin { what, table, source }
@@ -125,7 +125,7 @@ fn descriptor(name: &TableName, keys: LogKeys, config: &ClusterLogConfig) -> Tab
         .family(family(STATE))
 }
 
-/// What is wrong with a table.
+/// Returns the differences of a table from what the log needs.
 fn differences(found: &TableDescriptor, config: &ClusterLogConfig) -> Vec<String> {
     let mut differences = Vec::new();
     if found.get(CLUSTER).and_then(ClusterId::parse).is_none() || found.get(STRIPES).is_none() {
@@ -157,7 +157,7 @@ fn differences(found: &TableDescriptor, config: &ClusterLogConfig) -> Vec<String
     differences
 }
 
-/// An attribute that is absent has HBase's default, which is the expected one.
+/// Checks one attribute. An absent attribute has HBase's default, which is the expected value.
 fn check(
     differences: &mut Vec<String>,
     subject: &str,

@@ -1,4 +1,4 @@
-//! Changes of the manifest, one at a time: segments are opened, the log is trimmed, ownership is proven.
+//! Changes the manifest, one change at a time: opens segments, trims the log, proves ownership.
 
 use std::{
     sync::{Arc, Weak},
@@ -18,12 +18,12 @@ use crate::{
     manifest_work::{BegunWork, Maintenance},
 };
 
-/// Bound of the lookup of a region, to choose a stripe.
+/// Timeout of a region lookup for the choice of a stripe.
 const LOCATE_TIMEOUT: Duration = Duration::from_millis(200);
-/// Bound of the open segments: an active one, two that stand by, and as many again for a record that none of those
-/// has answered.
+/// Maximum number of open segments: an active and two standby segments, and three more for a record that those
+/// have not answered.
 const MAX_OPEN_SEGMENTS: usize = 6;
-/// Pause before a standby segment that could not be opened is tried again.
+/// Pause before the next attempt to open a standby segment.
 const OPEN_PAUSE: Duration = Duration::from_secs(1);
 
 impl LogInner {
@@ -32,12 +32,12 @@ impl LogInner {
         if self.config.hedge_after.is_some() { 2 } else { 1 }
     }
 
-    /// When work that begins now is given up.
+    /// Deadline of work that begins now.
     pub(crate) fn work_deadline(&self) -> Instant {
         Instant::now() + self.config.work_timeout
     }
 
-    /// Opens segments until this many stand by.
+    /// Opens segments until this many standby segments exist.
     pub(crate) async fn open_up_to(
         &self,
         count: usize,
@@ -72,7 +72,7 @@ impl LogInner {
         let deadline = self.work_deadline();
         let mut work = self.maintenance(deadline).await?;
         let goal = *self.trim_goal();
-        // The commit time first: that of an earlier owner must outlast its log.
+        // The commit time comes first: the commit time of an earlier owner must outlast its log.
         let trim = |owner: &LogOwner| owner.trim(STREAM, goal.watermark, goal.last_commit_ms);
         self.change(&mut work, deadline, trim).await?;
         let retired: Vec<(u64, SharedRecovery)> = {
@@ -92,7 +92,6 @@ impl LogInner {
         for segment in removable {
             self.table.ask(&TableRequest::RemoveSegment { segment }, deadline).await?;
             self.owner().removed(segment);
-            self.metrics.segments_removed.increment(1);
         }
         let mut reached = self.trim_goal();
         if reached.watermark == goal.watermark && reached.former == goal.former {
@@ -101,7 +100,8 @@ impl LogInner {
         Ok(())
     }
 
-    /// Ends the log if all rows are stored elsewhere; else it stays for the next owner. Returns true if it did.
+    /// Ends the log if all its rows are stored elsewhere; otherwise leaves it to the next owner. Returns true
+    /// if it ended.
     pub(crate) async fn end(&self) -> Result<bool, StorageError> {
         if self.trim_goal().is_open {
             self.trim().await?;
@@ -120,7 +120,8 @@ impl LogInner {
         Ok(is_empty)
     }
 
-    /// Ends the recovery of a log whose rows are stored. Returns false if another node recovers it too.
+    /// Ends the recovery of a log whose rows are stored. Returns false if another node has taken over the
+    /// recovery.
     pub(crate) async fn retire(
         &self,
         recovery: &SharedRecovery,
@@ -166,7 +167,7 @@ impl LogInner {
         self.change(&mut work, deadline, |owner| owner.joining(now_ms)).await
     }
 
-    /// Records the last commit time of a log that this node has recovered, before that log goes.
+    /// Records the last commit time of a log that this node has recovered, before that log is removed.
     pub(crate) async fn outlast(
         &self,
         last_commit_ms: i64,
@@ -176,7 +177,7 @@ impl LogInner {
         self.change(&mut work, deadline, |owner| owner.outlast(last_commit_ms)).await
     }
 
-    /// Gives up a start: what this node has listed may be removed by anybody.
+    /// Abandons a start: any node may remove the segments that this node has listed.
     pub(crate) async fn give_up(&self) -> Result<(), StorageError> {
         let deadline = self.work_deadline();
         let mut work = self.maintenance(deadline).await?;
@@ -200,7 +201,7 @@ impl LogInner {
         locked.map_err(|_| self.table.unavailable("its manifest is being changed"))
     }
 
-    /// Makes a change of the manifest, after what was begun before.
+    /// Makes a change of the manifest, after completing the change begun before.
     async fn change(
         &self,
         work: &mut Maintenance,
@@ -231,7 +232,6 @@ impl LogInner {
             Some(BegunWork::Open(opening)) => match self.drive_opening(opening, deadline).await {
                 Ok(OpeningOutcome::Open(segment, manifest)) => {
                     self.owner().opened(segment, manifest);
-                    self.metrics.segments_opened.increment(1);
                 }
                 Ok(OpeningOutcome::Fenced) => {
                     work.begun = None;
@@ -259,7 +259,7 @@ impl LogInner {
     ) -> Result<OpeningOutcome, StorageError> {
         loop {
             let request = opening.request();
-            // Each attempt to put a token has another one.
+            // Each attempt puts its own token.
             let reply = if matches!(request, TableRequest::OpenSegment { .. }) {
                 self.table.ask_once(&request, deadline).await?
             } else {
@@ -271,7 +271,7 @@ impl LogInner {
         }
     }
 
-    /// A stripe on a server that has no other open segment, if there is one.
+    /// Chooses a stripe, if possible on a server without another open segment.
     async fn choose_stripe(&self, work: &mut Maintenance) -> u8 {
         let stripes = self.table.keys.stripes();
         let open = self.owner().open_segments(STREAM);
@@ -301,7 +301,7 @@ impl LogInner {
     }
 }
 
-/// Asks until a change is made or refused.
+/// Sends the requests of a change until it is made or refused.
 pub(crate) async fn drive_change(
     table: &LogTable,
     change: &mut ManifestChange,
@@ -315,7 +315,7 @@ pub(crate) async fn drive_change(
     }
 }
 
-/// Keeps segments open that stand by, until the log is closed or fenced.
+/// Keeps standby segments open, until the log is closed or fenced.
 pub(crate) async fn keep_standby(log: Weak<LogInner>) {
     let mut pause = Duration::ZERO;
     loop {

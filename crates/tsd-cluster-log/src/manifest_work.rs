@@ -1,4 +1,4 @@
-//! Work on the manifest that was begun or is wanted. It is done in `maintenance.rs`.
+//! State of the work on the manifest, which `maintenance.rs` does.
 
 use tsd_cluster::{ManifestChange, SegmentOpening};
 use tsd_storage_wal::LogPosition;
@@ -6,7 +6,7 @@ use tsd_storage_wal::LogPosition;
 /// Work on the manifest.
 #[derive(Debug, Default)]
 pub(crate) struct Maintenance {
-    /// What was begun. Its changes may be made already, so it is finished before anything else.
+    /// Work in progress. Its changes may be made already, so it is finished before any other work.
     pub(crate) begun: Option<BegunWork>,
     pub(crate) next_stripe: u8,
 }
@@ -17,12 +17,12 @@ pub(crate) enum BegunWork {
     Change(ManifestChange),
 }
 
-/// Up to where the log is to be trimmed.
+/// Position up to which the log has to be trimmed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TrimGoal {
     /// Position in the log of this owner.
     pub(crate) watermark: u64,
-    /// The last of the earlier owners whose rows are stored.
+    /// The last earlier owner whose rows are stored.
     pub(crate) former: u64,
     pub(crate) last_commit_ms: i64,
     pub(crate) is_open: bool,

@@ -1,21 +1,19 @@
-//! What this node knows of the others of its cluster. It asks for it in `membership.rs`.
+//! State of the other nodes as this node knows it. `membership.rs` reads it from the log table.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use parking_lot::{Mutex, MutexGuard};
+use std::time::Duration;
 
 use tokio::{sync::Notify, time::Instant};
 use tsd_cluster::{Manifest, MemberState, MemberWatch};
 
-/// What a node knows of the others.
+/// State of the other nodes.
 #[derive(Debug)]
 pub(crate) struct Members {
     watch: Mutex<MemberWatch>,
     born: Instant,
-    /// Begin of the last look that succeeded. Owned by who looks.
+    /// Start of the last successful look. Locked during a look.
     pub(crate) looked: tokio::sync::Mutex<Option<Instant>>,
-    /// Owned by who proves that this node is a member.
+    /// Locked during a proof that this node is a member.
     pub(crate) proving: tokio::sync::Mutex<()>,
     /// Notified after each look.
     pub(crate) changed: Notify,
@@ -40,10 +38,10 @@ impl Members {
     }
 
     pub(crate) fn watch(&self) -> MutexGuard<'_, MemberWatch> {
-        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
+        self.watch.lock()
     }
 
-    /// A heartbeat or a look has failed.
+    /// Records a failed heartbeat or look.
     pub(crate) fn failed(&self) {
         self.watch().failed(self.born.elapsed());
     }
@@ -70,10 +68,11 @@ impl Members {
     }
 }
 
-/// How long a start watches a node of the same name, in heartbeats: one that is alive shows it within two.
+/// How long a start watches a node of the same name, in heartbeats: a live node shows a heartbeat within
+/// two.
 pub(crate) const NAMESAKE_HEARTBEATS: f64 = 2.5;
 
-/// How long the heartbeats of a node are watched.
+/// Returns how long a start watches the heartbeats of a node.
 pub(crate) fn namesake_watch(heartbeat: Duration) -> Duration {
     heartbeat.mul_f64(NAMESAKE_HEARTBEATS)
 }

@@ -1,5 +1,4 @@
-//! The members of the cluster as this node asks for them, and the proofs that it is one. What it knows is kept in
-//! `members.rs`.
+//! Reads the members of the cluster, and proves that this node is a member. `members.rs` keeps the state.
 
 use tokio::time::Instant;
 use tsd_cluster::{ClusterId, Member, Membership, MembershipFuture, ProofError, Settlement};
@@ -8,7 +7,7 @@ use tsd_storage::StorageError;
 use crate::log::{ClusterLog, LogInner};
 
 impl LogInner {
-    /// Looks at all manifests. A look of somebody else that began after the call will do.
+    /// Looks at all manifests. Another caller's look that began after the call counts, too.
     pub(crate) async fn look(&self) -> Result<(), StorageError> {
         let asked = Instant::now();
         let mut looked = self.members.looked.lock().await;
@@ -25,7 +24,7 @@ impl LogInner {
     fn members(&self) -> Vec<Member> {
         let mut members = self.members.watch().members();
         let former = self.former();
-        // Their rows are in the memtables of this node.
+        // The rows of these incarnations are in the memtables of this node.
         members.retain(|member| !former.contains_key(&member.incarnation));
         members
     }

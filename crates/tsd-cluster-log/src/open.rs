@@ -1,5 +1,5 @@
-//! Makes this process a member: an incarnation, a manifest, the fence of the former process of the same name, a
-//! first segment.
+//! Makes this process a member. It takes an incarnation, puts a manifest, fences the former process of the same
+//! name, and opens a first segment.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -34,17 +34,17 @@ use crate::{
 pub struct OpenedLog {
     /// The log.
     pub log: Arc<ClusterLog>,
-    /// What former processes of the same name have left. They are fenced.
+    /// The logs of former processes of the same name, which are fenced.
     pub former: FormerLogs,
 }
 
-/// Joins the cluster of a log table. Former processes of the same name are fenced when it returns; what they have
-/// left is read by the iterators of [`FormerLogs`]. Those of other names are recovered later, if they are dead.
+/// Joins the cluster of a log table. On return former processes of the same name are fenced; the iterators of
+/// [`FormerLogs`] read their logs. Dead nodes with other names are recovered later.
 ///
 /// # Errors
 ///
-/// If the table is not as it must be, if HBase does not answer in time, if settings differ from the cluster's, or
-/// if a node of the same name is alive.
+/// If the table differs from what the log needs, HBase does not answer in time, settings differ from the
+/// cluster's, or a node of the same name is alive.
 pub async fn open(client: &Client, config: ClusterLogConfig) -> Result<OpenedLog, OpenLogError> {
     let runtime = Handle::try_current()?;
     let deadline = Instant::now() + config.start_timeout;
@@ -55,7 +55,7 @@ pub async fn open(client: &Client, config: ClusterLogConfig) -> Result<OpenedLog
     let mut manifest = Manifest::first(incarnation, &config.node, 1).at_address(address);
     manifest.phase = ManifestPhase::Joining;
     manifest.heartbeat_ms = system_clock_ms();
-    // It outlasts the manifests that it is of.
+    // The last commit time must outlast the manifests of the other nodes.
     let found = table.manifests(deadline).await?;
     let last_commit_ms = found.iter().map(|(_, manifest)| manifest.last_commit_ms).max();
     manifest.last_commit_ms = last_commit_ms.unwrap_or(i64::MIN);
@@ -64,7 +64,7 @@ pub async fn open(client: &Client, config: ClusterLogConfig) -> Result<OpenedLog
         let text = format!("incarnation {incarnation} has a manifest already");
         return Err(StorageError::Damaged(text.into()).into());
     }
-    // They may have been changed before this node was listed.
+    // The settings may have changed before this node was listed.
     let unchanged = shared::check(&table, &config.shared, deadline).await;
     let owner = LogOwner::new(incarnation, manifest);
     let log = ClusterLog::new(Arc::new(LogInner::new(table, config, runtime, owner)));
@@ -78,7 +78,7 @@ pub async fn open(client: &Client, config: ClusterLogConfig) -> Result<OpenedLog
         Ok(former) => former,
         Err(error) => {
             if let Err(error) = inner.give_up().await {
-                tracing::debug!(%error, "the others find out that this node did not start");
+                tracing::debug!(%error, "other nodes will detect that this node did not start");
             }
             return Err(error);
         }
@@ -90,8 +90,8 @@ pub async fn open(client: &Client, config: ClusterLogConfig) -> Result<OpenedLog
     Ok(OpenedLog { log: Arc::new(log), former })
 }
 
-/// True if the log table exists, and somebody who acknowledged points by it has not ended the log: it may have
-/// points that are nowhere else. A daemon that does not use the log must not start then.
+/// True if the log table has a log that its owner has not ended. Its points may be stored nowhere else, so a
+/// daemon that does not use the log must not start.
 ///
 /// # Errors
 ///
@@ -104,7 +104,7 @@ pub async fn is_in_use(client: &Client, config: &ClusterLogConfig) -> Result<boo
 }
 
 impl LogInner {
-    /// Fences the former processes of this name, removes the logs that have ended, and opens a segment.
+    /// Fences the former processes of this name, removes ended logs, and opens a segment.
     async fn take_over(self: &Arc<Self>, deadline: Instant) -> Result<FormerLogs, OpenLogError> {
         let found = self.former_manifests(deadline).await?;
         let last_commit_ms = found.iter().map(|(_, manifest)| manifest.last_commit_ms).max();
@@ -128,7 +128,8 @@ impl LogInner {
         }
         self.former().extend(recoveries.clone());
         self.open_up_to(1, deadline).await?;
-        // Who opens a log finds this node and the others in it at once, not after the first heartbeat.
+        // After this look the members include this node and the others at once, not only after the first
+        // heartbeat.
         self.look().await?;
         let log = |(incarnation, recovery)| FormerLog {
             position: LogPosition { incarnation, sequence: u64::MAX },
@@ -138,8 +139,8 @@ impl LogInner {
         Ok(FormerLogs { logs: recoveries.into_iter().map(log).collect(), last_commit_ms })
     }
 
-    /// Fences a former process. Returns `None` if nothing is left of it, or another node has noticed its death
-    /// before, and stores its rows.
+    /// Fences a former process. Returns `None` if its log is removed, or if another node already stores its
+    /// rows.
     async fn fence_former(
         &self,
         recovery: Recovery,
@@ -149,7 +150,7 @@ impl LogInner {
             match self.fence(recovery.clone(), deadline).await {
                 Ok(fenced) => return Ok(fenced),
                 Err(RecoverError::Recovery(RecoveryError::Taken { incarnation })) => {
-                    // A change that the process itself had sent may have been executed late.
+                    // HBase may have executed a change late that the former process itself had sent.
                     let found = self.table.manifests(deadline).await?;
                     if !found.iter().any(|(of, manifest)| *of == incarnation && is_open(manifest)) {
                         return Ok(None);
@@ -161,8 +162,8 @@ impl LogInner {
         }
     }
 
-    /// All earlier manifests. Fails if a node of this name, which has started before, is alive: its manifest
-    /// changes, or its last heartbeat is from just now.
+    /// Returns all earlier manifests. Fails if an earlier node of the same name is alive, which shows by a
+    /// change of its manifest. Watches only if such a manifest has a recent heartbeat.
     async fn former_manifests(
         &self,
         deadline: Instant,
@@ -199,7 +200,7 @@ impl LogInner {
     }
 }
 
-/// True if nobody has begun to recover the log.
+/// True if no recovery of the log has begun.
 const fn is_open(of: &Manifest) -> bool {
     matches!(of.phase, ManifestPhase::Open | ManifestPhase::Joining)
 }

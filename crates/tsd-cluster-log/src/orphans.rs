@@ -1,8 +1,8 @@
-//! Removes rows of segments that nobody reads any more.
+//! Removes orphans: rows of segments whose log was removed.
 //!
-//! A request that puts the token of a segment may be executed after the segment was removed with its log. The row is
-//! then one of an incarnation without a manifest: a manifest is there before the first segment, and goes after the
-//! last one, and no incarnation comes back. One member looks for such rows, and removes those that it has found twice.
+//! HBase may execute a put of a token after the segment was removed with its log. The new row then belongs to an
+//! incarnation without a manifest: a manifest exists from before the first segment until after the last, and no
+//! incarnation is reused. One member looks for such rows, and removes rows that it has found twice.
 
 use std::{collections::BTreeSet, sync::Weak};
 
@@ -16,10 +16,10 @@ use crate::{
     log::LogInner,
 };
 
-/// Rows that are remembered and removed at a time; others are found later.
+/// Maximum number of rows that one look remembers and removes; a later look finds the rest.
 const MAX_ORPHANS: usize = 10_000;
 
-/// Looks again and again, until the log is closed or fenced.
+/// Repeats the look until the log is closed or fenced.
 pub(crate) async fn clean(log: Weak<LogInner>) {
     let mut found_before = BTreeSet::new();
     loop {
@@ -33,14 +33,14 @@ pub(crate) async fn clean(log: Weak<LogInner>) {
         match inner.remove_orphans(&found_before).await {
             Ok(found) => found_before = found,
             Err(error) => {
-                tracing::debug!(log = inner.name(), %error, "rows that nobody reads are not removed yet");
+                tracing::debug!(log = inner.name(), %error, "orphaned rows are not removed yet");
             }
         }
     }
 }
 
 impl LogInner {
-    /// True if no older incarnation is a member: so one of all looks.
+    /// True if no older incarnation is a member, so that only one member looks.
     fn is_oldest(&self) -> bool {
         let this = self.owner().incarnation();
         let members = self.members.watch().members();
@@ -48,14 +48,14 @@ impl LogInner {
         present.all(|member| member.incarnation >= this)
     }
 
-    /// Removes the orphans that were found before, and returns the others.
+    /// Removes orphans that an earlier look has found, and returns the new ones.
     async fn remove_orphans(
         &self,
         before: &BTreeSet<SegmentId>,
     ) -> Result<BTreeSet<SegmentId>, StorageError> {
         let deadline = Instant::now() + self.config.start_timeout;
         let rows = self.table.segment_rows(deadline).await?;
-        // After the rows: whoever has one of them had a manifest before it.
+        // Read after the rows, because each owner had its manifest before its rows.
         let owners = self.table.manifests(deadline).await?;
         let is_owned = |of: &SegmentId| {
             owners.iter().any(|(owner, _): &(u64, Manifest)| *owner == of.incarnation)
@@ -65,7 +65,6 @@ impl LogInner {
         let twice: Vec<SegmentId> = before.intersection(&found).copied().collect();
         for segment in twice {
             self.table.ask(&TableRequest::RemoveSegment { segment }, deadline).await?;
-            self.metrics.orphans_removed.increment(1);
             found.remove(&segment);
         }
         Ok(found)
@@ -73,7 +72,7 @@ impl LogInner {
 }
 
 impl LogTable {
-    /// All segments that have a token or a fence.
+    /// Returns all segments with a token or a fence.
     async fn segment_rows(&self, deadline: Instant) -> Result<Vec<SegmentId>, StorageError> {
         self.scan_segments(deadline).await.map_err(|failure| self.error(failure))
     }

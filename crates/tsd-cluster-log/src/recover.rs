@@ -1,6 +1,6 @@
-//! Recovers the log of a member that is dead: its rows are stored beside the writes of this node.
+//! Recovers the log of a dead member: stores its rows while this node continues to write.
 //!
-//! A node recovers one log at a time; after one that fails, the others are tried first. If several nodes begin, one
+//! A node recovers one log at a time; after a failure it tries the other logs first. If several nodes begin, one
 //! takes the manifest and the others give up.
 
 use std::{
@@ -21,10 +21,10 @@ use crate::{
     log::{LogInner, SharedRecovery},
 };
 
-/// Pause after a recovery that failed.
+/// Pause after a failed recovery.
 const FAILED_PAUSE: Duration = Duration::from_secs(5);
 
-/// A recovery did not end.
+/// Why a recovery did not complete.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecoverError {
     #[error(transparent)]
@@ -34,7 +34,7 @@ pub(crate) enum RecoverError {
 }
 
 impl LogInner {
-    /// Begins the recovery of a dead member, if there is one and no recovery goes on.
+    /// Begins the recovery of a dead member, unless a recovery is in progress.
     pub(crate) fn begin_recovery(self: &Arc<Self>) {
         let Some(recoverer) = self.recoverer() else { return };
         let Ok(turn) = Arc::clone(&self.recovering).try_lock_owned() else { return };
@@ -53,7 +53,7 @@ impl LogInner {
                 Err(RecoverError::Recovery(RecoveryError::Taken { .. })) => {
                     tracing::debug!(incarnation, "another node recovers a log");
                 }
-                // It is closed, or recovered itself: another node goes on.
+                // This log is closed, or is being recovered itself: another node continues.
                 Err(_) if log.is_over() => {}
                 Err(error) => {
                     log.metrics.recovery_failures.increment(1);
@@ -93,7 +93,7 @@ impl LogInner {
         let (log, storer) = (Arc::clone(self), Arc::clone(&recoverer));
         let storing = spawn_blocking(move || storer.store(groups, &|| log.confirm_recent()));
         let stored = storing.await.unwrap_or(Err(StorageError::Closed))?;
-        // The commit time first: it must outlast the log that it is of.
+        // The commit time comes first, because it must outlast the recovered log.
         let last_commit_ms = stored.last_commit_ms.max(trimmed_ms);
         recoverer.raise_commit_time(last_commit_ms);
         let deadline = Instant::now() + self.config.start_timeout;
@@ -105,11 +105,11 @@ impl LogInner {
         self.metrics.recovery_seconds.record(begun.elapsed());
         let (records, cells, took) = (stored.records, stored.cells, begun.elapsed());
         tracing::warn!(incarnation, node, records, cells, ?took, "stored the rows of a dead node");
-        // Who waits for that sees it now.
+        // Reads that wait for the recovery see its end now.
         Ok(self.look().await?)
     }
 
-    /// Fences a log. Returns `None` if nothing is left of it.
+    /// Fences a log. Returns `None` if the log is removed already.
     pub(crate) async fn fence(
         &self,
         mut recovery: Recovery,

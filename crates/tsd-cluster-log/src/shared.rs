@@ -1,5 +1,5 @@
-//! The settings that all nodes have alike: the first node has stored them, each start compares its own with them, and
-//! an operator changes some of them.
+//! The settings that must be equal on all nodes. The first node stores them, each start compares its own settings
+//! with them, and an operator may change some of them.
 
 use bytes::Bytes;
 use hbase_rs::Client;
@@ -10,7 +10,7 @@ use tsd_storage::StorageError;
 use crate::{
     calls::{CallFailure, LogTable, SETTINGS, damaged},
     config::ClusterLogConfig,
-    error::OpenLogError,
+    error::{MemberVersionsError, OpenLogError},
     listed_nodes::all_listed,
     log_table,
 };
@@ -18,15 +18,15 @@ use crate::{
 /// A setting of the cluster that was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedSetting {
-    /// Its name.
+    /// Name of the setting.
     pub name: String,
-    /// Its value before; `None` if the cluster did not have it.
+    /// Value before the change; `None` if the cluster did not have the setting.
     pub before: Option<String>,
-    /// Its value now.
+    /// Value after the change.
     pub now: String,
 }
 
-/// What the cluster has stored.
+/// The stored settings of a cluster.
 #[derive(Debug)]
 struct Stored {
     settings: SharedSettings,
@@ -34,10 +34,10 @@ struct Stored {
     cell: Option<(u64, Bytes)>,
 }
 
-/// Why an attempt is repeated whose change was not made.
+/// Reason of a retry after a lost race.
 const RACED: &str = "other nodes change the settings";
 
-/// Fails if a setting differs. Settings that the cluster lacks are stored.
+/// Fails if a setting differs from the cluster's. Stores settings that the cluster lacks.
 pub(crate) async fn check(
     table: &LogTable,
     own: &SharedSettings,
@@ -56,11 +56,11 @@ pub(crate) async fn check(
     checked.await?
 }
 
-/// The settings of the cluster of a log table; `None` if there is no such table, or no node has started yet.
+/// Reads the settings of a cluster; `None` if the log table does not exist, or no node has started yet.
 ///
 /// # Errors
 ///
-/// If the table cannot be read, or is none of a log.
+/// If the table cannot be read, or is not the table of a log.
 pub async fn stored_settings(
     client: &Client,
     config: &ClusterLogConfig,
@@ -71,17 +71,18 @@ pub async fn stored_settings(
     Ok(stored.cell.map(|_| stored.settings))
 }
 
-/// Gives the cluster of a log table the settings of `config`, where it may change them; returns those that were
-/// changed. All nodes must be stopped if one is that all must have alike at any time; else `speaks` is asked
-/// whether the nodes that run speak one of the new versions of messages.
+/// Changes the settings of a cluster to the changeable settings of `config`, and returns the changes. If a
+/// changed setting must be equal on all nodes at any time, all nodes must be stopped. Otherwise `speaks` checks
+/// that the running nodes speak one of the new versions of messages.
 ///
 /// # Errors
 ///
-/// If another setting differs, a node runs that must not, or the table cannot be used. Nothing is changed then.
+/// If another setting differs, a node runs that must be stopped, or the table cannot be used. Nothing is changed
+/// then.
 pub async fn adopt_settings(
     client: &Client,
     config: &ClusterLogConfig,
-    speaks: impl AsyncFn(ClusterId, Vec<Member>) -> Result<(), String>,
+    speaks: impl AsyncFn(ClusterId, Vec<Member>) -> Result<(), MemberVersionsError>,
 ) -> Result<Vec<ChangedSetting>, OpenLogError> {
     let Some(table) = log_table::find(client, config).await? else { return Ok(Vec::new()) };
     let deadline = Instant::now() + config.start_timeout;
@@ -104,7 +105,8 @@ pub async fn adopt_settings(
     };
     settled().await?;
     exchange(&table, deadline, &before, &all).await?;
-    // A node that starts compares its settings once more after it is listed: it is seen here, or sees these.
+    // A starting node compares its settings once more after it is listed. So either this check sees the node, or
+    // the node sees the new settings.
     if let Err(error) = settled().await {
         exchange(&table, deadline, &all, &before).await?;
         return Err(error);
@@ -112,7 +114,8 @@ pub async fn adopt_settings(
     Ok(changed)
 }
 
-/// Replaces settings by others. The answer to an attempt may be lost: what counts is what is stored.
+/// Replaces the settings `before` by `after`. The answer of an attempt may be lost, so the stored settings
+/// decide.
 async fn exchange(
     table: &LogTable,
     deadline: Instant,

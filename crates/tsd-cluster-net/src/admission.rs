@@ -1,8 +1,9 @@
-//! What a node that joins asks of those that are alive, before it serves.
+//! Admission of a joining node by the live nodes, before it serves.
 //!
-//! A live node connects back to the address that the joining one has published: an address that others cannot
-//! reach would make every read wait for a node that answers nobody. And clocks are compared ([`crate::clocks`]).
-//! A node that does not answer has no say: whether it is alive is decided in the log table.
+//! Each live node dials back: it connects to the address that the joining node has published. If other nodes
+//! could not reach that address, every read would wait for a node that responds to nobody. The nodes also compare
+//! their clocks ([`crate::clocks`]). A node that does not respond is ignored, because the log table decides
+//! whether it is alive.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,88 +13,92 @@ use tsd_cluster::{Member, MemberState};
 
 use crate::{
     client::PeerClient,
-    clocks::{ClockOffset, ahead_of_median, is_skewed},
+    clock_offset::{ClockOffset, ahead_of_median, is_skewed},
     config::{NetConfig, NodeIdentity},
     error::PeerError,
     peers::{Peers, now_ms},
 };
 
-/// How long a live node tries to connect back, in times that one connection may take.
+/// How long a live node dials back, in multiples of the connect timeout.
 pub(crate) const DIAL_BACK_LIMIT: u32 = 5;
-/// How long its answer is waited for, in such times.
-const ANSWER_LIMIT: u32 = 7;
+/// How long the joining node waits for the response, in multiples of the connect timeout.
+const RESPONSE_LIMIT: u32 = 7;
 
 /// Why a node must not join.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdmissionError {
-    /// A live node cannot connect to it.
+    /// A live node cannot connect to the joining node.
     #[error("node {by} cannot reach this one at {address}: {reason}")]
     Unreachable {
-        /// Where this node says that it is.
+        /// The published address of this node.
         address: String,
         /// The live node.
         by: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// It and a live node do not agree on encryption, or on certificates.
+    /// The joining and a live node disagree on encryption or certificates.
     #[error("node {by}: {error}")]
     Tls {
         /// The live node.
         by: String,
-        /// What is wrong.
+        /// The error.
         error: PeerError,
     },
-    /// Its clock differs from those of the others.
+    /// The clock of the joining node differs from the clocks of the others.
     #[error(
         "the clock differs from the median of {nodes} other nodes by {} ms: it shows {own_ms}, and theirs \
          {}, milliseconds since 1970", ahead_ms.unsigned_abs(), own_ms - ahead_ms
     )]
     Clock {
-        /// How far it is ahead; negative if it is behind.
+        /// How far the clock is ahead, milliseconds; negative if it is behind.
         ahead_ms: i64,
-        /// What it shows, epoch milliseconds.
+        /// The time that it shows, epoch milliseconds.
         own_ms: i64,
-        /// Number of the others.
+        /// Number of the other nodes.
         nodes: usize,
     },
 }
 
-/// What a live node has said to a joining one.
-struct LiveAnswer {
+/// Response of a live node to a joining node.
+struct LiveResponse {
     by: String,
     offset: Result<ClockOffset, PeerError>,
     reached: Result<(), PeerError>,
 }
 
-/// Asks the live nodes whether a node at `address` may join. They note a refusal in their logs.
+/// Asks the live nodes whether a node at `address` may join. They log a refusal.
 ///
 /// # Errors
 ///
-/// If it must not.
+/// If it must not join.
 pub async fn admit(peers: &Peers, address: &str, max_skew: Duration) -> Result<(), AdmissionError> {
     let mut others = peers.others();
     others.retain(|member| member.state == MemberState::Serving);
-    let limit = peers.config().connect_timeout * ANSWER_LIMIT;
+    let limit = peers.config().connect_timeout * RESPONSE_LIMIT;
     let ask = |member: Member| async move {
         let client = peers.client(&member);
         let (offset, reached) = tokio::join!(
             peers.clock_offset(&member, limit),
             client.dial_back(address, Instant::now() + limit),
         );
-        LiveAnswer { by: member.name, offset, reached }
+        LiveResponse { by: member.name, offset, reached }
     };
-    let answers = join_all(others.iter().cloned().map(ask)).await;
-    let judged = judge(&answers, address, max_skew);
+    let responses = join_all(others.iter().cloned().map(ask)).await;
+    let judged = judge(&responses, address, max_skew);
     if let Err(error) = &judged {
         note_refusal(peers.identity(), peers.config(), &others, &error.to_string()).await;
     }
     judged
 }
 
-fn judge(answers: &[LiveAnswer], address: &str, max_skew: Duration) -> Result<(), AdmissionError> {
-    for LiveAnswer { by, reached, .. } in answers {
+fn judge(
+    responses: &[LiveResponse],
+    address: &str,
+    max_skew: Duration,
+) -> Result<(), AdmissionError> {
+    for LiveResponse { by, reached, .. } in responses {
         match reached {
             Ok(()) => {}
             Err(PeerError::Failed(reason)) => {
@@ -108,11 +113,11 @@ fn judge(answers: &[LiveAnswer], address: &str, max_skew: Duration) -> Result<()
                 return Err(AdmissionError::Tls { by: by.clone(), error: error.clone() });
             }
             Err(error) => {
-                tracing::warn!(node = by, %error, "a node has not said whether it reaches this one");
+                tracing::warn!(node = by, %error, "a node did not answer whether it reaches this one");
             }
         }
     }
-    let known = answers.iter().filter_map(|answer| answer.offset.as_ref().ok().copied());
+    let known = responses.iter().filter_map(|response| response.offset.as_ref().ok().copied());
     let known: Vec<ClockOffset> = known.collect();
     let ahead_ms = ahead_of_median(&known);
     if is_skewed(ahead_ms, max_skew) {
@@ -121,7 +126,7 @@ fn judge(answers: &[LiveAnswer], address: &str, max_skew: Duration) -> Result<()
     Ok(())
 }
 
-/// Has nodes that are alive note in their logs why this one does not join.
+/// Makes live nodes log why this node does not join.
 pub async fn note_refusal(
     this: &Arc<NodeIdentity>,
     config: &NetConfig,
@@ -134,7 +139,7 @@ pub async fn note_refusal(
         async move {
             let deadline = Instant::now() + config.connect_timeout;
             if let Err(error) = client.note_refusal(reason, deadline).await {
-                tracing::debug!(%error, "a node does not know that this one has not joined");
+                tracing::debug!(%error, "cannot tell a node that this one did not join");
             }
         }
     };
@@ -152,7 +157,7 @@ mod tests {
 
     const SKEW: Duration = Duration::from_millis(500);
 
-    /// A node that joins beside two others; the clock of the first is off by this.
+    /// Lets a node join two others whose clocks are ahead by `ahead_ms`.
     async fn join(ahead_ms: i64, reachable: bool) -> Result<(), AdmissionError> {
         let others = [FakeNode::start(2, patient()).await, FakeNode::start(3, patient()).await];
         for other in &others {
@@ -161,7 +166,7 @@ mod tests {
         let joining = FakeNode::start(4, patient()).await;
         let membership = FakeMembership::new(4);
         let members = others.iter().map(FakeNode::member).chain([member(4, "")]);
-        *membership.members.lock().unwrap() = members.collect();
+        *membership.members.lock() = members.collect();
         let membership: Arc<dyn Membership> = membership;
         let peers = Peers::new(identity(4), patient(), membership);
         let address =

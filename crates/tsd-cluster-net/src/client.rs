@@ -1,4 +1,4 @@
-//! Requests to one peer, over one connection that is opened when it is needed.
+//! Requests to one peer, over one connection that is opened on demand.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,13 +15,14 @@ use crate::{
     config::{NetConfig, NodeIdentity},
     connection::Connection,
     error::PeerError,
+    held_query::HeldQuery,
     metrics::{NetMetrics, RequestKind},
-    pending_answers::{Answer, AnswerReceiver},
-    service::{HeldQuery, NodeReport},
+    node_report::NodeReport,
+    pending_responses::{ResponseReceiver, ResponseResult},
     wire::{DialBackMessage, HeldMessage, Nothing, RequestBody, ResponseBody, RowMessage},
 };
 
-/// One run of a peer. It takes requests also while it cannot be reached; they fail.
+/// Client of one run of a peer. While the peer cannot be reached, requests fail.
 #[derive(Debug)]
 pub struct PeerClient {
     address: String,
@@ -30,7 +31,7 @@ pub struct PeerClient {
     config: NetConfig,
     link: Mutex<PeerLink>,
     permits: Arc<Semaphore>,
-    /// Of its connections.
+    /// Runtime of the connections.
     runtime: Handle,
 }
 
@@ -39,41 +40,41 @@ struct PeerLink {
     connection: Option<Arc<Connection>>,
     /// Failed attempts to connect since the last success.
     failures: u32,
-    /// The last failure, and until when it is the answer.
+    /// The last failure, and the end of the pause in which requests fail with it.
     failed: Option<(PeerError, Instant)>,
 }
 
-/// A request whose answers are waited for until the deadline.
+/// A request that waits for its responses until the deadline.
 struct PendingRequest<A> {
     connection: Arc<Connection>,
     id: u64,
-    answers: A,
+    responses: A,
     deadline: Instant,
     _permit: OwnedSemaphorePermit,
 }
 
-/// A request that has one answer.
-pub(crate) struct SentRequest(PendingRequest<oneshot::Receiver<Answer>>);
+/// A request with one response.
+pub(crate) struct SentRequest(PendingRequest<oneshot::Receiver<ResponseResult>>);
 
 impl SentRequest {
-    pub(crate) async fn answer(mut self) -> Answer {
-        let PendingRequest { answers, deadline, .. } = &mut self.0;
-        let answer = timeout_at(*deadline, answers).await;
-        received(answer.map(Result::ok))
+    pub(crate) async fn response(mut self) -> ResponseResult {
+        let PendingRequest { responses, deadline, .. } = &mut self.0;
+        let response = timeout_at(*deadline, responses).await;
+        received(response.map(Result::ok))
     }
 }
 
-impl PendingRequest<mpsc::Receiver<Answer>> {
-    async fn next(&mut self) -> Answer {
-        received(timeout_at(self.deadline, self.answers.recv()).await)
+impl PendingRequest<mpsc::Receiver<ResponseResult>> {
+    async fn next(&mut self) -> ResponseResult {
+        received(timeout_at(self.deadline, self.responses.recv()).await)
     }
 }
 
-/// An answer, if there was one in time.
-fn received(answer: Result<Option<Answer>, Elapsed>) -> Answer {
-    match answer {
+/// Returns the response, or an error if it is late or missing.
+fn received(response: Result<Option<ResponseResult>, Elapsed>) -> ResponseResult {
+    match response {
         Ok(Some(Ok(ResponseBody::Failed(reason)))) => Err(PeerError::Failed(reason.into())),
-        Ok(Some(answer)) => answer,
+        Ok(Some(response)) => response,
         Ok(None) => Err(PeerError::Lost),
         Err(_) => Err(PeerError::Timeout),
     }
@@ -86,8 +87,8 @@ impl<A> Drop for PendingRequest<A> {
 }
 
 impl PeerClient {
-    /// A client of the run `incarnation` of the node at `address`. Its connections belong to the current runtime, also
-    /// if a caller in another one opens them.
+    /// Returns a client of the run `incarnation` of the node at `address`. Its connections belong to the current
+    /// runtime, even if a caller in another runtime opens them.
     ///
     /// # Panics
     ///
@@ -104,19 +105,19 @@ impl PeerClient {
         Self { address, incarnation, identity, config, link, permits, runtime }
     }
 
-    /// Where the peer is said to be.
+    /// The published address of the peer.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Takes the rows that the peer holds, in key order, and returns after it has proven that it was not fenced
-    /// then. After about `max_bytes` (0: never) the peer may stop: then the key is returned before which all rows
-    /// were taken.
+    /// Passes the peer's held rows to `take`, in key order. Returns after the peer has proven that it was not
+    /// fenced at that time. After about `max_bytes` (0: unlimited) the peer may stop. Then the result is the key
+    /// before which all rows were passed.
     ///
     /// # Errors
     ///
-    /// The peer did not answer all of it in time, or `take` has refused rows.
+    /// If the peer did not send a complete response in time, or `take` refused rows.
     pub async fn held(
         &self,
         query: &HeldQuery,
@@ -126,7 +127,7 @@ impl PeerClient {
     ) -> Result<Option<Bytes>, PeerError> {
         let body = RequestBody::Held(HeldMessage::of(query, max_bytes));
         self.metered(RequestKind::Held, async {
-            let mut request: PendingRequest<mpsc::Receiver<Answer>> =
+            let mut request: PendingRequest<mpsc::Receiver<ResponseResult>> =
                 self.request(body, deadline).await?;
             loop {
                 match request.next().await? {
@@ -138,18 +139,18 @@ impl PeerClient {
                     }
                     ResponseBody::Proven(_) => return Ok(None),
                     ResponseBody::ProvenUpTo(key) => return Ok(Some(key)),
-                    _ => return Err(out_of_place()),
+                    _ => return Err(unexpected_response()),
                 }
             }
         })
         .await
     }
 
-    /// Asks whether the peer is there.
+    /// Checks that the peer responds.
     ///
     /// # Errors
     ///
-    /// No answer before the deadline.
+    /// No response before the deadline.
     pub async fn probe(&self, deadline: Instant) -> Result<(), PeerError> {
         let body = RequestBody::Probe(Nothing {});
         self.metered(RequestKind::Probe, self.done(body, deadline)).await
@@ -159,17 +160,17 @@ impl PeerClient {
     ///
     /// # Errors
     ///
-    /// They are not flushed, or there is no answer before the deadline.
+    /// If the rows are not flushed before the deadline.
     pub async fn flush(&self, deadline: Instant) -> Result<(), PeerError> {
         let body = RequestBody::Flush(Nothing {});
         self.metered(RequestKind::Flush, self.done(body, deadline)).await
     }
 
-    /// Has the peer connect to this node at `address`, as others will.
+    /// Makes the peer connect to this node at `address`, as other nodes will.
     ///
     /// # Errors
     ///
-    /// [`PeerError::Failed`] if it cannot; no answer before the deadline.
+    /// [`PeerError::Failed`] if it cannot; no response before the deadline.
     pub(crate) async fn dial_back(
         &self,
         address: &str,
@@ -181,11 +182,11 @@ impl PeerClient {
         self.metered(RequestKind::Admission, self.done(body, deadline)).await
     }
 
-    /// Has the peer note in its log why this node does not join.
+    /// Makes the peer log why this node does not join.
     ///
     /// # Errors
     ///
-    /// No answer before the deadline.
+    /// No response before the deadline.
     pub(crate) async fn note_refusal(
         &self,
         reason: &str,
@@ -195,17 +196,17 @@ impl PeerClient {
         self.metered(RequestKind::Admission, self.done(body, deadline)).await
     }
 
-    /// The queries that run on the peer, as JSON.
+    /// Returns the queries that run on the peer, as JSON.
     ///
     /// # Errors
     ///
-    /// No answer before the deadline.
+    /// No response before the deadline.
     pub async fn queries(&self, deadline: Instant) -> Result<String, PeerError> {
         self.metered(RequestKind::Queries, async {
             let body = RequestBody::Queries(Nothing {});
             match self.ask(body, deadline).await? {
                 ResponseBody::Queries(json) => Ok(json),
-                _ => Err(out_of_place()),
+                _ => Err(unexpected_response()),
             }
         })
         .await
@@ -215,23 +216,23 @@ impl PeerClient {
     ///
     /// # Errors
     ///
-    /// [`PeerError::Failed`] if it does not run; no answer before the deadline.
+    /// [`PeerError::Failed`] if it does not run; no response before the deadline.
     pub async fn cancel_query(&self, id: u64, deadline: Instant) -> Result<(), PeerError> {
         let body = RequestBody::CancelQuery(id);
         self.metered(RequestKind::Queries, self.done(body, deadline)).await
     }
 
-    /// What the peer says of itself.
+    /// Returns the peer's report on itself.
     ///
     /// # Errors
     ///
-    /// No answer before the deadline.
+    /// No response before the deadline.
     pub async fn report(&self, deadline: Instant) -> Result<NodeReport, PeerError> {
         self.metered(RequestKind::Report, async {
             let body = RequestBody::Report(Nothing {});
             match self.ask(body, deadline).await? {
                 ResponseBody::Report(report) => Ok(report.into_report()),
-                _ => Err(out_of_place()),
+                _ => Err(unexpected_response()),
             }
         })
         .await
@@ -240,7 +241,7 @@ impl PeerClient {
     pub(crate) async fn done(&self, body: RequestBody, deadline: Instant) -> Result<(), PeerError> {
         match self.ask(body, deadline).await? {
             ResponseBody::Done(_) => Ok(()),
-            _ => Err(out_of_place()),
+            _ => Err(unexpected_response()),
         }
     }
 
@@ -255,12 +256,13 @@ impl PeerClient {
         result
     }
 
-    /// Sends a request that has one answer, and waits for that.
-    pub(crate) async fn ask(&self, body: RequestBody, deadline: Instant) -> Answer {
-        self.send(body, deadline).await?.answer().await
+    /// Sends a request with one response, and waits for the response.
+    pub(crate) async fn ask(&self, body: RequestBody, deadline: Instant) -> ResponseResult {
+        self.send(body, deadline).await?.response().await
     }
 
-    /// Sends a request that has one answer. After an error not all of it was sent, so the peer has done nothing.
+    /// Sends a request with one response. An error means that the request was sent only in part, so the peer has done
+    /// nothing.
     pub(crate) async fn send(
         &self,
         body: RequestBody,
@@ -269,8 +271,8 @@ impl PeerClient {
         Ok(SentRequest(self.request(body, deadline).await?))
     }
 
-    /// As [`Self::send`], for several answers too.
-    async fn request<A: AnswerReceiver>(
+    /// As [`Self::send`], also for several responses.
+    async fn request<A: ResponseReceiver>(
         &self,
         body: RequestBody,
         deadline: Instant,
@@ -280,8 +282,8 @@ impl PeerClient {
             let connection = self.connection().await?;
             let left = deadline.saturating_duration_since(Instant::now());
             let timeout_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1);
-            let (id, answers) = connection.register()?;
-            let request = PendingRequest { connection, id, answers, deadline, _permit: permit };
+            let (id, responses) = connection.register()?;
+            let request = PendingRequest { connection, id, responses, deadline, _permit: permit };
             let frame = request.connection.begin(id, body, timeout_ms).await?;
             Ok((request, frame))
         };
@@ -289,21 +291,17 @@ impl PeerClient {
         let (request, frame) = begun.unwrap_or(Err(PeerError::Timeout))?;
         match timeout_at(deadline, frame.finish()).await {
             Ok(Err(error)) => Err(error),
-            // After the deadline the rest is written all the same: the peer may do it.
+            // The deadline passed while the rest was being written. The rest is written in the background: the peer
+            // may execute the request.
             Ok(Ok(())) | Err(_) => Ok(request),
         }
     }
 
     async fn permit(&self) -> Result<OwnedSemaphorePermit, PeerError> {
-        if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
-            return Ok(permit);
-        }
-        NetMetrics::of_process().waits.increment(1);
         Arc::clone(&self.permits).acquire_owned().await.map_err(|_| PeerError::Lost)
     }
 
-    /// The connection, opened if there is none. After a failure the next attempts wait for a pause: until
-    /// then requests fail at once.
+    /// Returns the connection; opens it if necessary. After a failure, requests fail at once until a pause is over.
     async fn connection(&self) -> Result<Arc<Connection>, PeerError> {
         let mut link = self.link.lock().await;
         if let Some(connection) = link.connection.as_ref().filter(|open| !open.has_ended()) {
@@ -339,7 +337,7 @@ impl PeerClient {
         let (identity, config) = (Arc::clone(&self.identity), self.config.clone());
         let open = async move { Connection::open(&address, incarnation, &identity, &config).await };
         let opening = AbortOnDropHandle::new(self.runtime.spawn(open));
-        // An error: the runtime ends.
+        // An error means that the runtime ends.
         opening.await.unwrap_or(Err(PeerError::Lost))
     }
 
@@ -349,6 +347,6 @@ impl PeerClient {
     }
 }
 
-fn out_of_place() -> PeerError {
-    PeerError::Frame("an answer out of place".into())
+fn unexpected_response() -> PeerError {
+    PeerError::Frame("an unexpected response".into())
 }

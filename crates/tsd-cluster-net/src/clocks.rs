@@ -1,8 +1,8 @@
 //! Compares the clock of this node with those of the other nodes.
 //!
-//! No safety rests on clocks. But two writes of a point through two nodes are in the order of their clocks, and a
-//! clock that is ahead makes the commit times of all nodes wait. So a node whose clock differs does not join, and
-//! one whose clock comes to differ raises a metric.
+//! No safety depends on clocks. But the clocks order two writes of a point through two nodes, and a clock that is
+//! ahead makes the commit times of all nodes wait. So a node whose clock differs does not join. If the clock of a
+//! member begins to differ, the member raises a metric.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,43 +10,25 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::task::AbortOnDropHandle;
 use tsd_cluster::MemberState;
 
-use crate::{metrics::NetMetrics, peers::Peers};
+use crate::{
+    clock_offset::{ClockOffset, ahead_of_median, is_skewed},
+    metrics::NetMetrics,
+    peers::Peers,
+};
 
 /// Time between two comparisons.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// How long the nodes may take to say their time.
+/// Time in which the nodes must report their clocks.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// How far the clock of another node is ahead of the own one, as one exchange has shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ClockOffset {
-    /// By the middle of the exchange, milliseconds.
-    pub(crate) ahead_ms: i64,
-    /// By how much that may be wrong: half of the round trip.
-    pub(crate) error_ms: i64,
-}
-
-/// How far the own clock is ahead of the median of the others, milliseconds; negative if it is behind. What the
-/// exchanges cannot tell apart counts as agreement, and so does all between the middle two of an even number.
-pub(crate) fn ahead_of_median(others: &[ClockOffset]) -> i64 {
-    let mut least: Vec<i64> = others.iter().map(|of| -of.ahead_ms - of.error_ms).collect();
-    let mut most: Vec<i64> = others.iter().map(|of| -of.ahead_ms + of.error_ms).collect();
-    least.sort_unstable();
-    most.sort_unstable();
-    let Some(last) = others.len().checked_sub(1) else { return 0 };
-    let least = least.get(last / 2).copied().unwrap_or_default();
-    let most = most.get(others.len() / 2).copied().unwrap_or_default();
-    if least > 0 { least } else { most.min(0) }
-}
-
-/// Compares the clocks now and then, until it is dropped.
+/// Compares the clocks every ten seconds, until it is dropped.
 #[derive(Debug)]
 pub struct ClockWatch {
     _watching: AbortOnDropHandle<()>,
 }
 
 impl ClockWatch {
-    /// Raises a metric while the own clock differs by more than `max_skew` from those of the other nodes.
+    /// Raises a metric while this node's clock differs from the others by more than `max_skew`.
     #[must_use]
     pub fn start(peers: Arc<Peers>, max_skew: Duration) -> Self {
         let watching = tokio::spawn(watch(peers, max_skew));
@@ -56,7 +38,7 @@ impl ClockWatch {
 
 async fn watch(peers: Arc<Peers>, max_skew: Duration) {
     let metrics = NetMetrics::of_process();
-    // What the start has compared is not compared again at once.
+    // The start has just compared the clocks, so the first comparison waits.
     let mut tick = interval_at(Instant::now() + INTERVAL, INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut was_skewed = false;
@@ -87,51 +69,5 @@ async fn watch(peers: Arc<Peers>, max_skew: Duration) {
                 );
             }
         }
-    }
-}
-
-/// True if a clock is further off than it may be.
-pub(crate) fn is_skewed(ahead_ms: i64, max_skew: Duration) -> bool {
-    u128::from(ahead_ms.unsigned_abs()) > max_skew.as_millis()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(others: &[(i64, i64)], expected: i64) {
-        let offset = |(ahead_ms, error_ms): &(i64, i64)| ClockOffset {
-            ahead_ms: *ahead_ms,
-            error_ms: *error_ms,
-        };
-        let others: Vec<ClockOffset> = others.iter().map(offset).collect();
-        assert_eq!(ahead_of_median(&others), expected, "{others:?}");
-    }
-
-    #[test]
-    fn one_clock_that_differs_is_not_the_median() {
-        check(&[], 0);
-        check(&[(700, 0)], -700);
-        check(&[(-700, 0)], 700);
-        check(&[(0, 0), (9_000, 0)], 0);
-        check(&[(500, 0), (9_000, 0)], -500);
-        check(&[(1, 0), (9_000, 0), (-2, 0)], -1);
-    }
-
-    #[test]
-    fn a_slow_exchange_proves_little() {
-        check(&[(700, 1_000)], 0);
-        check(&[(700, 300)], -400);
-        check(&[(-700, 300)], 400);
-        check(&[(700, 0), (700, 1_000), (700, 0)], -700);
-    }
-
-    #[test]
-    fn a_clock_may_be_off_by_the_limit() {
-        let limit = Duration::from_millis(500);
-        assert_eq!(
-            [500, -500, 501, -501].map(|ms| is_skewed(ms, limit)),
-            [false, false, true, true]
-        );
     }
 }

@@ -1,4 +1,4 @@
-//! Limits of connections between nodes, and who a node is.
+//! Limits of connections between nodes, and the identity of a node.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,14 +6,14 @@ use tsd_cluster::ClusterId;
 
 use crate::tls::PeerTls;
 
-/// Who a node is, as its peers check it.
+/// Identity of a node, which its peers check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeIdentity {
-    /// Random number of the cluster, an attribute of its log table. Who knows it may ask.
+    /// Random number of the cluster, an attribute of its log table. A client that knows it may send requests.
     pub cluster: ClusterId,
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// Number of the run of this node: an answer of a later run says nothing of an earlier one.
+    /// Number of the run of this node: a response of a later run says nothing about an earlier run.
     pub incarnation: u64,
 }
 
@@ -22,26 +22,26 @@ pub struct NodeIdentity {
 pub struct NetConfig {
     /// Certificates; `None`: connections are not encrypted.
     pub tls: Option<Arc<PeerTls>>,
-    /// How long a connection and its greeting may take.
+    /// Timeout of a connection with its greeting.
     pub connect_timeout: Duration,
-    /// How long the other side may take to read what was written to it.
+    /// Time in which the other side must read written data.
     pub write_timeout: Duration,
-    /// After this time without a sign of the other host a connection is lost, at least a second.
+    /// Time without a sign of the other host after which a connection is lost; at least a second.
     pub silence_timeout: Duration,
-    /// After this time without a request a connection is closed by its server.
+    /// Time without a request after which the server closes a connection.
     pub idle_timeout: Duration,
     /// First and longest pause before the next attempt to connect.
     pub backoff: (Duration, Duration),
-    /// Largest frame, bytes. A larger one is not sent, and ends the connection on which it is received. Two values
-    /// of the greatest length in HBase (10 MiB) fit: a write has the expected one and the new one.
+    /// Largest frame, bytes. A node never sends a larger frame, and closes a connection on which it receives one.
+    /// Two values of HBase's maximum length (10 MiB) fit, because a write may have an expected and a new value.
     pub max_frame_bytes: usize,
-    /// Size from which rows are sent, bytes.
+    /// Size of a batch at which its rows are sent, bytes.
     pub batch_bytes: usize,
-    /// Size of the held rows of a node that a scan takes at a time, bytes.
-    pub part_bytes: usize,
-    /// Requests in progress on a connection; more wait.
+    /// Size of the held rows that a scan takes from a node at a time, bytes.
+    pub chunk_bytes: usize,
+    /// Maximum number of requests in progress on a connection; further requests wait.
     pub max_requests: usize,
-    /// Connections that a node accepts; more are closed at once.
+    /// Maximum number of connections that a node accepts; further connections are closed at once.
     pub max_connections: usize,
 }
 
@@ -56,7 +56,7 @@ impl Default for NetConfig {
             backoff: (Duration::from_millis(50), Duration::from_secs(2)),
             max_frame_bytes: 24 << 20,
             batch_bytes: 256 << 10,
-            part_bytes: 4 << 20,
+            chunk_bytes: 4 << 20,
             max_requests: 64,
             max_connections: 256,
         }

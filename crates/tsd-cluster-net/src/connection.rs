@@ -1,4 +1,4 @@
-//! The connection of a client: requests of many callers, answers by their numbers.
+//! Connection of a client: multiplexes the requests of many callers, and assigns responses by number.
 
 use std::sync::{
     Arc,
@@ -7,7 +7,7 @@ use std::sync::{
 
 use futures_util::StreamExt;
 use prost::Message;
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{net::TcpStream, task::coop::consume_budget, time::timeout};
 use tokio_util::{
     codec::{FramedRead, LengthDelimitedCodec},
     task::AbortOnDropHandle,
@@ -17,7 +17,7 @@ use crate::{
     config::{NetConfig, NodeIdentity},
     error::PeerError,
     metrics::NetMetrics,
-    pending_answers::{AnswerReceiver, PendingAnswers},
+    pending_responses::{PendingResponses, ResponseReceiver},
     request_writer::{OpenFrame, RequestWriter},
     socket::configure,
     tls::{ReadSide, greet},
@@ -31,7 +31,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Connection {
     requests: RequestWriter,
-    answers: Arc<PendingAnswers>,
+    responses: Arc<PendingResponses>,
     next_id: AtomicU64,
     max_frame_bytes: usize,
     _reader: AbortOnDropHandle<()>,
@@ -54,7 +54,7 @@ impl Connection {
             let (read, write) = greet(stream, address, tls, &hello).await?;
             let mut frames = FramedRead::new(read, codec(config.max_frame_bytes));
             let welcome = next_frame(&mut frames).await.map_err(|error| match error {
-                // The other node has not accepted the certificate.
+                // The other node has rejected the certificate.
                 PeerError::Frame(reason) if tls.is_some() => PeerError::tls(address, &reason),
                 error => error,
             });
@@ -64,26 +64,26 @@ impl Connection {
         };
         let greeting = timeout(config.connect_timeout, greeting).await;
         let (frames, write) = greeting.unwrap_or(Err(PeerError::Timeout))?;
-        let answers = Arc::<PendingAnswers>::default();
-        let requests = RequestWriter::new(write, Arc::clone(&answers), config.write_timeout);
-        let reader = tokio::spawn(read_answers(frames, Arc::clone(&answers)));
+        let responses = Arc::<PendingResponses>::default();
+        let requests = RequestWriter::new(write, Arc::clone(&responses), config.write_timeout);
+        let reader = tokio::spawn(read_responses(frames, Arc::clone(&responses)));
         let reader = AbortOnDropHandle::new(reader);
         NetMetrics::of_process().connections.increment(1);
         let (next_id, max_frame_bytes) = (AtomicU64::new(1), config.max_frame_bytes);
-        Ok(Self { requests, answers, next_id, max_frame_bytes, _reader: reader })
+        Ok(Self { requests, responses, next_id, max_frame_bytes, _reader: reader })
     }
 
-    /// True if it takes no more requests.
+    /// True if the connection takes no more requests.
     pub(crate) fn has_ended(&self) -> bool {
-        self.answers.ended().is_some()
+        self.responses.ended().is_some()
     }
 
-    /// Prepares a request: its number, and where its answers come.
-    pub(crate) fn register<A: AnswerReceiver>(&self) -> Result<(u64, A), PeerError> {
+    /// Registers a request. Returns its number and the receiver of its responses.
+    pub(crate) fn register<A: ResponseReceiver>(&self) -> Result<(u64, A), PeerError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let (sender, answers) = A::open();
-        self.answers.add(id, sender)?;
-        Ok((id, answers))
+        let (sender, responses) = A::open();
+        self.responses.add(id, sender)?;
+        Ok((id, responses))
     }
 
     /// Waits until the request with this number may be written.
@@ -96,15 +96,16 @@ impl Connection {
         let frame = RequestFrame { id, timeout_ms, body: Some(body) };
         let (length, limit) = (frame.encoded_len(), self.max_frame_bytes);
         if length > limit {
-            // The peer would end the connection, with all requests in progress.
+            // The peer would close the connection, which fails all requests in progress.
             return Err(PeerError::TooLarge { length, limit });
         }
         self.requests.begin(encode(&frame)).await
     }
 
-    /// Ends a request. One whose answers may still come is cancelled, if the peer can be told now.
+    /// Ends a request. If its responses may still come, cancels it on the peer, provided that a frame
+    /// can be written now.
     pub(crate) fn forget(&self, id: u64) {
-        if self.answers.remove(id) {
+        if self.responses.remove(id) {
             let body = Some(RequestBody::Cancel(Nothing {}));
             self.requests.try_write(encode(&RequestFrame { id, timeout_ms: 0, body }));
         }
@@ -114,7 +115,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         NetMetrics::of_process().connections.decrement(1);
-        self.answers.end(PeerError::Lost);
+        self.responses.end(PeerError::Lost);
     }
 }
 
@@ -130,8 +131,8 @@ fn hello(identity: &NodeIdentity) -> RequestFrame {
     RequestFrame { id: 0, timeout_ms: 0, body: Some(RequestBody::Hello(hello)) }
 }
 
-fn check_welcome(answer: ResponseFrame, incarnation: u64) -> Result<(), PeerError> {
-    match answer.body {
+fn check_welcome(response: ResponseFrame, incarnation: u64) -> Result<(), PeerError> {
+    match response.body {
         Some(ResponseBody::Welcome(welcome)) if welcome.incarnation != incarnation => {
             let found = welcome.incarnation;
             let text = format!("{} is incarnation {found}, not {incarnation}", welcome.name);
@@ -139,14 +140,14 @@ fn check_welcome(answer: ResponseFrame, incarnation: u64) -> Result<(), PeerErro
         }
         Some(ResponseBody::Welcome(_)) => Ok(()),
         Some(ResponseBody::Failed(reason)) => Err(PeerError::Refused(reason.into())),
-        _ => Err(PeerError::Frame("no answer to the greeting".into())),
+        _ => Err(PeerError::Frame("no response to the greeting".into())),
     }
 }
 
-type AnswerFrames = FramedRead<ReadSide, LengthDelimitedCodec>;
+type ResponseFrames = FramedRead<ReadSide, LengthDelimitedCodec>;
 
-/// The next answer; `None` at the end of the stream.
-async fn next_frame(frames: &mut AnswerFrames) -> Result<Option<ResponseFrame>, PeerError> {
+/// Returns the next response; `None` at the end of the stream.
+async fn next_frame(frames: &mut ResponseFrames) -> Result<Option<ResponseFrame>, PeerError> {
     let Some(frame) = frames.next().await else { return Ok(None) };
     let frame = frame.map_err(|error| match error.kind() {
         std::io::ErrorKind::InvalidData => PeerError::frame(&error),
@@ -156,7 +157,7 @@ async fn next_frame(frames: &mut AnswerFrames) -> Result<Option<ResponseFrame>, 
     decode(frame).map(Some)
 }
 
-async fn read_answers(mut frames: AnswerFrames, answers: Arc<PendingAnswers>) {
+async fn read_responses(mut frames: ResponseFrames, responses: Arc<PendingResponses>) {
     let error = loop {
         let frame = match next_frame(&mut frames).await {
             Ok(Some(frame)) => frame,
@@ -164,12 +165,14 @@ async fn read_answers(mut frames: AnswerFrames, answers: Arc<PendingAnswers>) {
             Err(error) => break error,
         };
         let Some(body) = frame.body else {
-            break PeerError::Frame("an answer that this version does not know".into());
+            break PeerError::Frame("a response that this version does not know".into());
         };
-        answers.answered(frame.id, body).await;
+        responses.deliver(frame.id, body).await;
+        // Many responses may have come with one read.
+        consume_budget().await;
     };
     if matches!(error, PeerError::Frame(_)) {
         NetMetrics::of_process().bad_frames.increment(1);
     }
-    answers.end(error);
+    responses.end(error);
 }

@@ -2,47 +2,61 @@
 
 use std::{io, sync::Arc};
 
-/// A request that a peer did not answer. Cheap to clone: one lost connection fails many requests.
+use tsd_cluster::ProofError;
+
+/// Why the members of the cluster cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MembersError {
+    /// The log table does not answer, or another node has fenced this one.
+    #[error(transparent)]
+    Proof(#[from] ProofError),
+    /// The deadline passed without an answer.
+    #[error("no answer in time")]
+    Timeout,
+}
+
+/// Why a request failed. Cheap to clone, because one lost connection fails many requests.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PeerError {
-    /// No connection, or none yet after the last failure.
+    /// The connection failed, or failed shortly before.
     #[error("cannot connect to {address}: {reason}")]
     Connect {
-        /// Where the peer is said to be.
+        /// The published address of the peer.
         address: Arc<str>,
-        /// Why not.
+        /// The reason.
         reason: Arc<str>,
     },
-    /// The two nodes do not agree on encryption, or on certificates.
+    /// The two nodes disagree on encryption or certificates.
     #[error("cannot encrypt the connection to {address}: {reason}")]
     Tls {
-        /// Where the peer is said to be.
+        /// The published address of the peer.
         address: Arc<str>,
-        /// Why not.
+        /// The reason.
         reason: Arc<str>,
     },
-    /// The peer does not accept this node, or it is not the expected one.
+    /// The peer rejects this node, or is not the expected node.
     #[error("refused: {0}")]
     Refused(Arc<str>),
-    /// The connection was lost with the request in progress.
+    /// The connection was lost during the request.
     #[error("connection lost")]
     Lost,
-    /// No answer in time.
+    /// The deadline passed without a response.
     #[error("no answer in time")]
     Timeout,
-    /// The request does not fit into a frame. It was not sent.
+    /// The request exceeds the size of a frame. It was not sent.
     #[error("a request of {length} bytes is too large: the limit is {limit} bytes")]
     TooLarge {
-        /// Its length.
+        /// Length of the request, bytes.
         length: usize,
-        /// The longest one.
+        /// The limit, bytes.
         limit: usize,
     },
-    /// A frame that is none, or out of place.
+    /// A malformed or unexpected frame.
     #[error("bad frame: {0}")]
     Frame(Arc<str>),
-    /// The peer has answered that it cannot.
+    /// The peer reported a failure.
     #[error("{0}")]
     Failed(Arc<str>),
 }
@@ -60,7 +74,7 @@ impl PeerError {
         Self::Frame(error.to_string().into())
     }
 
-    /// The label `reason` of metrics.
+    /// Value of the label `reason` of metrics.
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {

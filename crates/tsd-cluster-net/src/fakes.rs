@@ -1,12 +1,13 @@
-//! A node with rows and a membership of its own, on loopback, for the tests.
+//! A node with its own rows and membership, on loopback, for the tests.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
+use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -23,7 +24,8 @@ use tsd_cluster::{
 };
 use tsd_model::{Family, Uid, UidKind};
 use tsd_storage::{
-    BoxFuture, HeldColumn, HeldRow, HeldRowBatches, HeldRowReader, KeyRange, RowFilter, Table,
+    BoxFuture, HeldColumn, HeldRow, HeldRowBatches, HeldRowReader, KeyRange, RowFilter,
+    StorageError, Table,
 };
 
 use crate::{
@@ -39,7 +41,7 @@ pub(crate) struct FakeRows {
     rows: Mutex<BTreeMap<Bytes, HeldRow>>,
     /// Rows of a batch; 0: all of them.
     pub(crate) batch_rows: AtomicUsize,
-    /// How often it was asked for rows.
+    /// Number of requests for rows.
     pub(crate) requests: AtomicUsize,
 }
 
@@ -76,15 +78,15 @@ impl FakeRows {
     fn change(&self, key: &[u8], change: impl FnOnce(&mut HeldRow)) {
         let key = Bytes::copy_from_slice(key);
         let new = HeldRow { key: key.clone(), ..HeldRow::default() };
-        change(self.rows.lock().unwrap().entry(key).or_insert(new));
+        change(self.rows.lock().entry(key).or_insert(new));
     }
 
     pub(crate) fn take(&self) -> Vec<HeldRow> {
-        std::mem::take(&mut *self.rows.lock().unwrap()).into_values().collect()
+        std::mem::take(&mut *self.rows.lock()).into_values().collect()
     }
 
     pub(crate) fn has_deletes(&self) -> bool {
-        let rows = self.rows.lock().unwrap();
+        let rows = self.rows.lock();
         rows.values().any(|row| {
             row.delete_row_ms.is_some() || row.columns.iter().any(|column| column.value.is_none())
         })
@@ -100,7 +102,7 @@ impl HeldRowReader for FakeRows {
     ) -> HeldRowBatches {
         let matches = |key: &[u8]| filter.as_ref().is_none_or(|filter| filter.matches(key));
         self.requests.fetch_add(1, Ordering::Relaxed);
-        let rows = self.rows.lock().unwrap();
+        let rows = self.rows.lock();
         let found = ranges.iter().flat_map(|range| {
             let is_found = |row: &&HeldRow| range.contains(&row.key) && matches(&row.key);
             rows.values().filter(is_found).cloned().collect::<Vec<_>>()
@@ -115,14 +117,14 @@ impl HeldRowReader for FakeRows {
     }
 }
 
-/// A list of members, and how proofs end.
+/// A list of members, and the outcome of proofs.
 #[derive(Debug)]
 pub(crate) struct FakeMembership {
     pub(crate) this: u64,
     pub(crate) members: Mutex<Vec<Member>>,
-    /// What a look at the log table finds; `None`: the same.
+    /// Members that a look at the log table finds; `None` means `members`.
     pub(crate) newer: Mutex<Option<Vec<Member>>>,
-    /// Why there is no such look.
+    /// Error of a look; `None` if it succeeds.
     pub(crate) look_fails: Mutex<Option<ProofError>>,
     pub(crate) proof: watch::Sender<Option<Result<(), ProofError>>>,
     pub(crate) settlement: watch::Sender<Option<Settlement>>,
@@ -159,13 +161,13 @@ impl Membership for FakeMembership {
     }
 
     fn members(&self) -> Vec<Member> {
-        self.members.lock().unwrap().clone()
+        self.members.lock().clone()
     }
 
     fn current(&self) -> MembershipFuture<'_, Result<Vec<Member>, ProofError>> {
-        let newer = self.newer.lock().unwrap().clone();
+        let newer = self.newer.lock().clone();
         let members = newer.unwrap_or_else(|| self.members());
-        let failure = self.look_fails.lock().unwrap().clone();
+        let failure = self.look_fails.lock().clone();
         Box::pin(async { failure.map_or(Ok(members), Err) })
     }
 
@@ -174,7 +176,7 @@ impl Membership for FakeMembership {
     }
 
     fn suspect(&self, incarnation: u64) {
-        self.suspected.lock().unwrap().push(incarnation);
+        self.suspected.lock().push(incarnation);
     }
 
     fn settled(&self, _: u64) -> MembershipFuture<'_, Settlement> {
@@ -182,15 +184,15 @@ impl Membership for FakeMembership {
     }
 }
 
-/// A node that flushes nothing and says little.
+/// Control of a node that flushes nothing and reports little.
 #[derive(Debug, Default)]
 pub(crate) struct FakeControl {
     clock_ahead_ms: AtomicI64,
-    /// Flushes and assignments of UIDs do not end.
+    /// True if flushes and assignments of UIDs hang.
     pub(crate) hangs: AtomicBool,
     refusals: Mutex<Vec<String>>,
     pub(crate) forgotten: Mutex<Vec<ForgottenNames>>,
-    /// Names whose UIDs it was asked for. The number of a UID is the length of the name.
+    /// Names for which UIDs were requested. The number of a UID is the length of the name.
     pub(crate) assigned: Mutex<Vec<Bytes>>,
 }
 
@@ -200,7 +202,7 @@ impl FakeControl {
     }
 
     pub(crate) fn noted_refusals(&self) -> Vec<String> {
-        self.refusals.lock().unwrap().clone()
+        self.refusals.lock().clone()
     }
 }
 
@@ -211,19 +213,19 @@ impl NodeControl for FakeControl {
     }
 
     fn note_refusal(&self, _: &str, reason: &str) {
-        self.refusals.lock().unwrap().push(reason.to_owned());
+        self.refusals.lock().push(reason.to_owned());
     }
 
     fn forget(&self, names: &ForgottenNames) {
-        self.forgotten.lock().unwrap().push(names.clone());
+        self.forgotten.lock().push(names.clone());
     }
 
     fn assign_uids(&self, _: UidKind, names: Vec<Bytes>) -> BoxFuture<'_, Vec<Option<Uid>>> {
         if self.hangs.load(Ordering::Relaxed) {
             return Box::pin(std::future::pending());
         }
-        self.assigned.lock().unwrap().extend(names.iter().cloned());
-        // The empty name gets none.
+        self.assigned.lock().extend(names.iter().cloned());
+        // The empty name gets no UID.
         let uid = |name: &Bytes| Uid::from_number(name.len() as u64, 3).ok();
         let uids = names.iter().map(uid).collect();
         Box::pin(async { uids })
@@ -237,11 +239,11 @@ impl NodeControl for FakeControl {
         id == 7
     }
 
-    fn flush(&self) -> BoxFuture<'_, Result<(), String>> {
+    fn flush(&self) -> BoxFuture<'_, Result<(), StorageError>> {
         if self.hangs.load(Ordering::Relaxed) {
             return Box::pin(std::future::pending());
         }
-        Box::pin(async { Err("the disk of HBase is full".to_owned()) })
+        Box::pin(async { Err(StorageError::Backend("the disk of HBase is full".into())) })
     }
 }
 
@@ -262,7 +264,7 @@ impl ReadMemory for FakeMemory {
     }
 }
 
-/// A node that answers its peers.
+/// A node that responds to its peers.
 pub(crate) struct FakeNode {
     pub(crate) rows: Arc<FakeRows>,
     pub(crate) membership: Arc<FakeMembership>,
@@ -316,7 +318,7 @@ pub(crate) fn member(incarnation: u64, address: &str) -> Member {
     }
 }
 
-/// Limits that nothing reaches, also on a machine that is busy with something else.
+/// Limits that no test reaches, even on a busy machine.
 pub(crate) fn patient() -> NetConfig {
     NetConfig { connect_timeout: Duration::from_mins(1), ..NetConfig::default() }
 }

@@ -1,7 +1,7 @@
-//! Writes the answers of a connection.
+//! Writes the responses of a connection.
 //!
-//! Small frames that came while the last write ran are written at once: answers are small and many, and a write costs
-//! the same for one and for ten of them.
+//! Joins small frames that arrived during the last write into one write. Responses are small and many, and a write of
+//! ten costs the same as a write of one.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use tokio::{io::AsyncWriteExt, sync::mpsc, time::timeout};
 
 use crate::{metrics::NetMetrics, tls::WriteSide};
 
-/// Frames of a write.
+/// Maximum number of frames in one write.
 const FRAMES: usize = 16;
-/// Bytes of several frames of a write; larger ones are written alone.
+/// Maximum bytes of joined frames; larger frames are written alone.
 const JOINED_BYTES: usize = 64 << 10;
 
-/// Why no more frames are written.
+/// Why the writer has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WriteEnd {
-    /// There are no more, or the connection has ended.
+pub(crate) enum WriteOutcome {
+    /// All senders are gone, or the connection has ended.
     Closed,
-    /// The other side does not read them in time.
+    /// The other side does not read frames in time.
     SlowReader,
 }
 
@@ -29,49 +29,49 @@ pub(crate) async fn write_frames(
     mut write: WriteSide,
     mut waiting: mpsc::Receiver<Bytes>,
     limit: Duration,
-) -> WriteEnd {
+) -> WriteOutcome {
     let metrics = NetMetrics::of_process();
     let mut frames = Vec::with_capacity(FRAMES);
     while waiting.recv_many(&mut frames, FRAMES).await > 0 {
-        for part in join_small(&mut frames) {
+        for buffer in join_small(&mut frames) {
             let written = async {
-                write.write_all(&part).await?;
+                write.write_all(&buffer).await?;
                 write.flush().await
             };
             match timeout(limit, written).await {
-                Ok(Ok(())) => metrics.sent_bytes.increment(part.len() as u64),
-                Ok(Err(_)) => return WriteEnd::Closed,
+                Ok(Ok(())) => metrics.sent_bytes.increment(buffer.len() as u64),
+                Ok(Err(_)) => return WriteOutcome::Closed,
                 Err(_) => {
                     metrics.slow_readers.increment(1);
-                    return WriteEnd::SlowReader;
+                    return WriteOutcome::SlowReader;
                 }
             }
         }
     }
-    WriteEnd::Closed
+    WriteOutcome::Closed
 }
 
-/// Takes frames; small ones behind each other become one part.
+/// Joins consecutive small frames. Returns the buffers to write.
 fn join_small(frames: &mut Vec<Bytes>) -> Vec<Bytes> {
     if frames.len() == 1 {
         return std::mem::take(frames);
     }
-    let mut parts = Vec::new();
+    let mut buffers = Vec::new();
     let mut open = BytesMut::new();
     for frame in frames.drain(..) {
         if open.len() + frame.len() > JOINED_BYTES && !open.is_empty() {
-            parts.push(open.split().freeze());
+            buffers.push(open.split().freeze());
         }
         if frame.len() > JOINED_BYTES {
-            parts.push(frame);
+            buffers.push(frame);
         } else {
             open.extend_from_slice(&frame);
         }
     }
     if !open.is_empty() {
-        parts.push(open.freeze());
+        buffers.push(open.freeze());
     }
-    parts
+    buffers
 }
 
 #[cfg(test)]
@@ -83,9 +83,9 @@ mod tests {
         let frame = |(at, size): (usize, &usize)| Bytes::from(vec![at as u8; *size]);
         let mut frames: Vec<Bytes> = sizes.iter().enumerate().map(frame).collect();
         let all = frames.concat();
-        let parts = join_small(&mut frames);
-        assert_eq!(parts.iter().map(Bytes::len).collect::<Vec<_>>(), expected);
-        assert_eq!(parts.concat(), all);
+        let buffers = join_small(&mut frames);
+        assert_eq!(buffers.iter().map(Bytes::len).collect::<Vec<_>>(), expected);
+        assert_eq!(buffers.concat(), all);
         assert!(frames.is_empty());
     }
 

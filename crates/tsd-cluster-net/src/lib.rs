@@ -1,16 +1,17 @@
-//! What the TSDs of a cluster ask each other, and reads of what all of them hold.
+//! Requests between the TSDs of a cluster, and reads that include the held rows of all of them.
 //!
-//! A node of `tsd.storage.ack = cluster` holds acknowledged rows until their flush. A read on another node
-//! asks every node for them first ([`ClusterReads`]), then reads the store, and merges both by the times of
-//! the commits. The connections carry frames of protocol buffers on a port of their own.
+//! A node of `tsd.storage.ack = cluster` holds acknowledged rows until their flush. A read first asks every other
+//! node for its held rows ([`ClusterReads`]), then reads the store, and merges both by commit time. The connections
+//! carry frames of protocol buffers on a separate port.
 //!
-//! Writes of a series are made by the node that owns its slot ([`ForwardedWrites`]). UIDs of new names are assigned
-//! by the owners of their slots too ([`NameOwners`]), and what a node changes of them, all forget ([`Peers::forget`]).
+//! The owner of a slot makes the writes of its series ([`ForwardedWrites`]), and assigns the UIDs of its names
+//! ([`NameOwners`]). When a node changes names or UIDs, all nodes drop them from their caches ([`Peers::forget`]).
 //!
-//! Who is a member, and who is fenced, is decided in the log table and not here.
+//! The log table decides which nodes are members, and which are fenced.
 
 mod admission;
 mod client;
+mod clock_offset;
 mod clocks;
 mod config;
 mod connection;
@@ -19,10 +20,12 @@ mod error;
 mod fakes;
 mod forward;
 mod frame_writer;
+mod held_query;
 mod metrics;
 mod names;
+mod node_report;
 mod peers;
-mod pending_answers;
+mod pending_responses;
 mod reads;
 mod request_writer;
 mod row_merge;
@@ -37,16 +40,21 @@ pub use self::{
     client::PeerClient,
     clocks::ClockWatch,
     config::{NetConfig, NodeIdentity},
-    error::PeerError,
-    forward::{ClusterSlots, ForwardConfig, ForwardReceiver, ForwardedWrites, SlotCounts, SlotLog},
+    error::{MembersError, PeerError},
+    forward::{
+        ClusterSlots, DrainError, ForwardConfig, ForwardReceiver, ForwardedWrites, SlotCounts,
+        SlotLog,
+    },
+    held_query::HeldQuery,
     metrics::describe_metrics,
-    names::{ForgottenNames, NameOwners},
-    peers::{NodeAnswer, Peers, TimedReport},
+    names::{ForgetError, ForgottenNames, NameOwners, UnacknowledgedForgetError},
+    node_report::NodeReport,
+    peers::{NodeResponse, Peers, TimedReport},
     reads::{ClusterReads, ReadConfig, ReadMemory},
     server::PeerServer,
-    service::{HeldQuery, NodeControl, NodeReport, PeerService},
+    service::{NodeControl, PeerService},
     tls::{PeerTls, TlsFileError, TlsFiles},
-    wire::VERSIONS,
+    wire::{VERSIONS, check_frames},
 };
 
 #[cfg(test)]

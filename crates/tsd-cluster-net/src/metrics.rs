@@ -7,9 +7,12 @@ use metrics::{
     gauge, histogram,
 };
 
-use crate::{error::PeerError, forward::describe_forward_metrics, names::describe_name_metrics};
+use crate::{
+    error::PeerError, forward::metrics::describe_forward_metrics,
+    names::metrics::describe_name_metrics,
+};
 
-const COUNTERS: [(&str, Unit, &str); 16] = [
+const COUNTERS: [(&str, Unit, &str); 13] = [
     ("tsd_cluster_net_requests_total", Unit::Count, "Requests to other nodes, by kind."),
     (
         "tsd_cluster_net_failures_total",
@@ -18,11 +21,6 @@ const COUNTERS: [(&str, Unit, &str); 16] = [
     ),
     ("tsd_cluster_net_sent_bytes_total", Unit::Bytes, "Bytes sent to other nodes."),
     ("tsd_cluster_net_received_bytes_total", Unit::Bytes, "Bytes received from other nodes."),
-    (
-        "tsd_cluster_net_waits_total",
-        Unit::Count,
-        "Requests that waited because too many to the same node were in progress.",
-    ),
     (
         "tsd_cluster_net_busy_total",
         Unit::Count,
@@ -64,16 +62,6 @@ const COUNTERS: [(&str, Unit, &str); 16] = [
         "Reads that failed because the rows of a node were neither answered nor recovered in time.",
     ),
     (
-        "tsd_cluster_net_partial_reads_total",
-        Unit::Count,
-        "Parts of scans that ended early, because the nodes held more rows than one part takes.",
-    ),
-    (
-        "tsd_cluster_net_refusals_noted_total",
-        Unit::Count,
-        "Nodes that have said why they do not join.",
-    ),
-    (
         "tsd_cluster_net_refused_rows_total",
         Unit::Count,
         "Reads that failed because there was no memory for the rows of other nodes.",
@@ -88,10 +76,8 @@ const GAUGES: [(&str, &str); 4] = [
     ("tsd_cluster_net_connections", "Connections to and from other nodes."),
     ("tsd_cluster_net_read_bytes", "Memory of rows of other nodes in reads in progress, bytes."),
 ];
-const HISTOGRAMS: [(&str, &str); 2] = [
-    ("tsd_cluster_net_request_seconds", "Time of a request to another node, by kind."),
-    ("tsd_cluster_net_held_seconds", "Time until a read had the rows of all nodes."),
-];
+const HISTOGRAMS: [(&str, &str); 1] =
+    [("tsd_cluster_net_request_seconds", "Time of a request to another node, by kind.")];
 
 /// Kinds of requests, as labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +124,6 @@ pub(crate) struct NetMetrics {
     failures: BTreeMap<&'static str, Counter>,
     pub(crate) sent_bytes: Counter,
     pub(crate) received_bytes: Counter,
-    pub(crate) waits: Counter,
     pub(crate) busy: Counter,
     pub(crate) connections_refused: Counter,
     pub(crate) greetings_refused: Counter,
@@ -148,17 +133,14 @@ pub(crate) struct NetMetrics {
     pub(crate) suspicions: Counter,
     pub(crate) failed_reads: Counter,
     pub(crate) refused_rows: Counter,
-    pub(crate) partial_reads: Counter,
-    pub(crate) refusals_noted: Counter,
     pub(crate) clock_ahead: Gauge,
     pub(crate) clock_skewed: Gauge,
     pub(crate) connections: Gauge,
     pub(crate) read_bytes: Gauge,
-    pub(crate) held_seconds: Histogram,
 }
 
 impl NetMetrics {
-    /// Those of the process: a node has one of each.
+    /// Returns the handles of the process: a node has one of each.
     pub(crate) fn of_process() -> &'static Self {
         static METRICS: OnceLock<NetMetrics> = OnceLock::new();
         METRICS.get_or_init(Self::new)
@@ -178,7 +160,6 @@ impl NetMetrics {
             failures: PeerError::REASONS.map(failure).into(),
             sent_bytes: counter!("tsd_cluster_net_sent_bytes_total"),
             received_bytes: counter!("tsd_cluster_net_received_bytes_total"),
-            waits: counter!("tsd_cluster_net_waits_total"),
             busy: counter!("tsd_cluster_net_busy_total"),
             connections_refused: counter!("tsd_cluster_net_connections_refused_total"),
             greetings_refused: counter!("tsd_cluster_net_greetings_refused_total"),
@@ -188,13 +169,10 @@ impl NetMetrics {
             suspicions: counter!("tsd_cluster_net_suspicions_total"),
             failed_reads: counter!("tsd_cluster_net_failed_reads_total"),
             refused_rows: counter!("tsd_cluster_net_refused_rows_total"),
-            partial_reads: counter!("tsd_cluster_net_partial_reads_total"),
-            refusals_noted: counter!("tsd_cluster_net_refusals_noted_total"),
             clock_ahead: gauge!("tsd_cluster_net_clock_ahead_seconds"),
             clock_skewed: gauge!("tsd_cluster_net_clock_skewed"),
             connections: gauge!("tsd_cluster_net_connections"),
             read_bytes: gauge!("tsd_cluster_net_read_bytes"),
-            held_seconds: histogram!("tsd_cluster_net_held_seconds"),
         }
     }
 

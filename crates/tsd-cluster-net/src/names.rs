@@ -1,55 +1,66 @@
-//! Names and their UIDs, as nodes have them in their caches.
+//! Removes names and UIDs from the caches of all nodes.
 //!
-//! A node that renames or deletes a UID changes the store first. Then it looks who the members are, and has each
-//! of them forget the names. One that joins later reads the changed store. One that does not answer is waited for:
-//! until it answers, or until it was fenced and its log is stored, so that it acknowledges nothing and reads nothing
-//! any more.
+//! A node that renames or deletes a UID changes the store first. It then lists the members and tells each to drop
+//! the names. A node that joins later reads the changed store. If a member does not respond, the node waits until it
+//! responds, or until it is fenced and its log is stored. A fenced node acknowledges and reads nothing more.
 //!
-//! New names are assigned by the owners of their slots ([`NameOwners`]).
+//! The owners of the slots assign UIDs to new names ([`NameOwners`]).
 
-mod metrics;
+pub(crate) mod forgotten;
+pub(crate) mod metrics;
 mod owners;
-mod wire;
+pub(crate) mod wire;
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 use tsd_cluster::{Member, MemberState};
-use tsd_model::{Uid, UidKind};
 
-pub use self::owners::NameOwners;
-pub(crate) use self::{
-    metrics::{NameMetrics, describe_name_metrics},
-    wire::{AssignUidsMessage, AssignedUidsMessage, ForgetMessage},
-};
+pub use self::{forgotten::ForgottenNames, owners::NameOwners};
+use self::{metrics::NameMetrics, wire::ForgetMessage};
 use crate::{
     client::PeerClient,
-    error::PeerError,
+    error::{MembersError, PeerError},
     metrics::RequestKind,
     peers::{Peers, RETRY_PAUSE},
     wire::RequestBody,
 };
 
-/// Names and UIDs that are not what they were. Names are as they are stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ForgottenNames {
-    /// Kind of the names.
-    pub kind: UidKind,
-    /// Names whose UIDs have changed, or that have none any more.
-    pub names: Vec<Bytes>,
-    /// UIDs whose names have changed.
-    pub uids: Vec<Uid>,
+/// Nodes may still use names that a change has removed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ForgetError {
+    /// The members cannot be read.
+    #[error("the other nodes are not known: {0}")]
+    UnknownMembers(MembersError),
+    /// These nodes have not acknowledged.
+    #[error("{}", named(.0))]
+    Unacknowledged(Vec<UnacknowledgedForgetError>),
+}
+
+/// A node that may still use the names.
+#[derive(Debug, thiserror::Error)]
+#[error("node {node}: {error}")]
+pub struct UnacknowledgedForgetError {
+    /// Name of the node.
+    pub node: String,
+    /// Why the node has not acknowledged.
+    pub error: PeerError,
+}
+
+fn named(nodes: &[UnacknowledgedForgetError]) -> String {
+    let texts: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+    texts.join("; ")
 }
 
 impl Peers {
-    /// Has all other nodes that run forget names. Call it after the store was changed.
+    /// Makes all other running nodes forget names. Call it after the change of the store.
     ///
     /// # Errors
     ///
-    /// Which nodes may still use them, and why.
-    pub async fn forget(&self, names: &ForgottenNames, limit: Duration) -> Result<(), String> {
+    /// Lists the nodes that may still use the names, and why.
+    pub async fn forget(&self, names: &ForgottenNames, limit: Duration) -> Result<(), ForgetError> {
         let deadline = Instant::now() + limit;
         let forgotten = self.forget_until(names, deadline).await;
         if forgotten.is_err() {
@@ -58,25 +69,28 @@ impl Peers {
         forgotten
     }
 
-    async fn forget_until(&self, names: &ForgottenNames, deadline: Instant) -> Result<(), String> {
+    async fn forget_until(
+        &self,
+        names: &ForgottenNames,
+        deadline: Instant,
+    ) -> Result<(), ForgetError> {
         let looked = self.look(deadline).await;
-        let mut members =
-            looked.map_err(|error| format!("the other nodes are not known: {error}"))?;
+        let mut members = looked.map_err(ForgetError::UnknownMembers)?;
         let this = self.membership().this();
         members.retain(|member| member.incarnation != this && member.state != MemberState::Left);
         let ask = |member: &Member| {
             let member = member.clone();
             async move {
                 let forgotten = self.have_forget(&member, names, deadline).await;
-                forgotten.map_err(|error| format!("node {}: {error}", member.name))
+                forgotten.map_err(|error| UnacknowledgedForgetError { node: member.name, error })
             }
         };
-        let silent: Vec<String> =
+        let silent: Vec<UnacknowledgedForgetError> =
             join_all(members.iter().map(ask)).await.into_iter().filter_map(Result::err).collect();
-        if silent.is_empty() { Ok(()) } else { Err(silent.join("; ")) }
+        if silent.is_empty() { Ok(()) } else { Err(ForgetError::Unacknowledged(silent)) }
     }
 
-    /// Has a node forget names, or waits until it is fenced and its rows are stored.
+    /// Makes a node forget names, or waits until it is fenced and its rows are stored.
     async fn have_forget(
         &self,
         member: &Member,
@@ -90,8 +104,8 @@ impl Peers {
                     Ok(()) => return Ok(()),
                     Err(error) => error,
                 };
-                let is_answer = matches!(error, PeerError::Failed(_));
-                if is_answer || Instant::now() + RETRY_PAUSE >= deadline {
+                let is_response = matches!(error, PeerError::Failed(_));
+                if is_response || Instant::now() + RETRY_PAUSE >= deadline {
                     return Err(error);
                 }
                 self.suspect(member);
@@ -106,7 +120,7 @@ impl Peers {
 }
 
 impl PeerClient {
-    /// Has the peer remove names from its caches.
+    /// Makes the peer remove names from its caches.
     async fn forget(&self, names: &ForgottenNames, deadline: Instant) -> Result<(), PeerError> {
         let body = RequestBody::Forget(ForgetMessage::of(names));
         self.metered(RequestKind::Forget, self.done(body, deadline)).await

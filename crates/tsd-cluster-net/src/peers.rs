@@ -1,8 +1,9 @@
-//! The clients of all other members, and requests to all of them.
+//! Clients of all other members, and requests to all members.
 
+use parking_lot::Mutex;
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -15,45 +16,46 @@ use tsd_cluster::{Member, MemberState, Membership, Settlement};
 
 use crate::{
     client::PeerClient,
-    clocks::ClockOffset,
+    clock_offset::ClockOffset,
     config::{NetConfig, NodeIdentity},
-    error::PeerError,
+    error::{MembersError, PeerError},
     metrics::NetMetrics,
-    service::{NodeControl, NodeReport},
+    node_report::NodeReport,
+    service::NodeControl,
 };
 
-/// After this time without all of an answer, a member is reported as silent.
+/// Time without a complete response after which a member is reported as silent.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Pause before it is asked again what became of a member whose heartbeats go on.
+/// Pause before the next check of a silent member whose heartbeats continue.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// The other members, each with a client once it was asked. No more clients than members.
+/// Clients of the other members, created on demand, at most one for each member.
 #[derive(Debug)]
 pub struct Peers {
     identity: Arc<NodeIdentity>,
     config: NetConfig,
     membership: Arc<dyn Membership>,
     clients: Mutex<HashMap<u64, Arc<PeerClient>>>,
-    /// Of the connections: callers may have runtimes of one thread, which have other work.
+    /// Runtime of the connections. Callers may have single-threaded runtimes that are busy with other work.
     runtime: Handle,
 }
 
-/// What a member has answered to a request to all of them.
+/// Response of one member to a request to all members.
 #[derive(Clone, Debug)]
-pub struct NodeAnswer<T> {
+pub struct NodeResponse<T> {
     /// The member.
     pub member: Member,
     /// True for this node.
     pub is_this: bool,
-    /// Its answer.
-    pub answer: Result<T, PeerError>,
+    /// The response.
+    pub response: Result<T, PeerError>,
 }
 
-/// What a node says of itself, with how far its clock is ahead of that of this node, milliseconds.
+/// Report of a node, and how far its clock is ahead of this node's clock, milliseconds.
 pub type TimedReport = (NodeReport, i64);
 
 impl Peers {
-    /// The peers that `membership` lists. Connections to them belong to the current runtime.
+    /// Returns the peers that `membership` lists. Their connections belong to the current runtime.
     ///
     /// # Panics
     ///
@@ -64,12 +66,12 @@ impl Peers {
         Self { identity: Arc::new(identity), config, membership, clients, runtime }
     }
 
-    /// This node, as its peers check it.
+    /// Identity of this node.
     pub(crate) const fn identity(&self) -> &Arc<NodeIdentity> {
         &self.identity
     }
 
-    /// Limits of its connections.
+    /// Limits of the connections.
     pub(crate) const fn config(&self) -> &NetConfig {
         &self.config
     }
@@ -80,10 +82,10 @@ impl Peers {
         &self.membership
     }
 
-    /// The client of a member. If its address was not published, requests fail.
+    /// Returns the client of a member. If the member has not published an address, requests fail.
     #[must_use]
     pub fn client(&self, member: &Member) -> Arc<PeerClient> {
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.clients.lock();
         let address = member.address.as_deref().unwrap_or_default();
         let known = clients.get(&member.incarnation);
         if let Some(client) = known.filter(|client| client.address() == address) {
@@ -99,14 +101,14 @@ impl Peers {
         client
     }
 
-    /// The members but this one.
+    /// Returns all members except this one.
     pub(crate) fn others(&self) -> Vec<Member> {
         let mut members = self.membership.members();
         members.retain(|member| member.incarnation != self.membership.this());
         members
     }
 
-    /// How far the clock of a member is ahead of that of this node.
+    /// Measures how far the clock of a member is ahead of this node's clock.
     pub(crate) async fn clock_offset(
         &self,
         member: &Member,
@@ -129,96 +131,96 @@ impl Peers {
         Ok((report, ClockOffset { ahead_ms, error_ms: half_ms + 1 }))
     }
 
-    /// Asks all members for what they say of themselves.
+    /// Asks all members for their reports.
     pub async fn reports(
         &self,
         node: &dyn NodeControl,
         limit: Duration,
-    ) -> Vec<NodeAnswer<TimedReport>> {
+    ) -> Vec<NodeResponse<TimedReport>> {
         let deadline = Instant::now() + limit;
         let ask = |member: Member| async move {
             if member.incarnation == self.membership.this() {
-                let answer = Ok((node.report(), 0));
-                return NodeAnswer { member, is_this: true, answer };
+                let response = Ok((node.report(), 0));
+                return NodeResponse { member, is_this: true, response };
             }
-            let answer = self.timed_report(&member, deadline).await;
-            let answer = answer.map(|(report, offset)| (report, offset.ahead_ms));
-            NodeAnswer { member, is_this: false, answer }
+            let response = self.timed_report(&member, deadline).await;
+            let response = response.map(|(report, offset)| (report, offset.ahead_ms));
+            NodeResponse { member, is_this: false, response }
         };
         join_all(self.listed().into_iter().map(ask)).await
     }
 
-    /// Flushes all rows of all members, also of those that have just joined. If those are not known, this node's
-    /// answer is an error.
-    pub async fn flush(&self, node: &dyn NodeControl, limit: Duration) -> Vec<NodeAnswer<()>> {
+    /// Flushes all rows of all members, including members that have just joined. If the members cannot be read,
+    /// this node's response is an error.
+    pub async fn flush(&self, node: &dyn NodeControl, limit: Duration) -> Vec<NodeResponse<()>> {
         let deadline = Instant::now() + limit;
         let (members, known) = &match self.look(deadline).await {
             Ok(members) => (members, Ok(())),
             Err(error) => {
                 let error = format!("there may be nodes that were not flushed: {error}");
-                (self.membership.members(), Err(error))
+                (self.membership.members(), Err(PeerError::Failed(error.into())))
             }
         };
         let ask = |member: Member| async move {
             let is_this = member.incarnation == self.membership.this();
-            let answer = if is_this {
-                let flushed = timeout_at(deadline, node.flush()).await;
-                flushed
-                    .unwrap_or_else(|_| Err("not flushed in time".to_owned()))
-                    .and_then(|()| known.clone())
-                    .map_err(|error| PeerError::Failed(error.into()))
+            let response = if is_this {
+                match timeout_at(deadline, node.flush()).await {
+                    Ok(Ok(())) => known.clone(),
+                    Ok(Err(error)) => Err(PeerError::Failed(error.to_string().into())),
+                    Err(_) => Err(PeerError::Failed("not flushed in time".into())),
+                }
             } else {
                 self.flush_peer(&member, deadline).await
             };
-            NodeAnswer { member, is_this, answer }
+            NodeResponse { member, is_this, response }
         };
         join_all(listed(members.clone()).into_iter().map(ask)).await
     }
 
-    /// Looks who the members are now.
-    pub(crate) async fn look(&self, deadline: Instant) -> Result<Vec<Member>, String> {
+    /// Reads the present members.
+    pub(crate) async fn look(&self, deadline: Instant) -> Result<Vec<Member>, MembersError> {
         match timeout_at(deadline, self.membership.current()).await {
-            Ok(looked) => looked.map_err(|error| error.to_string()),
-            Err(_) => Err("no answer in time".to_owned()),
+            Ok(looked) => Ok(looked?),
+            Err(_) => Err(MembersError::Timeout),
         }
     }
 
-    /// Asks all members for the queries that run, as JSON.
+    /// Asks all members for their running queries, as JSON.
     pub async fn queries(
         &self,
         node: &dyn NodeControl,
         limit: Duration,
-    ) -> Vec<NodeAnswer<String>> {
+    ) -> Vec<NodeResponse<String>> {
         let deadline = Instant::now() + limit;
         let ask = |member: Member| async move {
             let is_this = member.incarnation == self.membership.this();
-            let answer = if is_this {
+            let response = if is_this {
                 Ok(node.queries().await)
             } else {
                 self.client(&member).queries(deadline).await
             };
-            NodeAnswer { member, is_this, answer }
+            NodeResponse { member, is_this, response }
         };
         join_all(self.listed().into_iter().map(ask)).await
     }
 
-    /// Cancels a query of a member. `None`: there is no such member.
+    /// Cancels a query of a member. Returns `None` if the member does not exist.
     pub async fn cancel_query(
         &self,
         node: &dyn NodeControl,
         (incarnation, id): (u64, u64),
         limit: Duration,
-    ) -> Option<NodeAnswer<()>> {
+    ) -> Option<NodeResponse<()>> {
         let member = self.listed().into_iter().find(|member| member.incarnation == incarnation)?;
         let is_this = incarnation == self.membership.this();
-        let answer = if !is_this {
+        let response = if !is_this {
             self.client(&member).cancel_query(id, Instant::now() + limit).await
         } else if node.cancel_query(id) {
             Ok(())
         } else {
             Err(no_query(id))
         };
-        Some(NodeAnswer { member, is_this, answer })
+        Some(NodeResponse { member, is_this, response })
     }
 
     /// Flushes a peer, or waits until its rows were recovered.
@@ -226,7 +228,7 @@ impl Peers {
         let client = self.client(member);
         let flushed = tokio::select! {
             flushed = client.flush(deadline) => flushed,
-            // A node that is paused or lost does not answer any more.
+            // A paused or lost node no longer responds.
             () = self.stored(member) => return Ok(()),
         };
         let Err(error) = flushed else { return Ok(()) };
@@ -238,7 +240,7 @@ impl Peers {
         }
     }
 
-    /// Waits until a recovery has stored the rows of a member that is silent.
+    /// Waits until a recovery has stored the rows of a silent member.
     pub(crate) async fn stored(&self, member: &Member) {
         if matches!(member.state, MemberState::Serving) {
             sleep(SILENCE).await;
@@ -267,12 +269,12 @@ fn listed(mut members: Vec<Member>) -> Vec<Member> {
     members
 }
 
-/// The error for a query that does not run.
+/// Returns the error for a query that does not run.
 pub(crate) fn no_query(id: u64) -> PeerError {
     PeerError::Failed(format!("no query with the id {id} is running").into())
 }
 
-/// The clock, epoch milliseconds.
+/// Returns the clock, epoch milliseconds.
 pub(crate) fn now_ms() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| i64::try_from(now.as_millis()).unwrap_or(i64::MAX))

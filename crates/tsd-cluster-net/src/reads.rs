@@ -1,51 +1,35 @@
-//! A decorator of a store whose reads see what all nodes hold.
+//! Decorates a store so that reads include the held rows of all nodes.
 //!
-//! It stands above the log of this node. A read first takes what every member holds of its rows, this one too,
-//! and then opens the read of the store: what is flushed in between is in both. The own rows are taken as well,
-//! although the store below has them, for the sake of their deletes: they hide older cells of other nodes.
+//! It stands above the log of this node. A read first takes the held rows of every member, then opens the read
+//! of the store: rows that are flushed in between are in both. It also takes this node's held rows, although the
+//! store below includes them, because their deletes hide older cells of other nodes.
 //!
-//! Rows of the data table may also be changed by a compaction on this node. One that another node holds is
-//! left alone until its flush, as one that this node holds is.
+//! A row compaction on this node skips rows that any node holds, until they are flushed.
 //!
-//! The series of rows that another node holds are registered with its flush. Until then the series index of this
-//! node lacks them, so no read of such a table relies on it.
+//! Another node registers the series of its held rows when it flushes them. Until then this node's series index
+//! lacks them, so no read of such a table relies on the index.
 
+mod config;
 mod fetch;
 mod group_rows;
 mod proof_failures;
 mod scanner;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tsd_model::Row;
 use tsd_storage::{
     Get, HealthImpact, HealthProblem, HeldRowReader, KeyRange, RowRewrite, RowScanner, Scan,
-    SeriesRead, SeriesScanner, SeriesVersion, Storage, StorageError, StorageFuture, StorePart,
+    SeriesRead, SeriesScanner, SeriesVersion, Storage, StorageError, StorageFuture, StoreComponent,
     Table, forward_storage,
 };
 
+pub use self::config::{ReadConfig, ReadMemory};
 use self::{fetch::HeldFetch, scanner::ClusterScanner};
-use crate::{peers::Peers, row_merge::overlay, service::HeldQuery};
+use crate::{held_query::HeldQuery, peers::Peers, row_merge::overlay};
 
-/// Memory of rows of other nodes in reads in progress.
-pub trait ReadMemory: fmt::Debug + Send + Sync + 'static {
-    /// Reserves bytes until the result is dropped; `None`: there is no memory.
-    fn try_reserve(&self, bytes: usize) -> Option<Box<dyn Send + Sync>>;
-}
-
-/// How reads ask the other nodes.
-#[derive(Debug)]
-pub struct ReadConfig {
-    /// Tables whose rows nodes hold.
-    pub tables: Vec<Table>,
-    /// How long a read waits for a node that does not answer, or for its recovery.
-    pub patience: Duration,
-    /// Memory of the rows of other nodes.
-    pub memory: Arc<dyn ReadMemory>,
-}
-
-/// A store whose reads see what all nodes hold.
+/// A store whose reads include the held rows of all nodes.
 #[derive(Debug)]
 pub struct ClusterReads<S: ?Sized> {
     fetch: Arc<HeldFetch>,
@@ -53,7 +37,7 @@ pub struct ClusterReads<S: ?Sized> {
 }
 
 impl<S: Storage + ?Sized> ClusterReads<S> {
-    /// Reads of `inner`, whose log holds `rows`, see what `peers` hold too.
+    /// Decorates `inner`, whose log holds `rows`, with the held rows of `peers`.
     #[must_use]
     pub fn new(
         inner: Arc<S>,
@@ -90,7 +74,7 @@ impl<S: Storage + ?Sized> ClusterReads<S> {
     }
 }
 
-/// The range of one row.
+/// Returns the range of one row.
 fn range_of(key: &[u8]) -> KeyRange {
     KeyRange { start: Bytes::copy_from_slice(key), stop: [key, &[0]].concat().into() }
 }
@@ -128,7 +112,7 @@ impl<S: Storage + ?Sized> Storage for ClusterReads<S> {
     }
 
     fn read_series(&self, table: &Table, read: &SeriesRead) -> Option<Box<dyn SeriesScanner>> {
-        // Held rows are read by rows.
+        // Tables with held rows are read by rows, not by series.
         if self.is_held(table) { None } else { self.inner.read_series(table, read) }
     }
 
@@ -141,8 +125,8 @@ impl<S: Storage + ?Sized> Storage for ClusterReads<S> {
             return self.inner.rewrite_row(table, rewrite);
         }
         Box::pin(async move {
-            // The compacted column would have the time of the newest point that was read, and hide a
-            // correction of another point that a node holds since before.
+            // The compacted column would get the time of the newest point that was read. It would hide an older
+            // correction of another point that a node holds.
             let ranges = vec![range_of(&rewrite.row)];
             let query = HeldQuery { table: table.clone(), ranges, filter: None };
             if !self.fetch.fetch(&query).await?.is_empty() {
@@ -157,7 +141,7 @@ impl<S: Storage + ?Sized> Storage for ClusterReads<S> {
             return self.inner.refresh_series_index(table);
         }
         Box::pin(async move {
-            // For those that count series, and miss some.
+            // Refreshes the index for callers that only count series, and reports that some may be missing.
             self.inner.refresh_series_index(table).await?;
             let text = "other nodes may hold rows of series that are not registered yet";
             Err(StorageError::Unavailable(text.into()))
@@ -167,14 +151,14 @@ impl<S: Storage + ?Sized> Storage for ClusterReads<S> {
     fn health(&self) -> Vec<HealthProblem> {
         let failures = self.fetch.failures();
         let problem = match failures.fence() {
-            Some(reason) => Some((StorePart::Commit, HealthImpact::Unavailable, reason)),
-            // Other nodes could not read either.
+            Some(reason) => Some((StoreComponent::Commit, HealthImpact::Unavailable, reason)),
+            // A failure of HBase: other nodes could not read either.
             None => failures
                 .lasting()
-                .map(|reason| (StorePart::Backend, HealthImpact::SomeReadsFail, reason)),
+                .map(|reason| (StoreComponent::Backend, HealthImpact::SomeReadsFail, reason)),
         };
-        let problem =
-            problem.map(|(part, impact, reason)| HealthProblem::new(part, impact, reason));
+        let problem = problem
+            .map(|(component, impact, reason)| HealthProblem::new(component, impact, reason));
         self.inner.health().into_iter().chain(problem).collect()
     }
 

@@ -1,4 +1,5 @@
-//! Writes the requests of a connection, each from the task that makes it: no other one has to be woken.
+//! Writes the requests of a connection. The task that makes a request also writes it, so that no other task
+//! has to be woken.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -12,7 +13,7 @@ use tokio::{
 };
 
 use crate::{
-    error::PeerError, metrics::NetMetrics, pending_answers::PendingAnswers, tls::WriteSide,
+    error::PeerError, metrics::NetMetrics, pending_responses::PendingResponses, tls::WriteSide,
 };
 
 /// The writing side of a connection.
@@ -21,43 +22,43 @@ pub(crate) struct RequestWriter {
     connection: WrittenConnection,
 }
 
-/// What the end of a write changes.
+/// State that the end of a write changes.
 #[derive(Clone)]
 struct WrittenConnection {
-    answers: Arc<PendingAnswers>,
-    /// Longest time of a write.
+    responses: Arc<PendingResponses>,
+    /// Timeout of a write.
     limit: Duration,
 }
 
-/// A frame that is being written. If it is dropped, a task writes the rest: the next frame begins after it.
+/// A frame in progress. If it is dropped, a task writes the rest, because the next frame begins after it.
 #[must_use]
 pub(crate) struct OpenFrame {
     write: Option<OwnedMutexGuard<WriteSide>>,
     rest: Bytes,
     connection: WrittenConnection,
-    /// True in that task.
+    /// True in the task that writes the rest.
     is_detached: bool,
 }
 
 impl RequestWriter {
-    pub(crate) fn new(write: WriteSide, answers: Arc<PendingAnswers>, limit: Duration) -> Self {
-        let connection = WrittenConnection { answers, limit };
+    pub(crate) fn new(write: WriteSide, responses: Arc<PendingResponses>, limit: Duration) -> Self {
+        let connection = WrittenConnection { responses, limit };
         Self { write: Arc::new(Mutex::new(write)), connection }
     }
 
     /// Waits until a frame may be written.
     pub(crate) async fn begin(&self, frame: Bytes) -> Result<OpenFrame, PeerError> {
         let write = Arc::clone(&self.write).lock_owned().await;
-        match self.connection.answers.ended() {
+        match self.connection.responses.ended() {
             Some(error) => Err(error),
             None => Ok(self.open(write, frame)),
         }
     }
 
-    /// Writes a frame without waiting, if no other is being written.
+    /// Writes a frame without waiting, unless another one is in progress.
     pub(crate) fn try_write(&self, frame: Bytes) {
         if let Ok(write) = Arc::clone(&self.write).try_lock_owned()
-            && self.connection.answers.ended().is_none()
+            && self.connection.responses.ended().is_none()
         {
             let mut frame = self.open(write, frame);
             if let Some(written) = frame.advance().now_or_never() {
@@ -75,7 +76,7 @@ impl RequestWriter {
 }
 
 impl OpenFrame {
-    /// Writes it. After an error the peer does not have all of it.
+    /// Writes the rest of the frame. After an error the peer does not have the whole frame.
     pub(crate) async fn finish(mut self) -> Result<(), PeerError> {
         let limit = self.connection.limit;
         let written = timeout(limit, self.advance()).await;
@@ -86,7 +87,7 @@ impl OpenFrame {
         self.end(written)
     }
 
-    /// Writes as much as the caller waits for.
+    /// Writes until the frame is complete. May be dropped.
     async fn advance(&mut self) -> io::Result<()> {
         let Some(write) = &mut self.write else { return Ok(()) };
         write.write_all_buf(&mut self.rest).await?;
@@ -95,8 +96,8 @@ impl OpenFrame {
 
     fn end(&mut self, written: io::Result<()>) -> Result<(), PeerError> {
         if written.is_err() {
-            // Before the next caller may write.
-            self.connection.answers.end(PeerError::Lost);
+            // Must come before the next caller may write.
+            self.connection.responses.end(PeerError::Lost);
         }
         self.write = None;
         written.map_err(|_| PeerError::Lost)
@@ -112,7 +113,7 @@ impl Drop for OpenFrame {
                 let frame = Self { write: Some(write), rest, connection, is_detached: true };
                 runtime.spawn(frame.finish());
             }
-            _ => self.connection.answers.end(PeerError::Lost),
+            _ => self.connection.responses.end(PeerError::Lost),
         }
     }
 }
@@ -152,7 +153,7 @@ mod tests {
         let (writer, mut other) = writer(Duration::from_mins(1));
         let first = write(&writer, vec![1; 25]);
         assert!(first.now_or_never().is_none());
-        // It waits for the rest of the first one.
+        // The second frame waits for the rest of the first one.
         let second = tokio::spawn({
             let writer = Arc::clone(&writer);
             async move { write(&writer, vec![2; 15]).await }

@@ -1,7 +1,7 @@
-//! Rows that several nodes hold, merged, and laid over the rows of the store.
+//! Merges held rows of several nodes, and lays them over the rows of the store.
 //!
-//! The commit time decides: the newest cell of a column wins, and a delete hides what is not newer. On a tie
-//! the delete wins, then the greater value, so that every node reads the same.
+//! The commit time decides: the newest cell of a column wins, and a delete hides all cells that are not
+//! newer. On a tie the delete wins, then the greater value, so that every node reads the same.
 
 use std::cmp::Ordering;
 
@@ -13,12 +13,12 @@ fn cmp_column(column: &HeldColumn, family: Family, qualifier: &[u8]) -> Ordering
     column.family.cmp(&family).then_with(|| (*column.qualifier).cmp(qualifier))
 }
 
-/// Which of two changes of a column is read; the greater one.
+/// Sort key of the changes of a column: a read returns the greatest.
 fn precedence(column: &HeldColumn) -> (i64, bool, Option<&Bytes>) {
     (column.timestamp_ms, column.value.is_none(), column.value.as_ref())
 }
 
-/// Sorts rows of several nodes by key, and makes one of those of one key.
+/// Sorts rows of several nodes by key, and merges rows with the same key.
 pub(crate) fn merge_rows(rows: &mut Vec<HeldRow>) {
     rows.sort_by(|a, b| a.key.cmp(&b.key));
     rows.dedup_by(|later, kept| {
@@ -30,7 +30,7 @@ pub(crate) fn merge_rows(rows: &mut Vec<HeldRow>) {
     });
 }
 
-/// Adds what another node holds of the same row.
+/// Merges another node's held changes of the same row into `row`.
 pub(crate) fn merge(row: &mut HeldRow, other: HeldRow) {
     row.delete_row_ms = row.delete_row_ms.max(other.delete_row_ms);
     row.columns.extend(other.columns);
@@ -46,8 +46,8 @@ pub(crate) fn merge(row: &mut HeldRow, other: HeldRow) {
     });
 }
 
-/// Lays a held row over that of the store. `is_requested` selects cells: a column that is not requested
-/// for its time hides the store's all the same.
+/// Lays a held row over the stored row. `is_requested` selects the cells of the result. A held column hides
+/// an older stored cell even if it is not requested at its time.
 pub(crate) fn overlay(
     held: &HeldRow,
     stored: Option<Row>,

@@ -1,8 +1,9 @@
-//! Accepts connections of peers and answers their requests.
+//! Accepts connections of peers and responds to their requests.
 //!
-//! Bounds: connections, requests in progress of each, frames that wait to be written. A peer that does not read
-//! its answers is disconnected; it asks again.
+//! It bounds the connections, the requests in progress of each connection, and the frames that wait for their
+//! write. A peer that does not read its responses is disconnected; it asks again.
 
+mod context;
 mod dial_back;
 mod session;
 
@@ -12,19 +13,17 @@ use tokio::{net::TcpListener, sync::Semaphore, task::JoinSet};
 use tokio_util::task::AbortOnDropHandle;
 use tsd_storage::LogLimit;
 
+use self::context::ServerContext;
 use crate::{
     config::{NetConfig, NodeIdentity},
     metrics::NetMetrics,
     service::PeerService,
 };
 
-/// Pause after a failed accept: the process lacks descriptors, for example.
+/// Pause after a failed accept, for example when the process has no free descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Least time between two messages about connections that were closed.
+/// Minimum time between two log messages about closed connections.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
-/// Bytes of a reason that another node has sent, in the log.
-const REASON_BYTES: usize = 1_000;
-
 /// The listener for peers. Dropping it closes all connections.
 #[derive(Debug)]
 pub struct PeerServer {
@@ -32,22 +31,12 @@ pub struct PeerServer {
     _accepting: AbortOnDropHandle<()>,
 }
 
-/// What all connections share.
-#[derive(Debug)]
-struct ServerContext {
-    identity: NodeIdentity,
-    config: NetConfig,
-    service: PeerService,
-    log: LogLimit,
-    refusal_log: LogLimit,
-}
-
 impl PeerServer {
-    /// Answers the peers that connect to `listener`.
+    /// Serves the peers that connect to `listener`.
     ///
     /// # Errors
     ///
-    /// The listener has no address.
+    /// If the listener has no address.
     pub fn start(
         listener: TcpListener,
         identity: NodeIdentity,
@@ -62,7 +51,7 @@ impl PeerServer {
         Ok(Self { address, _accepting: AbortOnDropHandle::new(accepting) })
     }
 
-    /// Its address.
+    /// Address of the listener.
     #[must_use]
     pub const fn local_addr(&self) -> SocketAddr {
         self.address
@@ -98,22 +87,5 @@ async fn accept(listener: TcpListener, context: Arc<ServerContext>) {
                 context.warn(|| format!("the connection of node {peer} was closed: {error}"));
             }
         });
-    }
-}
-
-impl ServerContext {
-    /// Notes why another node does not join.
-    fn note_refusal(&self, peer: &str, reason: &str) {
-        NetMetrics::of_process().refusals_noted.increment(1);
-        if self.refusal_log.admit().is_some() {
-            let reason = reason.get(..reason.floor_char_boundary(REASON_BYTES)).unwrap_or_default();
-            self.service.node.note_refusal(peer, reason);
-        }
-    }
-
-    fn warn(&self, text: impl FnOnce() -> String) {
-        if let Some(suppressed) = self.log.admit() {
-            tracing::warn!(suppressed, "{}", text());
-        }
     }
 }

@@ -1,25 +1,25 @@
 //! Options of the sockets between nodes.
 //!
-//! A request waits for its answer as long as its caller does, so the connection must not wait longer for the other
-//! host than that is likely to be gone: after a cut of some minutes the system itself would send again only minutes
-//! later, and all requests until then would fail.
+//! A request waits for its response as long as its caller does, so a connection to a lost host must end soon. After a
+//! network outage of some minutes the operating system would retransmit only minutes later, and all requests until
+//! then would fail.
 
 use std::{io, time::Duration};
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 
-/// Time between two probes that are not answered.
+/// Time between two probes without a response.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Has small frames sent at once, and the connection end if the other host does not acknowledge what was sent for
-/// `silence_timeout`, or, while nothing is sent, a probe.
+/// Sends small frames at once, and makes the connection fail if the other host acknowledges neither data nor probes
+/// for `silence_timeout`.
 pub(crate) fn configure(stream: &TcpStream, silence_timeout: Duration) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
     let probes = TcpKeepalive::new().with_time(silence_timeout).with_interval(PROBE_INTERVAL);
     socket.set_tcp_keepalive(&probes)?;
-    // Other systems have the probes only.
+    // Other systems support only the probes.
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(Some(silence_timeout))?;
     Ok(())

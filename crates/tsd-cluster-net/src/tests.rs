@@ -1,4 +1,4 @@
-//! Two nodes on loopback: requests, and what becomes of them when a side misbehaves.
+//! Two nodes on loopback: requests, also with a side that misbehaves.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -17,7 +17,7 @@ use tsd_cluster::{ClusterId, ProofError, Settlement};
 use tsd_storage::{HeldRow, KeyRange, RowFilter, SeriesSet, Table, TagCondition, TagPattern};
 
 use crate::{
-    HeldQuery, NetConfig, NodeAnswer, NodeIdentity, PeerClient, PeerError, Peers,
+    HeldQuery, NetConfig, NodeIdentity, NodeResponse, PeerClient, PeerError, Peers,
     fakes::{CLUSTER, FakeControl, FakeMembership, FakeNode, far, identity, member, patient},
     wire::{
         HeldMessage, Hello, Nothing, RequestBody, RequestFrame, ResponseBody, ResponseFrame,
@@ -60,7 +60,7 @@ async fn rows_come_in_order_with_their_deletes_and_then_the_proof() {
 }
 
 #[tokio::test]
-async fn a_row_that_is_larger_than_a_batch_comes_in_parts() {
+async fn a_row_that_is_larger_than_a_batch_comes_in_fractions() {
     let config = NetConfig { batch_bytes: 100, ..patient() };
     let node = FakeNode::start(1, config.clone()).await;
     node.rows.delete_row(b"a", 5);
@@ -76,7 +76,7 @@ async fn a_row_that_is_larger_than_a_batch_comes_in_parts() {
 }
 
 #[tokio::test]
-async fn an_answer_that_would_be_too_large_ends_at_a_key() {
+async fn a_response_that_would_be_too_large_ends_at_a_key() {
     let node = FakeNode::start(1, patient()).await;
     for key in [b"a", b"b", b"c"] {
         node.rows.put(key, b"q", Some(&[1; 100]), 10);
@@ -115,7 +115,7 @@ async fn many_requests_share_a_connection() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_fenced_while_it_answers_proves_nothing() {
+async fn a_node_that_is_fenced_while_it_responds_proves_nothing() {
     let node = FakeNode::start(1, patient()).await;
     node.rows.put(b"a", b"q", Some(b"1"), 10);
     node.membership.proof.send_replace(None);
@@ -163,7 +163,7 @@ async fn another_cluster_and_another_run_are_refused_with_the_reason() {
 async fn a_connection_outlives_the_runtime_of_its_first_caller() {
     let node = FakeNode::start(1, patient()).await;
     let membership = FakeMembership::new(2);
-    *membership.members.lock().unwrap() = vec![node.member()];
+    *membership.members.lock() = vec![node.member()];
     let peers = Arc::new(Peers::new(identity(2), patient(), membership));
     let (of_caller, member) = (Arc::clone(&peers), node.member());
     let first = tokio::task::spawn_blocking(move || {
@@ -171,7 +171,7 @@ async fn a_connection_outlives_the_runtime_of_its_first_caller() {
         runtime.block_on(of_caller.client(&member).probe(far()))
     });
     first.await.unwrap().unwrap();
-    // A connection of that runtime would give no answers any more.
+    // A connection of that runtime would deliver no more responses.
     peers.client(&node.member()).probe(far()).await.unwrap();
 }
 
@@ -188,9 +188,9 @@ async fn a_version_that_is_too_new_is_refused_with_both() {
     };
     let body = Some(RequestBody::Hello(hello));
     stream.write_all(&encode(&RequestFrame { id: 0, timeout_ms: 0, body })).await.unwrap();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).await.unwrap();
-    let text = String::from_utf8_lossy(&answer).into_owned();
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).await.unwrap();
+    let text = String::from_utf8_lossy(&response).into_owned();
     assert!(text.contains("versions 5 to 6") && text.contains("speaks 1 to 1"), "{text}");
 }
 
@@ -201,10 +201,10 @@ async fn a_frame_that_is_too_large_or_none_ends_the_connection() {
     for bad in [&2_000_u32.to_be_bytes()[..], &[0, 0, 0, 3, 255, 255, 255]] {
         let mut stream = TcpStream::connect(node.member().address.unwrap()).await.unwrap();
         stream.write_all(bad).await.unwrap();
-        let mut answer = Vec::new();
-        let ended = timeout(Duration::from_mins(1), stream.read_to_end(&mut answer)).await;
+        let mut response = Vec::new();
+        let ended = timeout(Duration::from_mins(1), stream.read_to_end(&mut response)).await;
         ended.unwrap().unwrap();
-        assert!(answer.is_empty(), "{answer:?}");
+        assert!(response.is_empty(), "{response:?}");
     }
     node.client(patient()).probe(far()).await.unwrap();
 }
@@ -241,13 +241,13 @@ async fn a_node_that_dies_in_the_middle_fails_its_requests() {
     .await;
     let error = held(&client, &query()).await.unwrap_err();
     assert!(matches!(error, PeerError::Lost), "{error:?}");
-    // The listener is gone, too, and for a while that is the answer.
+    // The listener is gone, too. For a while requests fail with that error.
     let error = client.probe(far()).await.unwrap_err();
     assert!(matches!(error, PeerError::Connect { .. } | PeerError::Lost | PeerError::Timeout));
 }
 
 #[tokio::test]
-async fn an_answer_that_is_too_large_ends_the_connection() {
+async fn a_response_that_is_too_large_ends_the_connection() {
     let client = misbehaving(patient(), |mut stream| async move {
         stream.write_all(&u32::MAX.to_be_bytes()).await.unwrap();
         let _ = stream.read_to_end(&mut Vec::new()).await;
@@ -257,8 +257,8 @@ async fn an_answer_that_is_too_large_ends_the_connection() {
     assert!(matches!(error, PeerError::Frame(_)), "{error:?}");
 }
 
-/// Has a node send more than the other side reads, until it gives the connection up.
-async fn check_unread_answers(config: NetConfig) {
+/// Makes a node send more than the other side reads, until it closes the connection.
+async fn check_unread_responses(config: NetConfig) {
     let node = FakeNode::start(1, config).await;
     let value = vec![0; 100_000];
     for at in 0..300_u16 {
@@ -277,7 +277,7 @@ async fn check_unread_answers(config: NetConfig) {
     let body = Some(RequestBody::Held(HeldMessage::of(&query(), 0)));
     let request = RequestFrame { id: 1, timeout_ms: 60_000, body };
     stream.write_all(&encode(&request)).await.unwrap();
-    // It reads only after the node has given up.
+    // The peer reads only after the node has closed the connection.
     let probe = RequestFrame { id: 2, timeout_ms: 1, body: Some(RequestBody::Probe(Nothing {})) };
     while stream.write_all(&encode(&probe)).await.is_ok() {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -288,19 +288,20 @@ async fn check_unread_answers(config: NetConfig) {
 }
 
 #[tokio::test]
-async fn a_node_that_does_not_read_its_answers_is_disconnected() {
-    check_unread_answers(NetConfig { write_timeout: Duration::from_millis(50), ..patient() }).await;
+async fn a_node_that_does_not_read_its_responses_is_disconnected() {
+    check_unread_responses(NetConfig { write_timeout: Duration::from_millis(50), ..patient() })
+        .await;
 }
 
-/// The system gives up what the other host does not take, before anything else would.
+/// Limits by which the operating system detects a lost host before any other timeout.
 fn soon_lost() -> NetConfig {
     let never = Duration::from_hours(1);
     NetConfig { write_timeout: never, silence_timeout: Duration::from_secs(1), ..patient() }
 }
 
 #[tokio::test]
-async fn a_host_that_takes_no_answers_is_given_up() {
-    let checked = timeout(Duration::from_mins(1), check_unread_answers(soon_lost())).await;
+async fn a_host_that_takes_no_responses_is_given_up() {
+    let checked = timeout(Duration::from_mins(1), check_unread_responses(soon_lost())).await;
     checked.unwrap();
 }
 
@@ -356,15 +357,15 @@ async fn a_flush_asks_nodes_that_have_just_joined() {
     let joined = FakeNode::start(2, patient()).await;
     let membership = FakeMembership::new(1);
     membership.settlement.send_replace(Some(Settlement::Serves));
-    *membership.newer.lock().unwrap() = Some(vec![member(1, ""), joined.member()]);
+    *membership.newer.lock() = Some(vec![member(1, ""), joined.member()]);
     let peers = Peers::new(identity(1), patient(), membership);
-    let answers = peers.flush(&FakeControl::default(), Duration::from_mins(1)).await;
-    let asked: Vec<u64> = answers.iter().map(|answer| answer.member.incarnation).collect();
+    let responses = peers.flush(&FakeControl::default(), Duration::from_mins(1)).await;
+    let asked: Vec<u64> = responses.iter().map(|response| response.member.incarnation).collect();
     assert_eq!(asked, [1, 2]);
-    let refused = |answer: &NodeAnswer<()>| {
-        answer.answer.as_ref().is_err_and(|error| error.to_string().contains("disk of HBase"))
+    let refused = |response: &NodeResponse<()>| {
+        response.response.as_ref().is_err_and(|error| error.to_string().contains("disk of HBase"))
     };
-    assert!(answers.iter().all(refused), "{answers:?}");
+    assert!(responses.iter().all(refused), "{responses:?}");
 }
 
 #[tokio::test]
@@ -372,18 +373,18 @@ async fn a_flush_of_a_node_that_says_nothing_ends_when_its_rows_are_recovered() 
     let paused = FakeNode::start(2, patient()).await;
     paused.control.hangs.store(true, Ordering::Relaxed);
     let membership = FakeMembership::new(1);
-    *membership.members.lock().unwrap() = vec![paused.member()];
-    // Its heartbeats go on at first.
+    *membership.members.lock() = vec![paused.member()];
+    // The heartbeats of the member continue at first.
     membership.settlement.send_replace(Some(Settlement::Serves));
     let peers = Peers::new(identity(1), patient(), Arc::<FakeMembership>::clone(&membership) as _);
     let flush =
         tokio::spawn(
             async move { peers.flush(&FakeControl::default(), Duration::from_mins(1)).await },
         );
-    while membership.suspected.lock().unwrap().is_empty() {
+    while membership.suspected.lock().is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     membership.settlement.send_replace(Some(Settlement::Stored));
-    let answers = flush.await.unwrap();
-    assert!(answers.first().unwrap().answer.is_ok(), "{answers:?}");
+    let responses = flush.await.unwrap();
+    assert!(responses.first().unwrap().response.is_ok(), "{responses:?}");
 }

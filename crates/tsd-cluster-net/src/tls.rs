@@ -1,16 +1,17 @@
-//! Encryption of the connections between nodes: each side shows a certificate that was issued by the authority of the
-//! cluster, and checks that of the other. The name in it is that of the address which a node has published.
+//! Encryption of the connections between nodes. Each side shows a certificate from the authority of the cluster, and
+//! checks the certificate of the other side. The name in a certificate is the host of the node's published address.
 //!
-//! The files are read again when they have changed, so that certificates are renewed without a restart. Which requests
-//! a node may make is left out: every node of the cluster may make all.
+//! Changed files are read again, so that certificates can be renewed without a restart. Requests are not authorized
+//! individually: every node of the cluster may make all of them.
 
 #[cfg(test)]
 mod tests;
 
+use parking_lot::Mutex;
 use std::{
     fmt, fs, io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -35,33 +36,33 @@ use crate::{
     wire::{ResponseBody, ResponseFrame, encode},
 };
 
-/// How long a connection is read that is refused.
+/// Time for which a refused connection is read.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
-/// Why a node that encrypts and one that does not are not connected.
+/// Reason of a failed connection between an encrypting and a plain node.
 const UNENCRYPTED: &str =
     "one of the nodes encrypts, and the other one has no certificates (tsd.cluster.tls.*)";
-/// First byte of what a client that encrypts sends.
+/// First byte that an encrypting client sends.
 const HANDSHAKE: u8 = 22;
-/// First byte of what a server that encrypts answers to one that does not.
+/// First byte that an encrypting server sends to a plain client.
 const ALERT: u8 = 21;
 
-/// One side of a connection.
+/// Reading side of a connection.
 pub(crate) type ReadSide = Box<dyn AsyncRead + Send + Unpin>;
-/// The other one. It is to be flushed after each write.
+/// Writing side of a connection. It must be flushed after each write.
 pub(crate) type WriteSide = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// Files in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate of the node, then those between it and the authority.
+    /// The certificate of the node, followed by the intermediate certificates.
     pub certificate: PathBuf,
-    /// Its private key.
+    /// The private key of the node.
     pub key: PathBuf,
-    /// Certificates of the authorities that issue those of the nodes.
+    /// Certificates of the authorities that issue the nodes' certificates.
     pub authority: PathBuf,
 }
 
-/// Files that encryption needs cannot be used.
+/// Why a file of the certificates cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {reason}", path.display())]
 pub struct TlsFileError {
@@ -77,7 +78,7 @@ pub struct PeerTls {
 
 struct TlsState {
     loaded: LoadedTls,
-    /// The files when they were read last, successfully or not.
+    /// State of the files at the last read, successful or not.
     stamps: FileStamps,
 }
 
@@ -87,7 +88,7 @@ struct LoadedTls {
     server: Arc<ServerConfig>,
 }
 
-/// Time of the last change and length of each file.
+/// Time of the last change, and length, of each file.
 type FileStamps = [Option<(SystemTime, u64)>; 3];
 
 impl fmt::Debug for PeerTls {
@@ -101,16 +102,16 @@ impl PeerTls {
     ///
     /// # Errors
     ///
-    /// One of them cannot be read or used; the message names it.
+    /// If a file cannot be read or used; the message names it.
     pub fn load(files: TlsFiles) -> Result<Self, TlsFileError> {
         let stamps = files.stamps();
         let state = TlsState { loaded: files.load()?, stamps };
         Ok(Self { files, state: Mutex::new(state) })
     }
 
-    /// What the files say now. If they have changed for the worse, what they said before.
+    /// Returns the present certificates. If the files have become invalid, keeps the former certificates.
     fn current(&self) -> LoadedTls {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let stamps = self.files.stamps();
         if state.stamps != stamps {
             state.stamps = stamps;
@@ -120,7 +121,7 @@ impl PeerTls {
                     state.loaded = loaded;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "changed certificates cannot be used; the former ones are");
+                    tracing::warn!(%error, "changed certificates cannot be used; keeping the former ones");
                 }
             }
         }
@@ -187,7 +188,8 @@ fn unusable(path: &Path, error: &dyn std::error::Error) -> TlsFileError {
     TlsFileError { path: path.to_owned(), reason: error.to_string() }
 }
 
-/// Sends the greeting to the node at `address`, encrypted if there are certificates. What comes next is its answer.
+/// Sends the greeting to the node at `address`, encrypted if this node has certificates. The next frame is the
+/// response.
 pub(crate) async fn greet(
     mut stream: TcpStream,
     address: &str,
@@ -222,7 +224,7 @@ pub(crate) async fn greet(
     Ok((Box::new(read), Box::new(write)))
 }
 
-/// Takes a connection that was accepted, encrypted if there are certificates.
+/// Sets up an accepted connection, encrypted if this node has certificates.
 pub(crate) async fn accept(
     stream: TcpStream,
     tls: Option<&PeerTls>,
@@ -250,8 +252,8 @@ pub(crate) async fn accept(
     }
 }
 
-/// Closes a connection so that the other side reads why: what it has sent is read, for else the system drops what
-/// waits to be sent.
+/// Closes a connection so that the other side can read the reason. Reads the data that the other side has sent,
+/// because otherwise the operating system drops the pending response.
 async fn close(mut stream: TcpStream) {
     let closing = async {
         let _ = stream.shutdown().await;
@@ -260,7 +262,7 @@ async fn close(mut stream: TcpStream) {
     let _ = timeout(CLOSE_TIMEOUT, closing).await;
 }
 
-/// Waits for the first byte. A frame of our own does not begin with one of these: it would be too long.
+/// Waits for the first byte. A plain frame never begins with these bytes, because it would be too long.
 async fn starts_with(stream: &TcpStream, byte: u8) -> bool {
     let mut first = [0];
     matches!(stream.peek(&mut first).await, Ok(1)) && first == [byte]

@@ -1,14 +1,14 @@
 //! Frames between nodes: a length of four bytes (big-endian), then a message of protocol buffers.
 //!
-//! The node that connects sends requests, each with a number of its own; the other one answers with frames of
-//! the same number, of several requests in any order. The first request is the greeting. Fields are only added,
-//! and a change of what a field means needs a new version.
+//! The node that connects sends requests with unique numbers. The other node responds with frames of the same number;
+//! frames of several requests come in any order. The first request is the greeting. New versions may add fields. A
+//! change of a field's meaning needs a new version number.
 
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use prost::{Message, Oneof};
-use tokio_util::codec::LengthDelimitedCodec;
+use tokio_util::codec::{Decoder, LengthDelimitedCodec};
 use tsd_storage::{
     HeldColumn, HeldRow, KeyRange, RowFilter, SeriesSet, Table, TagCondition, TagPattern,
     decode_family,
@@ -16,9 +16,10 @@ use tsd_storage::{
 
 use crate::{
     error::PeerError,
-    forward::{ForwardMessage, ForwardedMessage},
-    names::{AssignUidsMessage, AssignedUidsMessage, ForgetMessage},
-    service::{HeldQuery, NodeReport},
+    forward::wire::{ForwardMessage, ForwardedMessage},
+    held_query::HeldQuery,
+    names::wire::{AssignUidsMessage, AssignedUidsMessage, ForgetMessage},
+    node_report::NodeReport,
 };
 
 /// Lowest and highest version of the messages that this node understands.
@@ -28,7 +29,7 @@ pub const VERSIONS: (u32, u32) = (1, 1);
 pub(crate) struct RequestFrame {
     #[prost(uint64, tag = "1")]
     pub(crate) id: u64,
-    /// How long the answer is waited for, milliseconds.
+    /// Time for which the requester waits for the response, milliseconds.
     #[prost(uint32, tag = "2")]
     pub(crate) timeout_ms: u32,
     #[prost(oneof = "RequestBody", tags = "3, 4, 5, 6, 7, 8, 20, 21, 22, 23, 24, 25, 26")]
@@ -47,16 +48,16 @@ pub(crate) enum RequestBody {
     Report(Nothing),
     #[prost(message, tag = "7")]
     Flush(Nothing),
-    /// The answers to the request with this number are not waited for any more.
+    /// The requester no longer waits for the responses to the request with this number.
     #[prost(message, tag = "8")]
     Cancel(Nothing),
-    /// Connect to the node that asks, as others will.
+    /// Connect to the requesting node, as other nodes will.
     #[prost(message, tag = "20")]
     DialBack(DialBackMessage),
-    /// Why the node that asks does not join.
+    /// Why the requesting node does not join.
     #[prost(string, tag = "21")]
     NoteRefusal(String),
-    /// The queries that run.
+    /// Asks for the running queries.
     #[prost(message, tag = "22")]
     Queries(Nothing),
     /// Cancel the query with this number.
@@ -95,7 +96,7 @@ pub(crate) enum ResponseBody {
     Welcome(Welcome),
     #[prost(message, tag = "3")]
     Rows(RowsMessage),
-    /// After all rows: the node was not fenced when it took them.
+    /// Follows all rows: the node was not fenced when it took them.
     #[prost(message, tag = "4")]
     Proven(Nothing),
     #[prost(message, tag = "5")]
@@ -107,7 +108,7 @@ pub(crate) enum ResponseBody {
     /// Queries as JSON.
     #[prost(string, tag = "20")]
     Queries(String),
-    /// As [`Self::Proven`], if more rows than were asked for are held: all those before this key were sent.
+    /// As [`Self::Proven`], if the node holds more rows than requested: it has sent all rows before this key.
     #[prost(bytes = "bytes", tag = "21")]
     ProvenUpTo(Bytes),
     #[prost(message, tag = "22")]
@@ -117,7 +118,7 @@ pub(crate) enum ResponseBody {
 }
 
 impl ResponseBody {
-    /// True if no other answer to the same request follows.
+    /// True if no other response to the same request follows.
     pub(crate) const fn is_last(&self) -> bool {
         !matches!(self, Self::Rows(_))
     }
@@ -156,10 +157,10 @@ pub(crate) struct HeldMessage {
     pub(crate) table: String,
     #[prost(message, repeated, tag = "2")]
     pub(crate) ranges: Vec<RangeMessage>,
-    /// All of them must match.
+    /// A row must match all conditions.
     #[prost(message, repeated, tag = "3")]
     pub(crate) filters: Vec<FilterMessage>,
-    /// Bytes of rows after which the answer may end; 0: it has all rows.
+    /// Bytes of rows after which the response may end; 0 means that it has all rows.
     #[prost(uint64, tag = "20")]
     pub(crate) max_bytes: u64,
 }
@@ -221,7 +222,7 @@ pub(crate) struct TagsMessage {
 pub(crate) struct ConditionMessage {
     #[prost(bytes = "bytes", tag = "1")]
     pub(crate) tagk: Bytes,
-    /// Without effect if `any_value`.
+    /// Ignored if `any_value` is set.
     #[prost(bytes = "bytes", repeated, tag = "2")]
     pub(crate) tagvs: Vec<Bytes>,
     #[prost(bool, tag = "3")]
@@ -272,12 +273,12 @@ pub(crate) struct ReportMessage {
     pub(crate) problems: Vec<String>,
 }
 
-/// The frames of a stream; a larger one is an error of the stream.
+/// Returns the codec of a stream. A frame over the limit is an error of the stream.
 pub(crate) fn codec(max_frame_bytes: usize) -> LengthDelimitedCodec {
     LengthDelimitedCodec::builder().max_frame_length(max_frame_bytes).new_codec()
 }
 
-/// A message with its length in front.
+/// Encodes a message with its length in front.
 pub(crate) fn encode(message: &impl Message) -> Bytes {
     let length = message.encoded_len();
     let mut out = BytesMut::with_capacity(4 + length);
@@ -287,7 +288,37 @@ pub(crate) fn encode(message: &impl Message) -> Bytes {
     out.freeze()
 }
 
-/// Reads the message of a frame.
+/// Reads a stream as both sides of a connection do, with frames of at most `max_frame_bytes`. Returns the number of
+/// valid requests and responses up to the first invalid frame.
+#[must_use]
+pub fn check_frames(stream: &[u8], max_frame_bytes: usize) -> usize {
+    let (mut frames, mut buffer) = (codec(max_frame_bytes), BytesMut::from(stream));
+    let mut read = 0;
+    while let Ok(Some(frame)) = frames.decode(&mut buffer) {
+        let request = decode::<RequestFrame>(frame.clone());
+        let response = decode::<ResponseFrame>(frame);
+        if request.is_err() && response.is_err() {
+            break;
+        }
+        read += 1;
+        match request.ok().and_then(|request| request.body) {
+            Some(RequestBody::Held(query)) => drop(query.into_query()),
+            Some(RequestBody::Forget(names)) => drop(names.into_names()),
+            Some(RequestBody::AssignUids(names)) => drop(names.into_names()),
+            _ => {}
+        }
+        match response.ok().and_then(|response| response.body) {
+            Some(ResponseBody::Rows(rows)) => {
+                rows.rows.into_iter().for_each(|row| drop(row.into_row()));
+            }
+            Some(ResponseBody::Report(report)) => drop(report.into_report()),
+            _ => {}
+        }
+    }
+    read
+}
+
+/// Decodes the message of a frame.
 pub(crate) fn decode<M: Message + Default>(frame: BytesMut) -> Result<M, PeerError> {
     M::decode(frame.freeze()).map_err(|error| PeerError::frame(&error))
 }
@@ -307,7 +338,7 @@ impl HeldMessage {
         Self { table, ranges, filters, max_bytes: max_bytes as u64 }
     }
 
-    /// The query. A condition that this version does not know is left out: the asking node checks all.
+    /// Decodes the query. Leaves out unknown conditions: the requesting node checks all of them.
     pub(crate) fn into_query(self) -> HeldQuery {
         let ranges = self.ranges.into_iter();
         let filters: Vec<RowFilter> =
@@ -320,7 +351,7 @@ impl HeldMessage {
     }
 }
 
-/// Adds the conditions of a filter, as far as there are messages for them.
+/// Adds the conditions of a filter that have messages.
 fn add_filter(filter: &RowFilter, out: &mut Vec<FilterMessage>) {
     let body = match filter {
         RowFilter::All(filters) => {

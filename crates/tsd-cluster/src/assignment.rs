@@ -1,16 +1,16 @@
-//! The assignment: which node owns which slot. A row of the log table, changed by compare-and-set.
+//! The assignment: which node owns which slot. It is a row of the log table and changes by compare-and-set.
 //!
 //! ```text
 //! assignment = version u8 = 1 | generation u64 | floor i64, ms | nodes u16 | incarnation u64...
 //!            | leaving u16 | incarnation u64... | slot: owner u16, next u16 ... | CRC32C       (big-endian)
 //! ```
 //!
-//! `owner` and `next` are places in the list of nodes; 0xffff is nobody.
+//! `owner` and `next` are indices in the list of nodes; 0xffff means no node.
 //!
-//! The owner of a slot is the only node that writes its cells. While it is alive nobody else takes the slot from
-//! it: `next` asks it to give the slot away, and it makes that change itself once it has flushed what it held. A
-//! slot whose owner is dead gets another one after the recovery of its log. The floor is the last commit time of
-//! all owners that have given slots away: a new owner begins later.
+//! The owner of a slot is the only node that writes its cells. No other node takes a slot from a live owner.
+//! Instead `next` asks the owner to give the slot away, and the owner makes that change itself after it has
+//! flushed its held rows. If the owner is dead, the slot gets another owner after the recovery of the log. The
+//! floor is the last commit time of all owners that have given slots away: a new owner's commits are later.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,12 +24,12 @@ use crate::{
 const VERSION: u8 = 1;
 const NOBODY: u16 = u16::MAX;
 
-/// Who owns a slot, as incarnations.
+/// The owner of a slot and its successor, as incarnations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotOwner {
-    /// The node that writes its cells; `None` before the first assignment.
+    /// The node that writes the slot's cells; `None` before the first assignment.
     pub owner: Option<u64>,
-    /// The node that the owner is to give it to.
+    /// The node to which the owner has to give the slot.
     pub next: Option<u64>,
 }
 
@@ -40,7 +40,7 @@ pub struct Assignment {
     pub generation: u64,
     /// New owners commit later than this, epoch milliseconds.
     pub floor_ms: i64,
-    /// Nodes that give all their slots away, and get none.
+    /// Nodes that give all their slots away, and get no slots.
     pub leaving: BTreeSet<u64>,
     slots: Vec<SlotOwner>,
 }
@@ -53,13 +53,13 @@ impl Default for Assignment {
 }
 
 impl Assignment {
-    /// Who owns a slot.
+    /// Returns the owner of a slot.
     #[must_use]
     pub fn slot(&self, slot: Slot) -> SlotOwner {
         self.slots.get(slot.number()).copied().unwrap_or_default()
     }
 
-    /// Changes who owns a slot.
+    /// Sets the owner of a slot.
     pub fn set(&mut self, slot: Slot, to: SlotOwner) {
         if let Some(found) = self.slots.get_mut(slot.number()) {
             *found = to;
@@ -79,7 +79,7 @@ impl Assignment {
         Slot::all().filter(|slot| self.slot(*slot).owner == Some(incarnation)).collect()
     }
 
-    /// The slots that a node is to give away.
+    /// The slots that a node has to give away.
     #[must_use]
     pub fn moving_from(&self, incarnation: u64) -> SlotSet {
         let is_moving = |slot: &Slot| {
@@ -89,13 +89,13 @@ impl Assignment {
         Slot::all().filter(is_moving).collect()
     }
 
-    /// The slots that a node is to get.
+    /// The slots that other nodes have to give to a node.
     #[must_use]
     pub fn moving_to(&self, incarnation: u64) -> SlotSet {
         Slot::all().filter(|slot| self.slot(*slot).next == Some(incarnation)).collect()
     }
 
-    /// Number of slots whose owners are to give them away.
+    /// Number of slots that their owners have to give away.
     #[must_use]
     pub fn moving_count(&self) -> usize {
         self.slots.iter().filter(|slot| slot.next.is_some()).count()
@@ -107,7 +107,7 @@ impl Assignment {
         self.slots.iter().filter_map(|slot| slot.owner).collect()
     }
 
-    /// The cell.
+    /// Encodes the assignment as a cell.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let nodes: BTreeSet<u64> =
@@ -127,7 +127,7 @@ impl Assignment {
         seal(out)
     }
 
-    /// Reads a cell; `None` if it is no assignment that this version knows.
+    /// Decodes a cell, or returns `None` if this version does not know its format.
     #[must_use]
     pub fn decode(cell: &[u8]) -> Option<Self> {
         let mut rest = unseal(cell)?.strip_prefix(&[VERSION])?;
@@ -156,7 +156,7 @@ fn list(rest: &mut &[u8]) -> Option<Vec<u64>> {
     (0..length).map(|_| Some(u64::from_be_bytes(field(rest)?))).collect()
 }
 
-/// The node at the place that is next; `None` is an error, the inner one nobody.
+/// Reads the next index and returns its node; the inner `None` means no node. The outer `None` is an error.
 #[expect(clippy::option_option, reason = "an error, and nobody")]
 fn node(rest: &mut &[u8], nodes: &[u64]) -> Option<Option<u64>> {
     match u16::from_be_bytes(field(rest)?) {

@@ -1,17 +1,18 @@
-//! Groups of changes as the payloads of records: a group that is too long for one record is divided.
+//! Groups of changes as payloads of records. A group that is too long for one record is divided.
 
 use bytes::Bytes;
 
 use crate::record::{LogRecord, MAX_PAYLOAD};
 
-/// The payloads of a group; none if it is empty.
+/// Returns the payloads of a group. An empty group has no payload.
 pub fn split_group(group: &[u8]) -> impl ExactSizeIterator<Item = Bytes> {
     group.chunks(MAX_PAYLOAD).map(Bytes::copy_from_slice)
 }
 
-/// Joins the records of a stream, in their order, to groups.
+/// Joins the records of a stream, in their order, into groups.
 ///
-/// A group whose last part is missing was not acknowledged: its owner gave up, or was fenced. It is left out.
+/// Leaves out a group whose last record is missing: the group was not acknowledged, because its owner gave up
+/// or was fenced.
 #[derive(Debug, Default)]
 pub struct GroupAssembler {
     parts: Vec<Bytes>,
@@ -20,7 +21,7 @@ pub struct GroupAssembler {
 }
 
 impl GroupAssembler {
-    /// Takes the next record. Returns the group that it ends.
+    /// Adds the next record. Returns the group that the record ends.
     pub fn push(&mut self, record: &LogRecord) -> Option<Bytes> {
         if record.begins_group {
             self.incomplete += u64::from(self.is_open);
@@ -39,7 +40,7 @@ impl GroupAssembler {
         Some(if let [only] = &parts[..] { only.clone() } else { parts.concat().into() })
     }
 
-    /// Number of groups that were left out, before the last one.
+    /// Number of incomplete groups before the last group.
     #[must_use]
     pub const fn incomplete(&self) -> u64 {
         self.incomplete

@@ -8,7 +8,7 @@
 //! assignment   cluster 16 | 0xf3
 //! ```
 //!
-//! Stripes divide the segments over regions: each begins a region of its own.
+//! Stripes distribute the segments over regions: each stripe begins a region of its own.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ const MANIFESTS: u8 = 0xf1;
 const SETTINGS: u8 = 0xf2;
 const ASSIGNMENT: u8 = 0xf3;
 
-/// Random number of a cluster: which rows of a table are its own.
+/// Random number of a cluster, which identifies its rows in a table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ClusterId([u8; 16]);
 
@@ -69,13 +69,13 @@ pub struct SegmentId {
     pub stripe: u8,
 }
 
-/// A segment that its owner has opened. No two attempts to open a segment put the same token: an attempt that
-/// is executed late, after the segment was fenced and removed, must not open it again.
+/// A segment that its owner has opened. Each attempt to open a segment puts its own token. So an attempt that
+/// HBase executes late, after the segment was fenced and removed, does not open it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpenSegment {
     /// The segment.
     pub id: SegmentId,
-    /// The attempt whose token it has.
+    /// The attempt whose token the segment has.
     pub attempt: u32,
 }
 
@@ -86,7 +86,7 @@ pub enum StateRow {
     Incarnations,
     /// The manifest of an incarnation.
     Manifest(u64),
-    /// The settings that all members have.
+    /// The settings that all members share.
     Settings,
     /// Which node owns which slot.
     Assignment,
@@ -118,7 +118,7 @@ impl LogKeys {
         self.stripes
     }
 
-    /// Where regions begin: at each stripe but the first, and at the rows that are no segments.
+    /// Start keys of the regions: each stripe but the first, and the state rows.
     #[must_use]
     pub fn splits(&self) -> Vec<Bytes> {
         (1..self.stripes).chain([INCARNATIONS]).map(|byte| self.key(byte, &[])).collect()
@@ -143,26 +143,26 @@ impl LogKeys {
         }
     }
 
-    /// What the keys of all manifests begin with.
+    /// Returns the key prefix of all manifests.
     #[must_use]
     pub fn manifests(&self) -> Bytes {
         self.key(MANIFESTS, &[])
     }
 
-    /// The incarnation in the key of a manifest; `None` if it is another key.
+    /// Returns the incarnation in the key of a manifest; `None` for any other key.
     #[must_use]
     pub fn incarnation_of(&self, key: &[u8]) -> Option<u64> {
         let rest = key.strip_prefix(&self.manifests()[..])?;
         Some(u64::from_be_bytes(rest.try_into().ok()?))
     }
 
-    /// Where the keys of segments begin, and where they end.
+    /// Returns the first key of segments and the key after the last.
     #[must_use]
     pub fn segments(&self) -> (Bytes, Bytes) {
         (self.key(0, &[]), self.key(MAX_STRIPES, &[]))
     }
 
-    /// The segment of a key; `None` if it is another key.
+    /// Returns the segment of a key; `None` for the key of a state row.
     #[must_use]
     pub fn segment_of(&self, key: &[u8]) -> Option<SegmentId> {
         let (stripe, rest) = key.strip_prefix(&self.cluster.0[..])?.split_first()?;

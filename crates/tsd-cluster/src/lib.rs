@@ -1,27 +1,27 @@
-//! The log of a TSD in a table of HBase: keys, records and state machines, without I/O, clock or runtime.
+//! The log of a TSD in a table of HBase, as keys, records and state machines without I/O, clock or runtime.
 //!
-//! HBase is log, fence and configuration. A **segment** is a row of the log table, a **record** one cell of
-//! it. The owner of a log puts a record under the condition that the segment still has its token, so whoever
-//! overwrites the token has fenced the owner. The **manifest** of an owner is a row that lists its segments
-//! and says below which **watermark** records are not needed; it changes by compare-and-set.
+//! HBase stores the log, the fences and the configuration. A **segment** is a row of the log table, and a
+//! **record** is one of its cells. The owner of a log puts a record on condition that the segment still has its
+//! token. So a process that overwrites the token has fenced the owner. The **manifest** of an owner is a row with
+//! its segments and with the **watermark** below which records are not needed. It changes by compare-and-set.
 //!
-//! Every machine here says what it asks of the table next ([`TableRequest`]) and takes the answer
-//! ([`TableReply`]), of which one may be lost: then the request may have been executed, or may be later. So
-//! the driver is a loop, and a model executes the same machines in every order (`model`).
+//! Every machine here returns its next request to the table ([`TableRequest`]) and takes the answer
+//! ([`TableReply`]). An answer may be lost: then the request may have been executed, or may be later. So the
+//! driver is a loop, and a model executes the same machines in every order (`tests/model.rs`).
 //!
-//! What always holds:
+//! Invariants:
 //!
-//! 1. No append is acknowledged after its fence.
-//! 2. A record that is acknowledged and not flushed is in a listed segment, at or above the watermark.
+//! 1. After a fence, no append is acknowledged.
+//! 2. An acknowledged record that is not flushed is in a listed segment, at or above the watermark.
 //! 3. A record is below the watermark only if its rows are stored, and is never replayed afterwards.
 //!
-//! Several owners use a table at once, each with a manifest of its own. They see by each other's heartbeats who
-//! is alive ([`MemberWatch`]); that a live one is taken for dead costs time, and no point.
+//! Several owners use a table at once, each with its own manifest. They see by each other's heartbeats who is
+//! alive ([`MemberWatch`]). If an owner is alive and counts as dead, that costs time and loses no point.
 //!
-//! Each series has one owner among them: its **slot** is a hash, and the **assignment** says which node owns which
-//! slot ([`SlotHolder`], [`SlotPlan`]). A simulation runs up to a thousand nodes by these machines (`simulation`).
+//! Each series has one owner: its **slot** is a hash, and the **assignment** says which node owns which slot
+//! ([`SlotHolder`], [`SlotPlan`]). A simulation runs up to a thousand nodes on these machines (`tests/simulation.rs`).
 //!
-//! `docs/cluster.md` has the rows and cells.
+//! `docs/cluster.md` describes the rows and cells.
 
 mod assignment;
 mod group;
@@ -30,8 +30,6 @@ mod manifest;
 mod manifest_change;
 mod member_watch;
 mod membership;
-#[cfg(test)]
-mod model;
 mod owner;
 mod record;
 mod record_merge;
@@ -39,8 +37,6 @@ mod recovery;
 mod sealed_cell;
 mod segment_opening;
 mod shared_settings;
-#[cfg(test)]
-mod simulation;
 mod slot;
 mod slot_holder;
 mod slot_plan;
@@ -67,3 +63,6 @@ pub use self::{
     slot_table::SlotTable,
     table_request::{SegmentToken, TableReply, TableRequest},
 };
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! The manifest of an owner: its segments, and below which watermark records are not needed.
+//! The manifest of an owner: its segments, and the watermark below which records are not needed.
 //!
 //! ```text
 //! manifest = version u8 = 2 | phase u8 | name length u16 | name of the node | last commit time i64, ms
@@ -7,8 +7,8 @@
 //! segment  = number u64 | stripe u8                                                    (big-endian)
 //! ```
 //!
-//! The revision is a cell of its own: it is what compare-and-sets compare. Version 1, of logs with one owner at a
-//! time, lacks what is between the last commit time and the streams.
+//! The revision is a separate cell, which compare-and-sets compare. Version 1, for logs with one owner at a time,
+//! lacks the fields between the last commit time and the streams.
 
 use bytes::Bytes;
 
@@ -18,26 +18,26 @@ use crate::{
 };
 
 const VERSION: u8 = 2;
-/// Bound of the name of a node, and of its address.
+/// Maximum length of a node's name and of its address, bytes.
 const MAX_NAME: usize = 255;
 
-/// Which change of a manifest it is. No two changes have the same.
+/// Identifies a change of a manifest. No two changes have the same revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision {
     /// Counts the changes, from 1.
     pub number: u64,
-    /// The incarnation that has made the change: the owner, or its recoverer.
+    /// The incarnation that made the change: the owner or its recoverer.
     pub writer: u64,
 }
 
 impl Revision {
-    /// The cell.
+    /// Encodes the revision as a cell.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         [self.number.to_be_bytes(), self.writer.to_be_bytes()].concat().into()
     }
 
-    /// Reads a cell; `None` if it is no revision.
+    /// Decodes a cell; `None` if it is not a revision.
     #[must_use]
     pub fn decode(cell: &[u8]) -> Option<Self> {
         let (number, writer) = cell.split_first_chunk::<8>()?;
@@ -46,24 +46,24 @@ impl Revision {
     }
 }
 
-/// What happens with the segments of a manifest.
+/// State of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ManifestPhase {
-    /// Its owner appends.
+    /// The owner appends.
     #[default]
     Open,
-    /// The writer of the revision recovers it: its owner is fenced.
+    /// The writer of the revision recovers the log: the owner is fenced.
     Recovering,
     /// All rows are stored; the segments are removed.
     Retired,
-    /// Its owner starts, and has appended nothing yet.
+    /// The owner starts, and has appended nothing yet.
     Joining,
 }
 
 /// A listed segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentRef {
-    /// Its number in the stream.
+    /// Number in the stream.
     pub number: u64,
     /// The stripe of its key.
     pub stripe: u8,
@@ -72,7 +72,7 @@ pub struct SegmentRef {
 /// A stream in a manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamManifest {
-    /// Records below it are not needed.
+    /// Records below this number are not needed.
     pub watermark: u64,
     /// The segments, oldest first.
     pub segments: Vec<SegmentRef>,
@@ -81,21 +81,21 @@ pub struct StreamManifest {
 /// The manifest of an incarnation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Manifest {
-    /// Which change it is.
+    /// The revision that this manifest has.
     pub revision: Revision,
-    /// What happens with it.
+    /// State of the log.
     pub phase: ManifestPhase,
-    /// Name of the node. No two live ones have the same.
+    /// Name of the node. No two live nodes have the same name.
     pub node: String,
     /// The highest commit time of a record below the watermarks, epoch milliseconds.
     pub last_commit_ms: i64,
-    /// Where the node answers to its peers; empty if it does not.
+    /// Address at which the node answers its peers; empty if it does not answer.
     pub address: String,
-    /// The node's clock at its last heartbeat, epoch milliseconds; a hint, on which no safety rests.
+    /// The node's clock at its last heartbeat, epoch milliseconds. It is a hint: no safety depends on it.
     pub heartbeat_ms: i64,
-    /// Bytes of its segments at its last heartbeat.
+    /// Bytes of the segments at the last heartbeat.
     pub log_bytes: u64,
-    /// Its streams.
+    /// The streams.
     pub streams: Vec<StreamManifest>,
 }
 
@@ -115,14 +115,14 @@ impl Manifest {
         }
     }
 
-    /// Names the address at which the node answers to its peers.
+    /// Sets the address at which the node answers its peers.
     #[must_use]
     pub fn at_address(mut self, address: &str) -> Self {
         self.address = shortened(address);
         self
     }
 
-    /// The next change of it by `writer`.
+    /// Returns the manifest with the next revision, written by `writer`.
     #[must_use]
     pub fn next(&self, writer: u64) -> Self {
         let revision = Revision { number: self.revision.number + 1, writer };
@@ -143,7 +143,7 @@ impl Manifest {
         self.streams.iter().enumerate().flat_map(of_stream)
     }
 
-    /// The cell, without the revision.
+    /// Encodes the manifest as a cell, without the revision.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut out = vec![VERSION, self.phase as u8];
@@ -164,7 +164,7 @@ impl Manifest {
         seal(out)
     }
 
-    /// Reads a cell; `None` if it is no manifest that this version knows.
+    /// Decodes a cell, or returns `None` if this version does not know its format.
     #[must_use]
     pub fn decode(revision: Revision, cell: &[u8]) -> Option<Self> {
         let mut rest = unseal(cell)?;

@@ -1,8 +1,11 @@
-//! One change of a manifest by compare-and-set, also if the answer is lost.
+//! One change of a manifest by compare-and-set, safe against lost answers.
 //!
-//! A change has a revision that no other has. So what a read finds after a lost answer decides: the new
-//! revision, and the change was made; the expected one, and it was not yet; another one, and somebody else has
-//! changed the manifest. A late execution of the first attempt does no harm: its condition no longer holds.
+//! Each change has a unique revision. After a lost answer the driver reads the revision, which decides:
+//! * the new revision: the change was made;
+//! * the expected revision: the change was not made yet;
+//! * another revision: another process changed the manifest.
+//!
+//! A late execution of the first attempt does no harm, because its condition no longer holds.
 
 use crate::{
     manifest::{Manifest, Revision},
@@ -18,17 +21,18 @@ pub struct ManifestChange {
     must_read: bool,
 }
 
-/// What became of a change.
+/// Outcome of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChangeOutcome {
-    /// It was made.
+    /// The change was made.
     Made,
-    /// Another incarnation has changed or removed the manifest, so it never will be.
+    /// Another incarnation has changed or removed the manifest, so the change is never made.
     Refused,
 }
 
 impl ManifestChange {
-    /// Replaces the manifest with the revision `expected` by `new`; `None`: there is none.
+    /// Replaces the manifest that has the revision `expected` by `new`. With `None`, the manifest must not exist
+    /// yet.
     #[must_use]
     pub const fn new(incarnation: u64, expected: Option<Revision>, new: Manifest) -> Self {
         Self { incarnation, expected, new, must_read: false }
@@ -40,7 +44,7 @@ impl ManifestChange {
         &self.new
     }
 
-    /// What to ask next.
+    /// Returns the next request.
     #[must_use]
     pub fn request(&self) -> TableRequest {
         let incarnation = self.incarnation;
@@ -51,11 +55,11 @@ impl ManifestChange {
         TableRequest::SwapManifest { incarnation, expected, new }
     }
 
-    /// Takes the answer; `None`: there is more to ask.
+    /// Takes the answer. Returns `None` if another request follows.
     pub fn reply(&mut self, reply: &TableReply) -> Option<ChangeOutcome> {
         match reply {
             TableReply::Applied(true) => Some(ChangeOutcome::Made),
-            // The condition may have failed because an attempt before has succeeded.
+            // The condition may have failed because an earlier attempt succeeded.
             TableReply::Applied(false) => {
                 self.must_read = true;
                 None

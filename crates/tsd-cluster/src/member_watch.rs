@@ -1,9 +1,9 @@
-//! Who is alive, by what a node sees of the manifests, look after look.
+//! Detects dead members, by comparing the manifests from look to look.
 //!
-//! Every node changes its manifest at least once a second. A node whose manifest stands still, while the looks
-//! and the own heartbeats of this node succeed, is suspected, and its log recovered. While HBase does not answer
-//! this node, nobody is suspected: the others cannot write either. Only the time between two looks counts, not
-//! the clocks of the nodes.
+//! Every node changes its manifest at least once a second. If a manifest stays unchanged while this node's looks and
+//! heartbeats succeed, its node is suspected, and its log is recovered. While HBase does not answer this node, nobody
+//! is suspected: the others may be unable to write, too. Only the time between two looks counts, not the clocks of
+//! the nodes.
 
 use std::{collections::BTreeMap, ops::Bound, time::Duration};
 
@@ -12,21 +12,21 @@ use crate::{
     membership::{Member, MemberState, Settlement},
 };
 
-/// After which time without a change a manifest is that of a dead node.
+/// Time without a change of its manifest after which a node is suspected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchTimes {
-    /// By itself.
+    /// Time without a hint.
     pub suspect_after: Duration,
-    /// If a peer could not reach the node either.
+    /// Time if a peer could not reach the node either.
     pub hinted_after: Duration,
 }
 
-/// What a node knows of all members. Times are since a fixed begin.
+/// State of all members as this node sees them. Times are relative to a fixed start.
 #[derive(Clone, Debug)]
 pub struct MemberWatch {
     this: u64,
     times: WatchTimes,
-    /// Time of the last look that succeeded.
+    /// Time of the last successful look.
     now: Duration,
     seen: BTreeMap<u64, SeenManifest>,
 }
@@ -39,13 +39,13 @@ struct SeenManifest {
 }
 
 impl MemberWatch {
-    /// The watch of the incarnation `this`, which has seen nothing yet.
+    /// Returns the watch of the incarnation `this` before its first look.
     #[must_use]
     pub const fn new(this: u64, times: WatchTimes) -> Self {
         Self { this, times, now: Duration::ZERO, seen: BTreeMap::new() }
     }
 
-    /// All manifests, as a look at `now` has found them.
+    /// Records all manifests that a look at `now` found.
     pub fn looked(&mut self, now: Duration, found: Vec<(u64, Manifest)>) {
         self.now = self.now.max(now);
         let mut before = std::mem::take(&mut self.seen);
@@ -59,7 +59,7 @@ impl MemberWatch {
         self.seen = found.into_iter().map(seen).collect();
     }
 
-    /// A look, or the own heartbeat, has failed: what stands still may have to.
+    /// Records a failed look or heartbeat of this node: unchanged manifests prove nothing then.
     pub fn failed(&mut self, now: Duration) {
         self.now = self.now.max(now);
         for seen in self.seen.values_mut() {
@@ -67,7 +67,7 @@ impl MemberWatch {
         }
     }
 
-    /// A peer could not reach a member.
+    /// Records that a peer could not reach a member.
     pub fn suspect(&mut self, incarnation: u64) {
         if let Some(seen) = self.seen.get_mut(&incarnation) {
             seen.is_hinted = true;
@@ -105,8 +105,9 @@ impl MemberWatch {
         times.max().unwrap_or(i64::MIN)
     }
 
-    /// A log that this node is to recover now, except those of `skipped`; and who has begun that and is gone too. It
-    /// is the next one after `failed`, whose recovery has failed last, in a circle: that one must not delay all others.
+    /// Returns a log for this node to recover now, and its former recoverer if that one died. Excludes `skipped`. The
+    /// search starts after `failed`, the last log whose recovery failed, and wraps around, so that one failing log
+    /// does not delay the others.
     pub fn recoverable(
         &self,
         failed: u64,
@@ -117,14 +118,14 @@ impl MemberWatch {
         let mut others = all.filter(|(incarnation, _)| !skipped(**incarnation));
         others.find_map(|(incarnation, seen)| match self.state(*incarnation, seen) {
             MemberState::Suspected => Some((*incarnation, None)),
-            // Its own attempt has failed.
+            // This node's own attempt has failed.
             MemberState::Recovering { by } if by == self.this => Some((*incarnation, None)),
             MemberState::Recovering { by } if !self.is_alive(by) => Some((*incarnation, Some(by))),
             _ => None,
         })
     }
 
-    /// What became of a member whose manifest had this revision number; `None`: nothing yet.
+    /// Returns the settlement of a member whose manifest had this revision number; `None` while undecided.
     #[must_use]
     pub fn settlement(&self, incarnation: u64, revision: u64) -> Option<Settlement> {
         let Some(seen) = self.seen.get(&incarnation) else { return Some(Settlement::Stored) };
@@ -139,7 +140,7 @@ impl MemberWatch {
         }
     }
 
-    /// The number of the revision of a manifest; 0 if there is none.
+    /// The number of the revision of a member's manifest; 0 without a manifest.
     #[must_use]
     pub fn revision(&self, incarnation: u64) -> u64 {
         self.seen.get(&incarnation).map_or(0, |seen| seen.manifest.revision.number)

@@ -1,12 +1,12 @@
-//! The owner of a log: its manifest, and the streams that it writes.
+//! The owner of a log, with its manifest and the streams that it writes.
 //!
-//! A stream has one record in flight, which goes to its active segment. Standby segments are open too, and
-//! take the record if the active one does not answer (a hedge): the segment that has stored it first is the
-//! active one from then on. Nothing more is sent to a segment that has not answered, and it stays listed
-//! until all records that were ever sent to it are below the watermark: whatever it stores late is a
-//! duplicate, or is not needed.
+//! A stream has one record in flight, which goes to its active segment. Standby segments are open, too. If the
+//! active segment does not answer, a standby segment gets the record as well (a hedge). The segment that stores
+//! the record first becomes the active one. A segment that has not answered gets no further record. It stays
+//! listed until all records that were ever sent to it are below the watermark. So everything that it stores late
+//! is a duplicate, or is not needed.
 //!
-//! Only one change of the manifest is made at a time; the driver sees to that.
+//! The driver makes only one change of the manifest at a time.
 
 use std::collections::VecDeque;
 
@@ -20,7 +20,7 @@ use crate::{
     segment_opening::SegmentOpening,
 };
 
-/// Length of a segment at which another one becomes the active one.
+/// Bytes of a segment at which another segment becomes the active one.
 pub const SEGMENT_BYTES: u64 = 16 << 20;
 
 /// The owner of a log.
@@ -42,10 +42,10 @@ struct OwnedStream {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct OwnedSegment {
     id: SegmentId,
-    /// The attempt that has opened it.
+    /// The attempt that opened the segment.
     attempt: u32,
     bytes: u64,
-    /// The last record that was sent to it; 0: none.
+    /// The last record that was sent to the segment; 0 before the first.
     last_sent: u64,
     phase: SegmentPhase,
 }
@@ -54,14 +54,14 @@ struct OwnedSegment {
 enum SegmentPhase {
     Active,
     Standby,
-    /// It takes no more records.
+    /// The segment takes no more records.
     Closed,
-    /// Its row is deleted; the manifest still lists it.
+    /// The row is deleted; the manifest still lists the segment.
     Removed,
 }
 
 impl LogOwner {
-    /// The owner of a log whose first manifest is stored.
+    /// Returns the owner of a log whose first manifest is stored.
     #[must_use]
     pub fn new(incarnation: u64, manifest: Manifest) -> Self {
         let stream = OwnedStream { next_sequence: 1, next_number: 1, segments: VecDeque::new() };
@@ -69,30 +69,30 @@ impl LogOwner {
         Self { incarnation, manifest, streams }
     }
 
-    /// Its incarnation.
+    /// The incarnation of the owner.
     #[must_use]
     pub const fn incarnation(&self) -> u64 {
         self.incarnation
     }
 
-    /// Its manifest, as it is stored.
+    /// The manifest as it is stored.
     #[must_use]
     pub const fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// Takes the manifest that a change of this owner has stored.
+    /// Records the manifest that a change of this owner has stored.
     pub fn changed(&mut self, manifest: Manifest) {
         self.manifest = manifest;
     }
 
-    /// A change that proves that nobody has fenced this owner, and changes nothing else.
+    /// Returns a change that only proves that nobody has fenced this owner.
     #[must_use]
     pub fn confirmation(&self) -> ManifestChange {
         self.change(self.manifest.next(self.incarnation))
     }
 
-    /// As [`Self::confirmation`], which also shows others that this owner is alive.
+    /// As [`Self::confirmation`]; also shows others that this owner is alive.
     #[must_use]
     pub fn heartbeat(&self, now_ms: i64) -> ManifestChange {
         let mut new = self.manifest.next(self.incarnation);
@@ -100,7 +100,7 @@ impl LogOwner {
         self.change(new)
     }
 
-    /// Ends the start of this owner: it appends from now on.
+    /// Returns the change that ends the start of this owner: it appends from then on.
     #[must_use]
     pub fn joining(&self, now_ms: i64) -> ManifestChange {
         let mut new = self.manifest.next(self.incarnation);
@@ -119,7 +119,7 @@ impl LogOwner {
     pub fn open_segment(&mut self, stream: u8, stripe: u8) -> Option<SegmentOpening> {
         let of = self.streams.get_mut(usize::from(stream))?;
         let number = of.next_number;
-        // A number is used once, also if the opening fails.
+        // Each number is used once, even if the opening fails.
         of.next_number += 1;
         let mut new = self.manifest.next(self.incarnation);
         let listed = new.streams.get_mut(usize::from(stream))?;
@@ -133,12 +133,12 @@ impl LogOwner {
         Some(SegmentOpening::new(id, self.change(new)))
     }
 
-    /// Takes a segment that was opened, and the manifest that lists it.
+    /// Records an opened segment, and the manifest that lists it.
     pub fn opened(&mut self, segment: OpenSegment, manifest: Manifest) {
         self.add(segment, manifest, SegmentPhase::Standby);
     }
 
-    /// Takes a segment whose opening was given up after it was listed.
+    /// Records a segment whose opening was abandoned after it was listed.
     pub fn given_up(&mut self, id: SegmentId, manifest: Manifest) {
         self.add(OpenSegment { id, attempt: 0 }, manifest, SegmentPhase::Closed);
     }
@@ -151,7 +151,7 @@ impl LogOwner {
         stream.segments.push_back(OwnedSegment { id, attempt, bytes: 0, last_sent: 0, phase });
     }
 
-    /// The segments of a stream that take records, or may.
+    /// The segments of a stream that may take records.
     #[must_use]
     pub fn open_segments(&self, stream: u8) -> Vec<SegmentId> {
         let is_open = |segment: &&OwnedSegment| {
@@ -162,7 +162,7 @@ impl LogOwner {
         segments.filter(is_open).map(|segment| segment.id).collect()
     }
 
-    /// Number of standby segments of a stream that the next record was not sent to yet.
+    /// Number of standby segments of a stream to which the next record was not sent yet.
     #[must_use]
     pub fn standby_count(&self, stream: u8) -> usize {
         self.streams.get(usize::from(stream)).map_or(0, |stream| {
@@ -170,8 +170,8 @@ impl LogOwner {
         })
     }
 
-    /// The standby segments that the record in flight was sent to, and that have not answered: they get it again
-    /// with each attempt to store it, since they may answer now.
+    /// The standby segments that got the record in flight and have not answered. Each attempt to store the record
+    /// sends it to them again, since they may answer now.
     #[must_use]
     pub fn hedged_segments(&self, stream: u8) -> Vec<OpenSegment> {
         let Some(stream) = self.streams.get(usize::from(stream)) else { return Vec::new() };
@@ -181,7 +181,7 @@ impl LogOwner {
         stream.segments.iter().filter(is_hedged).map(OwnedSegment::open).collect()
     }
 
-    /// The next record of a stream. It is sent until a segment has stored it ([`Self::stored`]).
+    /// Returns the next record of a stream. The driver sends it until a segment has stored it ([`Self::stored`]).
     #[must_use]
     pub fn next_record(
         &self,
@@ -195,7 +195,7 @@ impl LogOwner {
         Some(LogRecord { sequence, acknowledged_through, begins_group, ends_group, payload })
     }
 
-    /// The segment that the next record of a stream is sent to; `None` if there is none with room.
+    /// Returns the segment for the next record of a stream, or `None` if no open segment has room for `bytes`.
     pub fn segment_for(&mut self, stream: u8, bytes: u64) -> Option<OpenSegment> {
         let stream = self.streams.get_mut(usize::from(stream))?;
         let sequence = stream.next_sequence;
@@ -212,8 +212,8 @@ impl LogOwner {
         Some(standby.open())
     }
 
-    /// Another standby segment that gets a record too, which none has answered that got it before; `None` if
-    /// there is none.
+    /// Returns a standby segment for a hedge of the record in flight, or `None` if no unused standby segment is
+    /// left.
     pub fn hedge_segment(&mut self, stream: u8) -> Option<OpenSegment> {
         let stream = self.streams.get_mut(usize::from(stream))?;
         let at = stream.segments.iter().position(|segment| stream.is_fresh(segment))?;
@@ -223,7 +223,7 @@ impl LogOwner {
         Some(standby.open())
     }
 
-    /// A segment has stored the record in flight.
+    /// Records that a segment has stored the record in flight.
     pub fn stored(&mut self, id: SegmentId, bytes: u64) {
         let Some(stream) = self.streams.get_mut(usize::from(id.stream)) else { return };
         let sequence = stream.next_sequence;
@@ -233,7 +233,7 @@ impl LogOwner {
                 segment.bytes += bytes;
                 segment.phase = SegmentPhase::Active;
             } else if segment.last_sent == sequence {
-                // It has not answered.
+                // This segment has not answered.
                 segment.phase = SegmentPhase::Closed;
             }
         }
@@ -245,8 +245,8 @@ impl LogOwner {
         self.streams.get(usize::from(stream)).map_or(1, |stream| stream.next_sequence)
     }
 
-    /// Records of a stream below `watermark` are stored elsewhere; `last_commit_ms` is the highest commit time
-    /// among them.
+    /// Returns the change that raises the watermark of a stream: records below it are stored elsewhere.
+    /// `last_commit_ms` is the highest commit time among them.
     #[must_use]
     pub fn trim(&self, stream: u8, watermark: u64, last_commit_ms: i64) -> ManifestChange {
         let mut new = self.manifest.next(self.incarnation);
@@ -257,7 +257,8 @@ impl LogOwner {
         self.change(new)
     }
 
-    /// The rows of another log are stored, whose last commit time was `last_commit_ms`: it must outlast that log.
+    /// Returns the change that keeps `last_commit_ms`, the last commit time of another log whose rows are stored.
+    /// That time must outlast that log.
     #[must_use]
     pub fn outlast(&self, last_commit_ms: i64) -> ManifestChange {
         let mut new = self.manifest.next(self.incarnation);
@@ -265,7 +266,8 @@ impl LogOwner {
         self.change(new)
     }
 
-    /// Ends the log, all of whose records are stored elsewhere: its segments may be removed by anybody.
+    /// Returns the change that ends the log when all its records are stored elsewhere. Any node may remove its
+    /// segments then.
     #[must_use]
     pub fn retirement(&self) -> ManifestChange {
         let mut new = self.manifest.next(self.incarnation);
@@ -273,7 +275,7 @@ impl LogOwner {
         self.change(new)
     }
 
-    /// Segments that can be removed: all that was sent to them is below the watermark.
+    /// Segments that can be removed, because all their records are below the watermark.
     #[must_use]
     pub fn removable(&self) -> Vec<SegmentId> {
         let of_stream = |(stream, listed): (&OwnedStream, u64)| {
@@ -291,7 +293,7 @@ impl LogOwner {
         self.streams.iter().zip(watermarks).flat_map(of_stream).collect()
     }
 
-    /// The row of a segment was deleted.
+    /// Records that the row of a segment was deleted.
     pub fn removed(&mut self, id: SegmentId) {
         let stream = self.streams.get_mut(usize::from(id.stream));
         let segments = stream.into_iter().flat_map(|stream| &mut stream.segments);
@@ -300,7 +302,7 @@ impl LogOwner {
         }
     }
 
-    /// Number and bytes of the segments that are kept.
+    /// Number and bytes of the kept segments.
     #[must_use]
     pub fn kept(&self) -> (u64, u64) {
         let segments = self.streams.iter().flat_map(|stream| &stream.segments);
@@ -328,7 +330,7 @@ impl OwnedStream {
         self.segments.iter_mut().find(|segment| segment.phase == SegmentPhase::Standby)
     }
 
-    /// True if a segment stands by, and the next record was not sent to it.
+    /// True if a standby segment has not got the next record yet.
     fn is_fresh(&self, segment: &OwnedSegment) -> bool {
         segment.phase == SegmentPhase::Standby && segment.last_sent < self.next_sequence
     }

@@ -7,7 +7,8 @@
 //!                                  32  payload, as LZ4 block if flag 4 is set             (big-endian)
 //! ```
 //!
-//! A record has a group of changes, or a part of it: flag 1 is set in the first, flag 2 in the last part.
+//! A record has a group of changes, or a fraction of a group. The first record of a group has flag 1, the
+//! last one flag 2.
 
 use bytes::Bytes;
 
@@ -19,39 +20,39 @@ const BEGINS: u8 = 1;
 const ENDS: u8 = 2;
 const COMPRESSED: u8 = 4;
 
-/// Bound of a payload. With it a cell has at most 96 KiB: HBase's cost is by the cell, but only little
-/// by the byte up to there.
+/// Maximum length of a payload, bytes. A cell then has at most 96 KiB: up to that length HBase's cost
+/// depends on the number of cells and hardly on their length.
 pub const MAX_PAYLOAD: usize = (96 << 10) - HEADER;
 
 /// A record of a stream.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogRecord {
-    /// Its number in the stream, from 1.
+    /// Number of the record in the stream, from 1.
     pub sequence: u64,
-    /// All records up to this one were stored when it was sent.
+    /// All records up to this number were stored when the record was sent.
     pub acknowledged_through: u64,
-    /// True if it begins a group.
+    /// True if the record begins a group.
     pub begins_group: bool,
-    /// True if it ends a group.
+    /// True if the record ends a group.
     pub ends_group: bool,
-    /// The group, or a part of it.
+    /// The group, or a fraction of it.
     pub payload: Bytes,
 }
 
-/// A cell is no record.
+/// Why a cell is not a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// It is shorter than a header, or begins with something else.
+    /// The cell is shorter than a header, or has no magic.
     #[error("not a record")]
     NoRecord,
-    /// Its checksum is another one.
+    /// The checksum does not match.
     #[error("a damaged record")]
     Damaged,
 }
 
 impl LogRecord {
-    /// The cell.
+    /// Encodes the record as a cell.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let compressed = lz4_flex::block::compress(&self.payload);
@@ -73,11 +74,11 @@ impl LogRecord {
         out.into()
     }
 
-    /// Reads a cell.
+    /// Decodes a cell.
     ///
     /// # Errors
     ///
-    /// If it is no intact record.
+    /// If the cell is not an intact record.
     pub fn decode(cell: &[u8]) -> Result<Self, RecordError> {
         let (header, stored) = cell.split_first_chunk::<HEADER>().ok_or(RecordError::NoRecord)?;
         let (sealed, checksum) =

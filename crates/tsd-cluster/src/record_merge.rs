@@ -1,7 +1,7 @@
-//! The records of a stream in their order, from segments that may overlap.
+//! Restores the order of a stream's records from segments that may overlap.
 //!
-//! A record may be in two segments after a hedge, and in a segment that was written late. What is below the
-//! watermark is stored elsewhere, and may have been superseded there, so it must not be replayed.
+//! A record may be in two segments after a hedge or a late write. Records below the watermark are stored
+//! elsewhere, and may be superseded there, so they must not be replayed.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub struct RecordMerge {
     /// Sequence number of the next record.
     next: u64,
     acknowledged_through: u64,
-    /// Records after a gap; bounded by what segments overlap, unless a record is missing.
+    /// Records after a gap. Unless a record is missing, the overlap of the segments bounds their number.
     ahead: BTreeMap<u64, LogRecord>,
     duplicates: u64,
     #[cfg(test)]
@@ -26,14 +26,14 @@ pub struct RecordMerge {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("record {sequence} is missing, and records up to {acknowledged_through} were acknowledged")]
 pub struct HoleError {
-    /// The first that is missing.
+    /// The first missing record.
     pub sequence: u64,
-    /// The last that is known to be acknowledged.
+    /// The last record that is known to be acknowledged.
     pub acknowledged_through: u64,
 }
 
 impl RecordMerge {
-    /// Begins at a watermark.
+    /// Starts at a watermark.
     #[must_use]
     pub const fn new(watermark: u64) -> Self {
         Self {
@@ -48,7 +48,7 @@ impl RecordMerge {
         }
     }
 
-    /// Takes a record. Returns those that are next in order.
+    /// Adds a record. Returns the records that are next in order.
     pub fn push(&mut self, record: LogRecord) -> Vec<LogRecord> {
         self.acknowledged_through = self.acknowledged_through.max(record.acknowledged_through);
         if record.sequence < self.next {
@@ -68,11 +68,11 @@ impl RecordMerge {
         ready
     }
 
-    /// Ends the stream. Records after a gap are left out: they were not acknowledged.
+    /// Ends the stream. Drops records after a gap: they were not acknowledged.
     ///
     /// # Errors
     ///
-    /// If a record is missing that was acknowledged.
+    /// If an acknowledged record is missing.
     pub const fn finish(&self) -> Result<(), HoleError> {
         if self.acknowledged_through >= self.next {
             let acknowledged_through = self.acknowledged_through;
@@ -81,7 +81,7 @@ impl RecordMerge {
         Ok(())
     }
 
-    /// Number of records that were dropped: duplicates, and those below the watermark.
+    /// Number of dropped records: duplicates, and records below the watermark.
     #[must_use]
     pub const fn duplicates(&self) -> u64 {
         self.duplicates

@@ -1,10 +1,13 @@
-//! Recovery of a log whose owner is gone, or counts as gone: fence, replay, retire.
+//! Recovery of a log whose owner is dead, or counts as dead: fence, replay, retire.
 //!
-//! The manifest is taken by compare-and-set, so that one recoverer works at a time, and the owner can list no
-//! further segment. Then every listed segment is fenced, and only then its records are read. They are flushed
-//! by the caller, apart from whatever is accepted later. Then the manifest is retired, and the segments are
-//! removed. Each step may be repeated from the beginning, also by another recoverer if the one before is gone
-//! too ([`Recovery::taking_over`]).
+//! 1. The recoverer takes the manifest by compare-and-set. So one recoverer works at a time, and the owner
+//!    can list no further segment.
+//! 2. It fences every listed segment, and only then reads the records.
+//! 3. The caller flushes the records, separately from later writes.
+//! 4. The recoverer retires the manifest and removes the segments.
+//!
+//! Each step may be repeated from the beginning, also by another recoverer if the former one is dead
+//! ([`Recovery::taking_over`]).
 
 use std::collections::VecDeque;
 
@@ -22,11 +25,11 @@ use crate::{
 pub struct Recovery {
     incarnation: u64,
     by: u64,
-    /// A recoverer that is gone.
+    /// A dead recoverer.
     former: Option<u64>,
     manifest: Option<Manifest>,
     step: RecoveryStep,
-    /// One for each stream.
+    /// One merge for each stream.
     merges: Vec<RecordMerge>,
     ready: Vec<(u8, LogRecord)>,
 }
@@ -45,24 +48,24 @@ enum RecoveryStep {
     Done,
 }
 
-/// A log cannot be recovered.
+/// Why a log cannot be recovered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecoveryError {
-    /// Another incarnation recovers it.
-    #[error("incarnation {incarnation} is recovered by somebody else")]
+    /// Another incarnation recovers the log.
+    #[error("another node recovers the log of incarnation {incarnation}")]
     Taken {
-        /// Whose log it is.
+        /// The owner of the log.
         incarnation: u64,
     },
     /// A record is missing.
     #[error("stream {stream} of incarnation {incarnation} is damaged")]
     Hole {
-        /// Whose log it is.
+        /// The owner of the log.
         incarnation: u64,
         /// The stream.
         stream: usize,
-        /// What is missing.
+        /// The missing record.
         source: HoleError,
     },
 }
@@ -88,26 +91,26 @@ impl Recovery {
         }
     }
 
-    /// Goes on if the recoverer `former`, which is gone, has begun.
+    /// Continues a recovery that the dead recoverer `former` has begun.
     #[must_use]
     pub const fn taking_over(mut self, former: u64) -> Self {
         self.former = Some(former);
         self
     }
 
-    /// Whose log it is.
+    /// The owner of the log.
     #[must_use]
     pub const fn incarnation(&self) -> u64 {
         self.incarnation
     }
 
-    /// The manifest, once it is taken.
+    /// The manifest after the recoverer has taken it.
     #[must_use]
     pub const fn manifest(&self) -> Option<&Manifest> {
         self.manifest.as_ref()
     }
 
-    /// What to ask next; `None` while the caller flushes, and at the end.
+    /// Returns the next request; `None` while the caller flushes, and at the end.
     #[must_use]
     pub fn request(&self) -> Option<TableRequest> {
         let (incarnation, by) = (self.incarnation, self.by);
@@ -171,7 +174,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// The records that are next in order, by stream.
+    /// Returns the records that are next in order, by stream.
     pub fn take_records(&mut self) -> Vec<(u8, LogRecord)> {
         std::mem::take(&mut self.ready)
     }
@@ -188,13 +191,13 @@ impl Recovery {
         matches!(self.step, RecoveryStep::Flush)
     }
 
-    /// True once nothing is left of the log.
+    /// True once the log is removed.
     #[must_use]
     pub const fn is_done(&self) -> bool {
         matches!(self.step, RecoveryStep::Done)
     }
 
-    /// All records are flushed.
+    /// Records that the caller has flushed all records.
     pub fn flushed(&mut self) {
         if let (RecoveryStep::Flush, Some(manifest)) = (&self.step, &self.manifest) {
             let mut new = manifest.next(self.by);
@@ -242,7 +245,7 @@ impl Recovery {
         self.manifest = Some(manifest);
     }
 
-    /// Goes on to the next step if nothing is left of this one.
+    /// Starts the next step if this one is complete.
     fn settle(&mut self) -> Result<(), RecoveryError> {
         let segments = |of: &Self| {
             let manifest = of.manifest.as_ref();

@@ -1,15 +1,15 @@
-//! Cells of state rows: fields of fixed lengths, and a checksum of them at the end.
+//! Cells of state rows: fields of fixed lengths, and their checksum.
 
 use bytes::Bytes;
 
-/// The cell of these fields.
+/// Returns the cell of these fields.
 pub(crate) fn seal(mut fields: Vec<u8>) -> Bytes {
     let checksum = crc32c::crc32c(&fields);
     fields.extend_from_slice(&checksum.to_be_bytes());
     fields.into()
 }
 
-/// The fields of a cell; `None` if its checksum is of other bytes.
+/// Returns the fields of a cell; `None` if its checksum does not match.
 pub(crate) fn unseal(cell: &[u8]) -> Option<&[u8]> {
     let (fields, checksum) = cell.split_last_chunk::<4>()?;
     (crc32c::crc32c(fields).to_be_bytes() == *checksum).then_some(fields)

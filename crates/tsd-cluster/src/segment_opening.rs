@@ -1,10 +1,10 @@
-//! Opening a segment: it is listed, then it gets its token, then the manifest is confirmed.
+//! Opens a segment: lists it in the manifest, puts its token, then confirms the manifest.
 //!
-//! The confirmation is needed because a segment that is recovered is removed in the end, and its row is then as
-//! if it never had been: a token that is put late, after that, would open a segment that nobody reads.
-//! A recoverer changes the manifest before all else. So if the manifest is still the owner's after the token
-//! was put, the segment was not removed before; and what comes later finds the token. For the same reason each
-//! attempt to put it has a token of its own: one that is executed late opens nothing that the owner writes to.
+//! The confirmation is necessary because a recovery removes the row of the segment in the end. A token that
+//! HBase puts after that would open a segment that nobody reads. A recoverer changes the manifest before all
+//! else. So if the manifest is still the owner's after the token was put, the segment had not been removed, and
+//! a later recovery finds the token. For the same reason each attempt puts its own token: a late attempt opens
+//! no segment to which the owner writes.
 
 use crate::{
     keys::{OpenSegment, SegmentId},
@@ -13,7 +13,7 @@ use crate::{
     table_request::{SegmentToken, TableReply, TableRequest},
 };
 
-/// A segment that is being opened.
+/// State of an opening.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SegmentOpening {
     segment: OpenSegment,
@@ -29,17 +29,17 @@ enum OpeningStep {
     Confirm(ManifestChange),
 }
 
-/// What became of an opening.
+/// Outcome of an opening.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum OpeningOutcome {
-    /// The segment takes records; this is the manifest.
+    /// The segment takes records. The manifest lists it.
     Open(OpenSegment, Manifest),
     /// Another incarnation has fenced the owner.
     Fenced,
 }
 
 impl SegmentOpening {
-    /// Opens a segment that `change` lists.
+    /// Opens the segment that `change` adds to the manifest.
     #[must_use]
     pub fn new(id: SegmentId, change: ManifestChange) -> Self {
         let manifest = change.manifest().clone();
@@ -53,7 +53,7 @@ impl SegmentOpening {
         self.segment.id
     }
 
-    /// What to ask next.
+    /// Returns the next request.
     #[must_use]
     pub fn request(&self) -> TableRequest {
         match &self.step {
@@ -63,7 +63,7 @@ impl SegmentOpening {
         }
     }
 
-    /// Takes the answer; `None`: there is more to ask.
+    /// Takes the answer. Returns `None` if another request follows.
     pub fn reply(&mut self, reply: &TableReply) -> Option<OpeningOutcome> {
         match &mut self.step {
             OpeningStep::List(change) => match change.reply(reply)? {
@@ -79,7 +79,7 @@ impl SegmentOpening {
                 TableReply::Token(SegmentToken::Owner { incarnation, attempt })
                     if *incarnation == self.segment.id.incarnation =>
                 {
-                    // Its answer was lost.
+                    // The answer of this attempt was lost.
                     self.segment.attempt = *attempt;
                     self.confirm();
                 }
@@ -101,8 +101,9 @@ impl SegmentOpening {
         None
     }
 
-    /// The manifest that lists the segment, if the opening may be given up now: its region does not answer, and
-    /// another segment is wanted. A token that is put later does no harm, since nothing is sent to the segment.
+    /// Returns the manifest that lists the segment, if the opening may be abandoned now in favour of another
+    /// segment, because the region does not answer. A token that is put later does no harm, since no record is
+    /// sent to the segment.
     #[must_use]
     pub const fn listed(&self) -> Option<&Manifest> {
         match self.step {
@@ -120,7 +121,7 @@ impl SegmentOpening {
 
 #[cfg(test)]
 impl SegmentOpening {
-    /// The opening as if it were confirmed, for a planted fault of the model.
+    /// Returns the outcome as if the opening were confirmed, for a planted fault of the model.
     pub(crate) fn skip_confirmation(&self) -> Option<OpeningOutcome> {
         let is_last = matches!(self.step, OpeningStep::Confirm(_));
         is_last.then(|| OpeningOutcome::Open(self.segment, self.manifest.clone()))

@@ -1,4 +1,4 @@
-//! Settings that all members of a cluster must have alike, because they decide what the rows mean.
+//! Settings that must be equal on all members of a cluster, because they decide what the rows mean.
 //!
 //! The first member stores them in a row of the log table; a member that differs does not start.
 //!
@@ -12,11 +12,11 @@ use bytes::Bytes;
 
 const VERSION: u8 = 1;
 
-/// The lowest and the highest version of the messages between the nodes, such as `1-3`: a node joins if it has one
-/// of them.
+/// The lowest and the highest version of the messages between the nodes, such as `1-3`. A node joins if it speaks
+/// one of them.
 pub const WIRE_VERSIONS: &str = "tsd.cluster.wire_versions";
 
-/// Whether each series is written by one node.
+/// Whether one node writes each series.
 pub const FORWARD: &str = "tsd.cluster.forward";
 
 /// Settings that a cluster may change, since no row in HBase depends on them.
@@ -27,20 +27,20 @@ const CHANGEABLE: [&str; 2] = [WIRE_VERSIONS, FORWARD];
 pub struct SharedSettings(BTreeMap<String, String>);
 
 impl SharedSettings {
-    /// Settings of these names. Line breaks in values count as spaces.
+    /// Returns settings with these names and values. Line breaks in values count as spaces.
     pub fn new<N: Into<String>, V: Into<String>>(all: impl IntoIterator<Item = (N, V)>) -> Self {
         let pair = |(name, value): (N, V)| (name.into(), value.into().replace('\n', " "));
         Self(all.into_iter().map(pair).collect())
     }
 
-    /// The cell.
+    /// Encodes the settings as a cell.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let lines = self.0.iter().flat_map(|(name, value)| [name, "=", value, "\n"]);
         [vec![VERSION], lines.collect::<String>().into_bytes()].concat().into()
     }
 
-    /// Reads a cell; `None` if it is none that this version knows.
+    /// Decodes a cell, or returns `None` if this version does not know its format.
     #[must_use]
     pub fn decode(cell: &[u8]) -> Option<Self> {
         let lines = std::str::from_utf8(cell.strip_prefix(&[VERSION])?).ok()?;
@@ -57,7 +57,7 @@ impl SharedSettings {
         self.0.len()
     }
 
-    /// These settings, with those of `other` that are missing here.
+    /// Returns these settings, and the settings of `other` that are missing here.
     #[must_use]
     pub fn with_missing(&self, other: &Self) -> Self {
         let mut all = other.0.clone();
@@ -76,12 +76,12 @@ impl SharedSettings {
         self.0.get(name).map(String::as_str)
     }
 
-    /// The settings of a cluster, with those of these that it may change: how nodes speak to each other, and whether
-    /// each series is written by one of them.
+    /// Returns the settings of a cluster with the changeable values of `self`: the versions of messages, and whether
+    /// one node writes each series.
     ///
     /// # Errors
     ///
-    /// The differences of other settings: its rows would mean something else.
+    /// The differences of the other settings, which would change the meaning of the cluster's rows.
     pub fn adopted_by(&self, of_cluster: &Self) -> Result<Self, Vec<String>> {
         let mut fixed = self.clone();
         let mut all = of_cluster.with_missing(self);
@@ -98,8 +98,8 @@ impl SharedSettings {
         CHANGEABLE.iter().any(|name| difference.split(' ').next() == Some(name))
     }
 
-    /// What is different here from the cluster's settings. A setting that one of the two lacks is no difference:
-    /// another release has or had it.
+    /// Returns the differences from the cluster's settings. A setting that only one side has does not count: another
+    /// release has or had it.
     #[must_use]
     pub fn differences(&self, of_cluster: &Self) -> Vec<String> {
         let differs = |(name, own): (&String, &String)| {
@@ -113,7 +113,7 @@ impl SharedSettings {
     }
 }
 
-/// True if two ranges of numbers have one in common.
+/// True if two ranges of numbers overlap.
 fn overlap(one: &str, other: &str) -> bool {
     let range = |text: &str| {
         let (lowest, highest) = text.split_once('-')?;

@@ -1,22 +1,22 @@
-//! Slots: which series belong together when nodes share the writes.
+//! Slots: the units in which nodes share the writes of series.
 //!
-//! A slot is a hash of a series, so all rows of a series have the same one, in every table and whatever the
-//! salting. Like the layout of row keys it is part of the format: nodes that hash differently would both take
-//! a series. Names have slots too, for the assignment of their UIDs.
+//! A slot is a hash of a series, so all rows of a series have the same slot, in every table and with any
+//! salting. The hash is part of the format, like the layout of row keys: nodes that hash differently would
+//! both write a series. Names have slots too, for the assignment of their UIDs.
 
 /// Number of slots.
 pub const SLOTS: usize = 1_024;
 
 /// Width of the base time in a row key, bytes.
 const BASE_TIME: usize = 4;
-/// Words of a set.
+/// Words of a [`SlotSet`].
 const WORDS: usize = SLOTS / 64;
 
 /// A slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(u16);
 
-/// Where in a row key the series is.
+/// Position of the series in a row key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeriesKeyLayout {
     /// Bytes of the salt.
@@ -30,7 +30,7 @@ pub struct SeriesKeyLayout {
 pub struct SlotSet([u64; WORDS]);
 
 impl Slot {
-    /// The slot with this number, below [`SLOTS`].
+    /// Returns the slot with this number; `None` from [`SLOTS`] on.
     #[must_use]
     pub fn try_new(number: usize) -> Option<Self> {
         if number < SLOTS { Some(Self(number as u16)) } else { None }
@@ -41,21 +41,21 @@ impl Slot {
         (0..SLOTS as u16).map(Self)
     }
 
-    /// Its number.
+    /// Number of the slot.
     #[must_use]
     pub const fn number(self) -> usize {
         self.0 as usize
     }
 
-    /// The slot of the series of a metric with these tags, as a row key has them.
+    /// Returns the slot of a series. Metric and tags are encoded as in a row key.
     #[must_use]
     pub fn of_series(metric: &[u8], tags: &[u8]) -> Self {
         let hash = finish(hash_bytes(hash_bytes(0, metric), tags));
-        // The highest bits are the best ones.
+        // The highest bits are the best mixed.
         Self((hash >> 54) as u16)
     }
 
-    /// The slot of a name of this kind (`metrics`, `tagk` or `tagv`).
+    /// Returns the slot of a name of this kind (`metrics`, `tagk` or `tagv`).
     #[must_use]
     pub fn of_name(kind: &str, name: &[u8]) -> Self {
         Self::of_series(kind.as_bytes(), name)
@@ -63,7 +63,7 @@ impl Slot {
 }
 
 impl SeriesKeyLayout {
-    /// The slot of a row. A key that is too short to be one of a series has a slot all the same.
+    /// Returns the slot of a row. A key too short for a series has a slot, too.
     #[must_use]
     pub fn slot_of(&self, key: &[u8]) -> Slot {
         let series = key.get(self.salt_width..).unwrap_or_default();
@@ -93,13 +93,13 @@ impl SlotSet {
         }
     }
 
-    /// True if it has the slot.
+    /// True if the set contains the slot.
     #[must_use]
     pub fn contains(&self, slot: Slot) -> bool {
         self.0.get(slot.number() / 64).is_some_and(|word| word >> (slot.number() % 64) & 1 == 1)
     }
 
-    /// Its slots without those of `other`.
+    /// Returns the slots that are not in `other`.
     #[must_use]
     pub fn without(mut self, other: &Self) -> Self {
         for (own, other) in self.0.iter_mut().zip(other.0) {
@@ -108,19 +108,19 @@ impl SlotSet {
         self
     }
 
-    /// True if it has none.
+    /// True if the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::EMPTY
     }
 
-    /// Number of its slots.
+    /// Number of slots in the set.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Its slots, in order.
+    /// Iterates over the slots in order.
     pub fn iter(&self) -> impl Iterator<Item = Slot> + '_ {
         Slot::all().filter(|slot| self.contains(*slot))
     }
@@ -136,13 +136,13 @@ impl FromIterator<Slot> for SlotSet {
     }
 }
 
-/// Adds bytes to a hash, eight at a time; the last ones with their number.
+/// Adds bytes to a hash, eight at a time, and then the number of bytes.
 pub(crate) fn hash_bytes(mut hash: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     for word in words {
         hash = mix(hash, u64::from_le_bytes(*word));
     }
-    // Not by way of an array: a load of eight bytes waits for the stores of single ones.
+    // Avoids an array: a load of eight bytes waits for the stores of single bytes.
     let last = rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     mix(mix(hash, last), rest.len() as u64)
 }
@@ -152,7 +152,7 @@ pub(crate) const fn mix(hash: u64, word: u64) -> u64 {
     mixed ^ (mixed >> 29)
 }
 
-/// Lets every bit depend on all others.
+/// Mixes the hash so that every bit depends on all others.
 pub(crate) const fn finish(hash: u64) -> u64 {
     let hash = (hash ^ (hash >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
     let hash = (hash ^ (hash >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);

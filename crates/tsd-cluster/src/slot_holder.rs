@@ -1,15 +1,17 @@
-//! The slots of one node: what it takes, where it forwards, and how it gives slots away.
+//! The slots of one node: routes writes, and gives slots away.
 //!
-//! A move, step by step; only the owner makes it:
+//! Only the owner moves a slot, in these steps:
 //!
-//! 1. [`SlotHolder::begin_release`]: the node takes no more writes of the slots. Those in progress end.
-//! 2. It flushes what it holds.
-//! 3. [`SlotHolder::offer`] is the assignment in which the next owners have the slots, with the node's last commit
-//!    time as floor. It is put by compare-and-set. If the answer is lost the node reads the assignment again.
-//! 4. [`SlotHolder::adopt`]: the next owner reads that, raises its commit time above the floor, and takes writes.
+//! 1. [`SlotHolder::begin_release`]: the node takes no more writes of the slots. Writes in progress end.
+//! 2. It flushes its held rows.
+//! 3. [`SlotHolder::offer`] returns the assignment in which the next owners have the slots, with the node's last
+//!    commit time as floor. The node puts it by compare-and-set. If the answer is lost, the node reads the
+//!    assignment again.
+//! 4. [`SlotHolder::adopt`]: the next owner reads that assignment, raises its commit time above the floor, and
+//!    takes writes.
 //!
-//! Once an offer was made the node does not take the slots again before it has seen a later assignment: the
-//! request may be executed late.
+//! After an offer, the node takes writes of the slots again only when it has seen a later assignment: HBase may
+//! execute the offer late.
 
 use std::sync::Arc;
 
@@ -23,9 +25,9 @@ use crate::{
 pub enum SlotRoute {
     /// Into the log of this node.
     Own,
-    /// To the node of this incarnation.
+    /// To the node with this incarnation.
     Peer(u64),
-    /// Nobody takes it now: it is being moved, or not assigned yet.
+    /// No node takes the write now: the slot is being moved, or is not assigned yet.
     Unsettled,
 }
 
@@ -34,7 +36,7 @@ pub enum SlotRoute {
 pub struct SlotHolder {
     this: u64,
     adopted: Arc<Assignment>,
-    /// The slots that writes are taken of.
+    /// The slots whose writes this node takes.
     taken: SlotSet,
     release: Option<SlotRelease>,
 }
@@ -47,26 +49,26 @@ struct SlotRelease {
 }
 
 impl SlotHolder {
-    /// A node that owns nothing yet.
+    /// Returns a node that owns no slot yet.
     #[must_use]
     pub fn new(this: u64) -> Self {
         Self { this, adopted: Arc::default(), taken: SlotSet::EMPTY, release: None }
     }
 
-    /// The assignment that it goes by; of generation 0 before the first one.
+    /// The adopted assignment; generation 0 before the first one.
     #[must_use]
     pub const fn adopted(&self) -> &Arc<Assignment> {
         &self.adopted
     }
 
-    /// The slots that writes are taken of.
+    /// The slots whose writes this node takes.
     #[must_use]
     pub const fn taken(&self) -> &SlotSet {
         &self.taken
     }
 
-    /// Goes by an assignment from now on, if it is newer. The commit times of the node must be later than its
-    /// floor before. Returns true if it was newer.
+    /// Adopts an assignment if it is newer. The commit times of the node must be above its floor before the
+    /// call. Returns true if it was newer.
     pub fn adopt(&mut self, assignment: Arc<Assignment>) -> bool {
         if assignment.generation <= self.adopted.generation {
             return false;
@@ -102,13 +104,13 @@ impl SlotHolder {
         }
     }
 
-    /// True if slots are to be given away, and none are now.
+    /// True if slots have to be given away, and no release is in progress.
     #[must_use]
     pub fn wants_release(&self) -> bool {
         self.release.is_none() && !self.adopted.moving_from(self.this).is_empty()
     }
 
-    /// Takes no more writes of the slots that are to be given away.
+    /// Stops taking writes of the slots that have to be given away. Returns these slots.
     pub fn begin_release(&mut self) -> SlotSet {
         let slots = self.adopted.moving_from(self.this);
         self.release = Some(SlotRelease { slots, offered: None });
@@ -116,8 +118,8 @@ impl SlotHolder {
         slots
     }
 
-    /// Gives up a release whose flush has failed, and takes writes again. Returns false if it cannot: an offer
-    /// may still be executed.
+    /// Cancels a release whose flush has failed, and takes writes again. Returns false if that is impossible,
+    /// because an offer may still be executed.
     pub fn cancel_release(&mut self) -> bool {
         let is_offered = |of: &SlotRelease| of.offered == Some(self.adopted.generation);
         if self.release.as_ref().is_some_and(is_offered) {
@@ -128,8 +130,8 @@ impl SlotHolder {
         true
     }
 
-    /// The assignment that gives the slots away, to be put in place of the adopted one; `None` after the end of
-    /// the release. `last_commit_ms` is that of this node after the last write of these slots.
+    /// Returns the assignment that gives the slots away, which replaces the adopted one; `None` after the end of
+    /// the release. `last_commit_ms` is the node's last commit time after the last write of these slots.
     pub fn offer(&mut self, last_commit_ms: i64) -> Option<Assignment> {
         let release = self.release.as_mut()?;
         let generation = self.adopted.generation;
@@ -141,7 +143,7 @@ impl SlotHolder {
                 given.insert(slot);
             }
         }
-        // The target of the others is gone. An offer of them was made in another generation, so it is void.
+        // The target of the other slots is dead. Their offer was made in another generation, so it is void.
         release.slots = given;
         if !given.is_empty() {
             release.offered = Some(generation);
@@ -161,7 +163,7 @@ mod tests {
         Slot::try_new(number).unwrap()
     }
 
-    /// Slots 0 and 1 are of node 1, which is to give the slots of `moving` to node 2; all others are of node 2.
+    /// Node 1 owns slots 0 and 1 and has to give the slots of `moving` to node 2, which owns all other slots.
     fn assignment(generation: u64, moving: &[usize]) -> Arc<Assignment> {
         let mut of = Assignment::default();
         of.generation = generation;
@@ -215,7 +217,7 @@ mod tests {
         holder.adopt(assignment(1, &[0, 1]));
         holder.begin_release();
         assert!(holder.offer(5).is_some());
-        // Another change was first: the offer cannot be executed any more.
+        // Another change came first: the offer can no longer be executed.
         holder.adopt(assignment(2, &[1]));
         assert_eq!(routes(&holder), [UNSETTLED, UNSETTLED, PEER]);
         let offer = holder.offer(6).unwrap();

@@ -1,11 +1,12 @@
-//! Proposes the next assignment: who should own which slot, and what has to change for that.
+//! Proposes the next assignment: which node should own which slot, and which changes lead there.
 //!
 //! Rendezvous hashing by the names of the nodes: each slot goes to the live node with the highest hash of name
-//! and slot. So a node that joins takes only its share, of a node that leaves only its slots move, and one that
-//! is restarted gets the same slots again.
+//! and slot. So a node that joins takes only its share. When a node leaves, only its slots move. A restarted
+//! node gets the same slots again.
 //!
-//! A proposal is made of an assignment and of a look at the members that began after it was read: an owner
-//! that such a look does not list has left. It is put by compare-and-set on that assignment.
+//! A proposal follows from an assignment and from a look at the members that began after the assignment was
+//! read. An owner that such a look does not list has left. The proposal replaces that assignment by
+//! compare-and-set.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +16,7 @@ use crate::{
     slot::{SLOTS, Slot, finish, hash_bytes, mix},
 };
 
-/// What a proposal is made of, besides the present assignment.
+/// Input of a proposal, in addition to the present assignment.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotPlan<'a> {
     /// The incarnation of this node.
@@ -29,7 +30,7 @@ pub struct SlotPlan<'a> {
 }
 
 impl SlotPlan<'_> {
-    /// The next assignment; `None` if nothing is to be changed.
+    /// Returns the next assignment; `None` if nothing has to change.
     #[must_use]
     pub fn propose(&self, current: &Assignment) -> Option<Assignment> {
         let known = KnownMembers::new(self);
@@ -42,7 +43,8 @@ impl SlotPlan<'_> {
         has_changed(current, next)
     }
 
-    /// The assignment in which this node gives all its slots away; `None` if it says so already.
+    /// Returns the assignment in which this node gives all its slots away; `None` if the present one already
+    /// does.
     #[must_use]
     pub fn leave(&self, current: &Assignment) -> Option<Assignment> {
         let mut next = current.next_generation(i64::MIN);
@@ -57,8 +59,8 @@ impl SlotPlan<'_> {
         has_changed(current, next)
     }
 
-    /// The assignment in which this node keeps its slots after it has given up to leave; `None` if it does not
-    /// leave by the present one. It gets its share again by the next proposal.
+    /// Returns the assignment in which this node keeps its slots after a cancelled drain; `None` if it does
+    /// not leave in the present one. The next proposal gives the node its share again.
     #[must_use]
     pub fn stay(&self, current: &Assignment) -> Option<Assignment> {
         if !current.leaving.contains(&self.this) {
@@ -72,14 +74,14 @@ impl SlotPlan<'_> {
         Some(next)
     }
 
-    /// True if this node is to propose: of the live nodes the one with the lowest incarnation does.
+    /// True if this node makes the proposals, because it has the lowest incarnation of the live nodes.
     #[must_use]
     pub fn is_coordinator(&self) -> bool {
         let live = self.members.iter().filter(|member| is_live(member));
         live.map(|member| member.incarnation).min() == Some(self.this)
     }
 
-    /// The slots that this node takes from its former incarnations; `None` if there are none.
+    /// Gives this node the slots of its former incarnations. Returns `None` if they own no slot.
     #[must_use]
     pub fn take_over(&self, current: &Assignment) -> Option<Assignment> {
         let mut next = current.next_generation(self.last_commit_ms);
@@ -106,7 +108,7 @@ impl SlotPlan<'_> {
                 let next = target.filter(|target| can_give && *target != owner);
                 SlotOwner { owner: Some(owner), next }
             }
-            // It keeps its dead owner while nobody lives who could take it.
+            // A slot keeps its dead owner until a live node can take it.
             owner => SlotOwner { owner: target.or(owner), next: None },
         }
     }
@@ -126,11 +128,11 @@ impl SlotPlan<'_> {
     }
 }
 
-/// What a proposal asks of the members.
+/// Members by their state.
 struct KnownMembers {
-    /// Those that take slots, and give them away.
+    /// Nodes that take slots, and give them away.
     live: BTreeSet<u64>,
-    /// Those whose rows are not all stored.
+    /// Nodes whose rows are not all stored.
     present: BTreeSet<u64>,
 }
 
@@ -141,7 +143,7 @@ impl KnownMembers {
         let there = plan.members.iter().filter(|member| member.state != MemberState::Left);
         let mut present: BTreeSet<u64> = there.map(ids).collect();
         present.extend(plan.former);
-        // What a node has taken over of another one may be in its memtables only.
+        // Rows that a node has taken over from another one may be in its memtables only.
         present.extend(plan.members.iter().filter_map(|member| match member.state {
             MemberState::Recovering { by } => Some(by),
             _ => None,
@@ -149,7 +151,7 @@ impl KnownMembers {
         Self { live, present }
     }
 
-    /// True if all rows of a node are stored, and it acknowledges nothing any more.
+    /// True if all rows of a node are stored, and it acknowledges nothing more.
     fn is_gone(&self, incarnation: u64) -> bool {
         !self.present.contains(&incarnation)
     }
@@ -194,7 +196,7 @@ mod tests {
         SlotPlan { this: 1, members, former: &former, last_commit_ms: 9 }.propose(current)
     }
 
-    /// What is after all moves.
+    /// Returns the assignment after all moves.
     fn moved(mut of: Assignment) -> Assignment {
         for slot in Slot::all() {
             let SlotOwner { owner, next } = of.slot(slot);
@@ -273,7 +275,7 @@ mod tests {
         assert_eq!((left.slots_of(2).len(), propose(&left, &members)), (0, None));
         let gone = propose(&left, &[members[0].clone(), members[2].clone()]).unwrap();
         assert!(gone.leaving.is_empty());
-        // The last one has nobody to give to.
+        // The last node has no other node to give its slots to.
         let alone = serving([2]);
         let plan = SlotPlan { members: &alone, ..plan };
         let alone = propose(&Assignment::default(), &alone).unwrap();
@@ -305,7 +307,7 @@ mod tests {
         let taken = plan.take_over(&first).unwrap();
         assert_eq!((taken.slots_of(4), taken.floor_ms), (first.slots_of(3), 12));
         assert_eq!(plan.take_over(&taken), None);
-        // For others it is in recovery, and if that one dies too, both have to be.
+        // Other nodes see it in recovery. If its recoverer dies too, both have to be recovered.
         let mut members = serving([1, 2]);
         members.push(member(3, MemberState::Recovering { by: 4 }));
         assert_eq!(propose(&taken, &members).map(|of| of.slots_of(4)), None);

@@ -1,4 +1,4 @@
-//! The assignment in the log table, as the keeper of a node's slots uses it.
+//! Access to the assignment in the log table.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -9,18 +9,20 @@ use crate::{
 
 /// Reads and changes the assignment.
 pub trait SlotTable: fmt::Debug + Send + Sync {
-    /// The present assignment, by a call that began after this one; `None` before the first one.
+    /// Reads the present assignment, by a request that begins after this call; `None` before the first
+    /// assignment.
     ///
     /// # Errors
     ///
-    /// If HBase does not answer, this node is fenced, or the row is of another version.
+    /// If HBase does not answer, this node is fenced, or the row has another version.
     fn assignment(&self) -> MembershipFuture<'_, Result<Option<Assignment>, ProofError>>;
 
-    /// Puts `new` in place of `expected` (`None`: there is none). Returns false if there is another one.
+    /// Replaces the assignment `expected` by `new`; with `None`, the table must not have an assignment
+    /// yet. Returns false if the table has another assignment.
     ///
     /// # Errors
     ///
-    /// If HBase does not answer: the change may be made, now or later. Or this node is fenced.
+    /// If this node is fenced, or HBase does not answer: the change may then be made, now or later.
     fn swap_assignment<'a>(
         &'a self,
         expected: Option<&'a Assignment>,
@@ -30,9 +32,9 @@ pub trait SlotTable: fmt::Debug + Send + Sync {
     /// Former incarnations of this node whose rows it has in its memtables.
     fn former(&self) -> BTreeSet<u64>;
 
-    /// The last commit time in all manifests, as of the last look.
+    /// The highest commit time in all manifests, as of the last look.
     fn last_commit_ms(&self) -> i64;
 
-    /// Commits of this node from now on are later than this time.
+    /// Makes all further commits of this node later than this time.
     fn raise_commit_time(&self, last_commit_ms: i64);
 }

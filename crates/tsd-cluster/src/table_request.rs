@@ -1,4 +1,4 @@
-//! What the machines ask of the log table, and its answers.
+//! Requests of the state machines to the log table, and its answers.
 
 use crate::{
     keys::{OpenSegment, SegmentId},
@@ -11,12 +11,13 @@ use crate::{
 pub enum TableRequest {
     /// Reads a manifest: [`TableReply::Manifest`].
     ReadManifest {
-        /// Whose.
+        /// The owner of the manifest.
         incarnation: u64,
     },
-    /// Puts a manifest if the present one has a revision, or if there is none: [`TableReply::Applied`].
+    /// Puts a manifest if the stored manifest has the expected revision, or does not exist:
+    /// [`TableReply::Applied`].
     SwapManifest {
-        /// Whose.
+        /// The owner of the manifest.
         incarnation: u64,
         /// The revision; `None`: there is no manifest.
         expected: Option<Revision>,
@@ -25,12 +26,12 @@ pub enum TableRequest {
     },
     /// Deletes a manifest: [`TableReply::Applied`].
     RemoveManifest {
-        /// Whose.
+        /// The owner of the manifest.
         incarnation: u64,
     },
-    /// Puts the token of the segment's owner if there is none: [`TableReply::Applied`].
+    /// Puts the owner's token if the segment has no token yet: [`TableReply::Applied`].
     OpenSegment {
-        /// The segment, and which attempt to open it this is.
+        /// The segment, and the number of the attempt to open it.
         segment: OpenSegment,
     },
     /// Reads the token of a segment: [`TableReply::Token`].
@@ -49,7 +50,7 @@ pub enum TableRequest {
     FenceSegment {
         /// The segment.
         segment: SegmentId,
-        /// The incarnation that does.
+        /// The incarnation that fences.
         by: u64,
     },
     /// Reads all records of a segment: [`TableReply::Records`].
@@ -64,16 +65,16 @@ pub enum TableRequest {
     },
 }
 
-/// What a segment has where its owner puts the token.
+/// Content of the cell in which a segment's owner puts the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SegmentToken {
-    /// Nothing: it is not open yet, or was removed.
+    /// No cell: the segment is not open yet, or was removed.
     Absent,
     /// The token of the owner's attempt to open it.
     Owner {
         /// The owner.
         incarnation: u64,
-        /// Its attempt.
+        /// The attempt.
         attempt: u32,
     },
     /// The fence of this incarnation.
@@ -85,7 +86,7 @@ pub enum SegmentToken {
 pub enum TableReply {
     /// The change was made, or its condition did not hold. Changes without a condition are always made.
     Applied(bool),
-    /// The answer was lost, or there was none in time: the request was executed, will be, or never is.
+    /// The answer was lost or late: the request was executed, will be, or never is.
     InDoubt,
     /// A manifest, if there is one.
     Manifest(Option<Manifest>),

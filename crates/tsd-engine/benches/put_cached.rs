@@ -51,7 +51,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let mut chunks = Vec::with_capacity(points / CHUNK);
         let (mut lines, mut cuts) = (String::new(), Vec::new());
         for chunk in 0..points / CHUNK {
-            // Copied, since names are adjacent in a read buffer.
+            // Copied, because names are adjacent in a read buffer.
             lines.clear();
             cuts.clear();
             for i in 0..CHUNK {
@@ -113,7 +113,7 @@ fn series(count: usize) -> Vec<Series> {
 /// Tags of a cached series, which are never parsed.
 type NoTags = [(&'static [u8], &'static [u8]); 0];
 
-/// A point was rejected.
+/// The error of a rejected point.
 struct Rejected;
 
 impl From<PutError> for Rejected {

@@ -1,11 +1,11 @@
-//! CPU of queries by reads of series, beside scans of rows, on the embedded store behind the log.
+//! CPU time of queries by reads of series and by scans of rows, on the embedded store behind the log.
 //!
 //! ```text
 //! cargo bench -p tsd-engine --bench series_reads
 //! ```
 //!
-//! The answers of both must be equal to the last bit. Without `--bench`, as in `cargo test
-//! --benches`, it writes few points to check that it runs.
+//! Both results must be equal to the last bit. Without `--bench`, as in `cargo test --benches`, it writes few points
+//! to check that it runs.
 
 use std::{
     error::Error,
@@ -25,7 +25,7 @@ use tsd_storage::Storage;
 use tsd_storage_embedded::{EmbeddedConfig, EmbeddedStorage, EmbeddedTable};
 use tsd_storage_wal::{WalConfig, WalStorage};
 
-/// 2013-01-01, a UTC day begins.
+/// 2013-01-01, the start of a UTC day.
 const START: i64 = 1_356_998_400;
 const RUNS: usize = 7;
 
@@ -64,7 +64,7 @@ const SHAPES: [Shape; 2] = [
     },
 ];
 
-/// CPU time of the process, milliseconds.
+/// CPU time of the process, in milliseconds.
 fn cpu_ms() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
@@ -151,7 +151,7 @@ fn query(shape: &Shape, steps: i64, m: &str) -> Result<Query, AnyError> {
     Ok(raw.validate(&Clock::utc(end * 1_000))?)
 }
 
-/// The answer, and the medians of CPU and time, milliseconds.
+/// The result, and the medians of CPU time and of time, in milliseconds.
 async fn measure(engine: &EngineHandle, query: &Query) -> Result<(String, f64, f64), AnyError> {
     let mut answer = String::new();
     let (mut cpu, mut wall) = (Vec::new(), Vec::new());
@@ -163,7 +163,7 @@ async fn measure(engine: &EngineHandle, query: &Query) -> Result<(String, f64, f
         let series = result.sub_results.iter().flat_map(|sub| &sub.series);
         answer = format!("{:?}", series.collect::<Vec<_>>());
     }
-    // The first one fills caches.
+    // The first execution fills caches.
     let median = |values: &mut Vec<f64>| {
         values.remove(0);
         values.sort_by(f64::total_cmp);

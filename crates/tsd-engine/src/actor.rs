@@ -1,11 +1,10 @@
 //! Supervised actors; the only module that uses actix.
 //!
-//! actix stops an actor whose handler panics. Here every call into an actor catches panics, and
-//! after one the actor is recreated by its factory: a new *incarnation*. Messages that the old
-//! incarnation held are dropped, which their senders see as [`AskError::Failed`].
+//! actix stops an actor whose handler panics. Here every call into an actor catches panics; after a panic, its factory
+//! creates a new actor, the next *incarnation*. Messages that the old incarnation held are dropped, which their
+//! senders see as [`AskError::Failed`].
 //!
-//! Mailboxes are bounded: messages are sent by `try_send` alone, and a full mailbox is an error
-//! ([`SendError::Full`]).
+//! Mailboxes are bounded: senders use only `try_send`, and a full mailbox is an error ([`SendError::Full`]).
 
 use std::{
     fmt,
@@ -27,17 +26,17 @@ use tokio::sync::oneshot;
 
 /// State that handles messages, one at a time.
 pub(crate) trait Actor: Sized + Unpin + 'static {
-    /// What it handles. A message that needs a response carries a [`Reply`].
+    /// The messages that it handles. A message that needs a response carries a [`Reply`].
     type Message: Send + 'static;
 
     /// Called once per incarnation, before its first message.
     fn started(&mut self, _ctx: &mut ActorContext<'_, Self>) {}
 
-    /// Handles a message, or spawns the work that does.
+    /// Handles a message, or spawns work that handles it.
     fn handle(&mut self, message: Self::Message, ctx: &mut ActorContext<'_, Self>);
 }
 
-/// Sends the response of a message. Dropping it fails the request with [`AskError::Failed`].
+/// Sends the response to a message. Dropping it fails the request with [`AskError::Failed`].
 pub(crate) type Reply<T> = oneshot::Sender<T>;
 
 /// Spawns work and timers for the actor whose handler runs.
@@ -92,7 +91,7 @@ impl ActorThreads {
         Self { arbiters: (0..count.max(1)).map(|_| Arbiter::new()).collect() }
     }
 
-    /// The thread of the `i`-th actor of a kind.
+    /// The thread for the `i`-th actor of a kind.
     pub(crate) fn get(&self, i: usize) -> ArbiterHandle {
         self.arbiters
             .get(i % self.arbiters.len().max(1))
@@ -121,8 +120,8 @@ pub(crate) fn spawn<A: Actor>(
 ) -> ActorRef<A::Message> {
     let stats = Arc::new(ActorStats::new(name));
     let host_stats = Arc::clone(&stats);
-    // Created with its final capacity: actix would otherwise grow it only when the thread runs, and
-    // reject messages until then.
+    // Created with its final capacity. Otherwise actix would grow it only when the thread runs, and reject messages
+    // until then.
     let (sender, messages) = channel(mailbox.max(1));
     thread.spawn_fn(move || {
         let host =
@@ -163,7 +162,7 @@ impl<M: Send + 'static> ActorRef<M> {
         self.stats.mailbox_len.load(Ordering::Relaxed)
     }
 
-    /// Times the actor was recreated after a panic.
+    /// Number of times that the actor was recreated after a panic.
     pub(crate) fn restarts(&self) -> u64 {
         self.stats.restarts.load(Ordering::Relaxed)
     }
@@ -242,7 +241,7 @@ impl<M: Send> actix::Message for Envelope<M> {
     type Result = ();
 }
 
-/// The actix actor that runs one of ours and restarts it after a panic.
+/// The actix actor that runs one of these actors and restarts it after a panic.
 struct Supervised<A: Actor> {
     actor: A,
     make: Box<dyn Fn() -> A + Send>,

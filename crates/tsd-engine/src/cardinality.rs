@@ -1,4 +1,4 @@
-//! Numbers of series by metric, tag key and tag pair: what makes a store large.
+//! Numbers of series by metric, tag key and tag pair, to show what makes a store large.
 //!
 //! They come from the series index, so no row is read.
 
@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
+use tsd_meta::UidError;
 use tsd_model::{Uid, UidKind, to_hex};
 use tsd_query::{QueryError, SeriesError};
 use tsd_series_index::SeriesIndex;
@@ -14,10 +15,9 @@ use crate::{
     EngineHandle,
     engine_shared::EngineShared,
     query::{QueryContext, QueryControl, QueryFailure, QueryGuard},
-    uid::UidError,
 };
 
-/// Days of which the active series are counted.
+/// Number of days whose active series are counted.
 const DAYS: usize = 8;
 /// Memory of a counted metric or tag pair.
 const COUNT_BYTES: usize = 64;
@@ -25,31 +25,31 @@ const COUNT_BYTES: usize = 64;
 /// A request for numbers of series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CardinalityRequest {
-    /// Counts only this metric.
+    /// Counts only this metric, if set.
     pub metric: Option<String>,
     /// Length of each list.
     pub limit: usize,
 }
 
-/// Numbers of series. Each list has the entries with the most series, the largest first; a UID without a
-/// name is in hexadecimal digits.
+/// Numbers of series. Each list has the entries with the most series, largest first. A UID without a name is in
+/// hexadecimal digits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cardinality {
-    /// False while the index is built, if it is full, or if other nodes may have series that they have not
-    /// registered yet: it lacks series then.
+    /// False if the index may lack series: while it is built, if it is full, or if other nodes may have series that
+    /// they have not registered yet.
     pub is_complete: bool,
     /// Number of metrics.
     pub metrics: usize,
     /// Number of series.
     pub series: u64,
-    /// Metrics and their series.
+    /// Metrics with their numbers of series.
     pub top_metrics: Vec<(String, u64)>,
-    /// Tag keys, the series that have them, and the number of their values.
+    /// Tag keys with their numbers of series and of values.
     pub top_tag_keys: Vec<(String, u64, u64)>,
-    /// Tag keys and values, and the series that have them.
+    /// Tag keys and values with their numbers of series.
     pub top_tag_pairs: Vec<(String, String, u64)>,
-    /// The last UTC days with rows: start, in seconds since the epoch, and the series that are active, the
-    /// newest first. Empty if the store does not know.
+    /// The last UTC days with rows, newest first: start in epoch seconds, and number of active series. Empty if the
+    /// store does not know.
     pub active_series: Vec<(u32, u64)>,
 }
 
@@ -76,8 +76,9 @@ impl EngineHandle {
         request: CardinalityRequest,
         control: QueryControl,
     ) -> Result<(Cardinality, QueryGuard), QueryFailure> {
-        let work = |shared: Arc<EngineShared>, context: Arc<QueryContext>| async move {
-            count(&shared, &context, request).await
+        let work = move |shared: Arc<EngineShared>, context: Arc<QueryContext>| {
+            let request = request.clone();
+            async move { count(&shared, &context, request).await }
         };
         self.run_limited(control, work).await
     }

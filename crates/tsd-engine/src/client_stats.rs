@@ -1,4 +1,4 @@
-//! Statistics of the storage's client, which the engine shows with its own.
+//! Statistics of the storage's client, shown with the engine's own.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -42,7 +42,7 @@ pub struct ClientStats {
 }
 
 impl ClientStats {
-    /// Uses these as sources; the names of lines are OpenTSDB's.
+    /// Uses these sources. Names of lines are OpenTSDB's.
     pub fn new(
         lines: impl Fn() -> Vec<Stat> + Send + Sync + 'static,
         servers: impl Fn() -> Vec<RegionClientStats> + Send + Sync + 'static,

@@ -1,9 +1,8 @@
 //! Row compaction: merges the point columns of an old row into one column.
 //!
-//! One actor per salt bucket. Written rows are queued until their hour is over and are then
-//! compacted at an even rate (see [`CompactionPace`]). Fragmented rows that a query reads are
-//! compacted at once, but never by the query itself. What is written and deleted is a pure function
-//! of the row's cells ([`tsd_model::plan_row_compaction`]).
+//! There is one actor per salt bucket. It queues written rows until their hour is over, then compacts them at an even
+//! rate (see [`CompactionPace`]). Fragmented rows that a query reads are compacted at once, but never by the query
+//! itself. A pure function of the row's cells decides what to write and delete ([`tsd_model::plan_row_compaction`]).
 
 mod pace;
 mod queue;
@@ -36,8 +35,8 @@ use crate::{
 /// Most rows per batch. Small, so that new messages are handled soon.
 const MAX_BATCH_ROWS: usize = 1_024;
 
-/// Most rows reported by queries that may be pending. Rows beyond it are reported again by the next
-/// query that reads them.
+/// Most pending rows that queries reported. Further rows are dropped; the next query that reads them reports them
+/// again.
 const MAX_FRAGMENTED_ROWS: usize = 262_144;
 
 /// Messages to a compaction actor.
@@ -61,9 +60,9 @@ pub(crate) struct CompactionStats {
     pub(crate) identical: AtomicU64,
     /// Duplicate points with different values.
     pub(crate) variant: AtomicU64,
-    /// Rows that failed to be read.
+    /// Rows that could not be read.
     pub(crate) read_errors: AtomicU64,
-    /// Rows that failed to be rewritten.
+    /// Rows that could not be rewritten.
     pub(crate) write_errors: AtomicU64,
     /// Rows whose cells conflict.
     pub(crate) invalid: AtomicU64,
@@ -76,7 +75,7 @@ pub(crate) struct CompactionStats {
     failure_log: FailureLog,
 }
 
-/// Limits the messages about rows that cannot be compacted.
+/// Limits the rate of messages about rows that cannot be compacted.
 #[derive(Debug)]
 struct FailureLog(LogLimit);
 
@@ -99,8 +98,8 @@ pub(crate) struct CompactorSettings {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) totals: Arc<QueueTotals>,
     pub(crate) stats: Arc<CompactionStats>,
-    /// Number of the round. Incremented when a round takes rows from the queue, so that a late
-    /// point of such a row queues it again.
+    /// Number of the round. It increases when a round takes rows from the queue, so that a late point of such a row
+    /// queues the row again.
     pub(crate) round: Arc<AtomicU32>,
 }
 
@@ -108,7 +107,7 @@ pub(crate) struct CompactorSettings {
 pub(crate) struct RowCompactor {
     settings: CompactorSettings,
     queue: RowQueue,
-    /// Rows taken from the queue, or reported by queries, that are not compacted yet.
+    /// Rows that were taken from the queue, or reported by queries, and are not compacted yet.
     taken: VecDeque<Bytes>,
     running: bool,
     waiters: Vec<Reply<()>>,
@@ -124,8 +123,8 @@ impl RowCompactor {
         Self { settings, queue, taken: VecDeque::new(), running: false, waiters: Vec::new() }
     }
 
-    /// Reports rows to a compactor. If its mailbox is full they are dropped and stay fragmented
-    /// until a query reads them.
+    /// Reports rows to a compactor. If its mailbox is full, the rows are dropped and stay fragmented until a query
+    /// reads them.
     pub(crate) fn notify(
         compactor: &ActorRef<CompactionMessage>,
         stats: &CompactionStats,
@@ -147,8 +146,7 @@ impl RowCompactor {
             queued: self.queue.len(),
             due: self.queue.due(latest),
         };
-        // Rows of earlier rounds that are still pending count, so that slow storage is not
-        // overloaded.
+        // Pending rows of earlier rounds count, so that slow storage is not overloaded.
         let take = self.settings.pace.rows_to_take(round).saturating_sub(self.taken.len());
         self.take(take, latest);
         self.start_batch(ctx);
@@ -190,7 +188,7 @@ impl RowCompactor {
     }
 }
 
-/// Compacts rows, several concurrently, and returns those to retry later.
+/// Compacts rows, several concurrently, and returns the rows to retry later.
 async fn compact_rows(settings: CompactorSettings, rows: Vec<Bytes>) -> Vec<Bytes> {
     let now = settings.clock.now_secs();
     let settings = &settings;
@@ -212,7 +210,7 @@ impl CompactionStats {
         let add = |counter: &AtomicU64, n: u64| {
             counter.fetch_add(n, Ordering::Relaxed);
         };
-        // A row whose cells conflict fails again at each query that reports it.
+        // Logged at a limited rate: a row whose cells conflict fails again at each query that reports it.
         let failed = |counter: &AtomicU64, error: &dyn std::error::Error, what: &str| {
             counter.fetch_add(1, Ordering::Relaxed);
             if let Some(suppressed) = self.failure_log.0.admit() {

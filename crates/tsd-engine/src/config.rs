@@ -1,7 +1,7 @@
 //! Settings of the engine.
 //!
-//! Defaults are OpenTSDB's where it has the setting. The keys of its configuration file are mapped
-//! to these fields by the command, not here.
+//! Defaults are OpenTSDB's for the settings that it has. The command maps the keys of the configuration file to these
+//! fields.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,13 +11,14 @@ use tsd_storage::{ByteBudget, Retention, Table};
 use crate::{
     client_stats::ClientStats,
     clock::{Clock, SystemClock},
+    file_problems::FileProblems,
     point_plugins::PointPlugins,
     process_memory::ProcessMemory,
     query::LimitOverrides,
     uid::NamePeers,
 };
 
-mod rollups;
+pub(crate) mod rollups;
 
 pub use rollups::Rollups;
 
@@ -66,13 +67,13 @@ settings! {
         pub meta_tracking: MetaTracking = MetaTracking::Off,
         /// `tsdb uid metasync` writes a TSMeta for a series that has neither that nor a counter.
         pub realtime_series_meta: bool = false,
-        /// Trees are built (`tsd.core.tree.enable_processing`): as series come in, if their meta objects are
-        /// written, and by `tsdb uid treesync`.
+        /// Builds trees (`tsd.core.tree.enable_processing`): as series come in, if their meta objects are written, and
+        /// in `tsdb uid treesync`.
         pub tree_processing: bool = false,
-        /// Other daemons may write the same tables, as on HBase.
+        /// Other daemons may write the same tables, as in HBase.
         pub multi_writer: bool = false,
-        /// Checks at start-up that the tables exist. Off if that is checked elsewhere, or the
-        /// backend may be unavailable.
+        /// Checks at start-up that the tables exist. Off if that is checked elsewhere, or if the backend may be
+        /// unavailable.
         pub check_tables: bool = true,
         /// Flushes the storage on shutdown. Off if closing the storage does that.
         pub flush_on_shutdown: bool = true,
@@ -80,11 +81,13 @@ settings! {
         pub client_stats: Option<ClientStats> = None,
         /// Threads that actors run on; 0 means the number of cores, at most 8.
         pub actor_threads: usize = 0,
-        /// The memory budget of the process.
+        /// Memory budget of the process.
         pub memory: ProcessMemory = ProcessMemory::unlimited(),
+        /// Problems of the files that are re-read while the engine runs.
+        pub file_problems: FileProblems = FileProblems::default(),
         /// Source of the current time.
         pub clock: Arc<dyn Clock> = Arc::new(SystemClock),
-        /// How long points are kept, if the store has a retention.
+        /// Retention of the points, if the store has one.
         pub retention: Option<Arc<Retention>> = None,
         /// Queues of the plug-ins that get points.
         pub plugins: PointPlugins = PointPlugins::default(),
@@ -94,8 +97,8 @@ settings! {
 }
 
 impl EngineConfig {
-    /// True if the meta table is where series are looked up by default: this daemon records them
-    /// there, or another may do so. Otherwise the table is empty or outdated.
+    /// True if series are looked up in the meta table by default, because this daemon or another one records them
+    /// there. Otherwise the table is empty or outdated.
     #[must_use]
     pub fn tracks_series(&self) -> bool {
         self.multi_writer || self.fills_meta_table()
@@ -135,30 +138,30 @@ settings! {
         pub auto_create_tagvs: bool = true,
         /// Assigns random metric UIDs instead of using the counter.
         pub random_metrics: bool = false,
-        /// Characters allowed in names beside the default ones.
+        /// Characters allowed in names in addition to the default ones.
         pub allow_specialchars: String = String::new(),
-        /// Stores letters above U+00FF as `?`, as OpenTSDB does, so names that differ only in them
-        /// are equal. Off: a point with such a name is rejected.
+        /// Stores letters above U+00FF as `?`, as OpenTSDB does, so names that differ only in such letters are equal.
+        /// Off: rejects points with such names.
         pub fold_unmappable_letters: bool = false,
         /// Writes a meta object with each new UID.
         pub realtime_meta: bool = false,
         /// White list of new names.
         pub filter: Option<WhiteList> = None,
-        /// Most series of a metric, if the store has a complete series index; 0: no limit. Points of further
-        /// series are refused.
+        /// Most series of a metric, if the store has a complete series index; 0 means no limit. Points of further
+        /// series are rejected.
         pub max_series_per_metric: u64 = 0,
-        /// Most names that may wait for a UID; further ones are throttled.
+        /// Most names that may wait for a UID; further names are rejected.
         pub max_pending: usize = 200_000,
         /// Most cached names of each kind; a full cache is cleared.
         pub max_cached_names: usize = 5_000_000,
         /// Most names per increment of a counter.
         pub max_batch: usize = 1_024,
-        /// Most names that get a UID in a second, further ones wait; 0: no limit.
+        /// Most names that get a UID per second; further names wait. 0 means no limit.
         pub max_new_per_second: u32 = 0,
     }
 }
 
-/// Patterns of the built-in UID filter. Every pattern of a kind must match somewhere in a new name.
+/// Patterns of the built-in UID filter. A new name must match every pattern of its kind, at any position.
 #[derive(Clone, Debug, Default)]
 pub struct WhiteList {
     /// Patterns for metrics.
@@ -181,19 +184,19 @@ settings! {
         pub series_cache_entries: usize = 1_000_000,
         /// Write actors; 0 means one per salt bucket, at most 64.
         pub write_actors: usize = 0,
-        /// Bytes of cells that wait for the store or are being written; senders wait beyond it. The
-        /// store shares it.
+        /// Bytes of cells that wait for the store or are being written. Senders wait if it is exhausted. The store
+        /// shares it.
         pub budget: ByteBudget = ByteBudget::new(160 << 20),
         /// Most bytes of cells per storage call of a write actor.
         pub max_write_bytes: usize = 2 << 20,
-        /// How long a sender waits for the budget before its points are throttled.
+        /// How long a sender waits for the budget before its points are rejected.
         pub queue_deadline: Duration = Duration::from_secs(10),
-        /// How long a request waits for its points to be stored before its client gets a retryable
-        /// error. They may still be stored later.
+        /// How long a request waits for its points to be stored before its client gets a retryable error. The points
+        /// may still be stored later.
         pub store_deadline: Duration = Duration::from_secs(10),
-        /// Most chunks in flight per pipelined session: its depth, and the bound of its failures. It is
-        /// no admission: a chunk has at most the bytes of a read, and those in flight are in the
-        /// budget. But a session that waits reads more at once, so chunks grow with the load.
+        /// Most chunks in flight per pipelined session, which also bounds its failures. It does not limit memory: a
+        /// chunk has at most the bytes of one read, and the budget covers chunks in flight. A session that waits reads
+        /// more at once, so chunks grow with the load.
         pub session_chunks_in_flight: usize = 8,
     }
 }
@@ -220,20 +223,19 @@ settings! {
 }
 
 settings! {
-    /// How cells of a row are merged.
+    /// Rules for merging the cells of a row.
     #[derive(Clone, Debug)]
     pub struct RowConfig {
-        /// Of two values at one instant the newest cell wins; off: an error.
+        /// Of two values at one instant, the newest cell wins. Off: they are an error.
         pub fix_duplicates: bool = true,
         /// Cell timestamps are the times of their points.
         pub use_otsdb_timestamp: bool = false,
-        /// With `use_otsdb_timestamp`, the larger of two values at one instant wins, else the
-        /// smaller.
+        /// With `use_otsdb_timestamp`: of two values at one instant, the larger wins. Off: the smaller wins.
         pub use_max_value: bool = true,
         /// Rewrites out-of-order append columns of old rows that queries read.
         pub repair_appends: bool = false,
-        /// With `use_otsdb_timestamp`: queries that start at this time or later (epoch
-        /// milliseconds) limit the cell timestamps they read.
+        /// With `use_otsdb_timestamp`: queries that start at this time (epoch milliseconds) or later limit the cell
+        /// timestamps that they read.
         pub date_tiered_compaction_start_ms: i64 = 0,
     }
 }
@@ -242,11 +244,11 @@ settings! {
     /// The read path.
     #[derive(Clone, Debug)]
     pub struct QueryConfig {
-        /// Longest duration of a query; `None`: no limit.
+        /// Longest duration of a query; `None` means no limit.
         pub timeout: Option<Duration> = None,
-        /// Most bytes of cells that a query may read; 0: no limit.
+        /// Most bytes of cells that a query may read; 0 means no limit.
         pub max_bytes: u64 = 0,
-        /// Most cells that a query may read; 0: no limit.
+        /// Most cells that a query may read; 0 means no limit.
         pub max_data_points: u64 = 0,
         /// A query may lift `max_bytes`.
         pub allow_bytes_override: bool = false,
@@ -254,45 +256,48 @@ settings! {
         pub allow_data_points_override: bool = false,
         /// Limits of single metrics.
         pub overrides: LimitOverrides = LimitOverrides::default(),
-        /// Most bytes of memory per query; 0: no limit.
+        /// Most bytes of memory per query; 0 means no limit.
         pub max_memory_bytes: u64 = 1 << 30,
-        /// Most bytes of memory of all queries; 0: no limit.
+        /// Most bytes of memory of all queries; 0 means no limit.
         pub max_total_memory_bytes: u64 = 2 << 30,
-        /// Most sub queries per query; 0: no limit.
+        /// Most sub queries per query; 0 means no limit.
         pub max_sub_queries: usize = 1_000,
-        /// A client may repeat a query that is running.
+        /// A client may send a query again while it is running.
         pub allow_duplicates: bool = true,
         /// Most literals of a filter that are resolved before the scan.
         pub filter_expansion_limit: usize = 4_096,
-        /// Queries return what is left of the rows of quarantined files, and name the files, instead of failing.
-        pub partial_results: bool = false,
+        /// Queries return the intact data of damaged rows and name the quarantined files, instead of failing.
+        pub allow_damaged: bool = false,
+        /// A delete by query deletes whole rows of the data table, as in OpenTSDB. Off: it deletes only the points
+        /// that were read and are in the query range.
+        pub delete_whole_rows: bool = false,
         /// Ignores literals without a UID instead of failing.
         pub skip_unresolved_tagvs: bool = false,
         /// Queries with explicit tags return what HBase's fuzzy row filter would.
         pub enable_fuzzy_filter: bool = true,
-        /// All rows of a series are in its salt bucket. Off if the number of buckets was changed
-        /// while the table had data: every bucket is then read for every series.
+        /// All rows of a series are in its salt bucket. Off if the number of buckets was changed after data was
+        /// written: every bucket is then read for every series.
         pub series_keep_bucket: bool = true,
         /// When queries read rows by the series index of the store.
         pub series_index: SeriesIndexUse = SeriesIndexUse::Auto,
-        /// Read points by series, where the store can, instead of rows.
+        /// Reads points by series instead of by rows, if the store can.
         pub series_reads: bool = true,
-        /// Stored bytes of the series that one thread reads at least, if the series of a read are divided.
+        /// If the series of a read are divided, each thread reads series with at least this many stored bytes.
         pub series_range_bytes: u64 = 256 << 10,
-        /// Bytes of the cache of ended days, as repeated queries have downsampled them; 0: none.
+        /// Bytes of the query cache; 0 disables it.
         pub cache_bytes: u64 = 0,
-        /// Identical queries that are asked at the same time share one execution.
+        /// Identical queries that arrive at the same time share one execution.
         pub share_executions: bool = false,
-        /// Read hours and days as summaries, where the store has them and the result is the same. Off in
-        /// tests that compare both.
+        /// Reads summaries of hours and days if the store has them and the result is the same. Tests that compare both
+        /// turn it off.
         pub summaries: bool = true,
         /// Rows per batch of a scan.
         pub scan_batch_rows: usize = 128,
         /// Most open scans per query. The storage prefetches one batch for each.
         pub max_scans: usize = 8,
-        /// Most heavy queries that run concurrently, beside small ones.
+        /// Most wide queries that run concurrently. Small queries do not count.
         pub max_running: usize = 16,
-        /// Most queued queries.
+        /// Most queued queries; three quarters of them may be wide.
         pub max_waiting: usize = 256,
         /// Query threads; 0 means the number of cores.
         pub threads: usize = 0,
@@ -302,7 +307,7 @@ settings! {
 /// When queries read rows by the series index of the store, if it has one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SeriesIndexUse {
-    /// Where that is cheaper than a scan.
+    /// If that is cheaper than a scan.
     #[default]
     Auto,
     /// Always.
@@ -311,15 +316,15 @@ pub enum SeriesIndexUse {
     Never,
 }
 
-/// What meta data is written of each series.
+/// Meta data that is written for each series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MetaTracking {
     /// Nothing.
     #[default]
     Off,
-    /// A counter that is always 1; its timestamp is the time of the series' last point.
+    /// A counter that is always 1. Its timestamp is the time of the series' last point.
     Mark,
-    /// A meta object for each series that has none.
+    /// A meta object for each series without one.
     Describe,
     /// A counter of points, and a meta object with the first point.
     Count,

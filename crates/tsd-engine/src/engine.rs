@@ -1,8 +1,8 @@
 //! Starts and stops the engine: its thread, the actors, and the query runtime.
 //!
-//! actix needs its own system, which runs on a dedicated thread, independent of the front end's
-//! runtime. Actors run on a few further threads; write actor `i` and compaction actor `i` share
-//! one, so that notifications between them stay on one thread.
+//! actix needs a system of its own. It runs on a dedicated thread, independent of the front end's runtime. Actors run
+//! on a few further threads. Write actor `i` and compaction actor `i` share a thread, so their notifications stay on
+//! it.
 
 use std::{
     sync::{
@@ -15,12 +15,12 @@ use std::{
 };
 
 use actix::ArbiterHandle;
-use tsd_model::{FlushPace, NameRule};
+use tsd_meta::{Annotations, MetaObjects, Trees};
+use tsd_model::{FlushPace, NameRule, PerKind};
 use tsd_storage::{BudgetAccess, Storage, StorageError, Table};
 
 use crate::{
     actor::{self, ActorRef, ActorThreads},
-    annotations::Annotations,
     compaction::{
         CompactionMessage, CompactionPace, CompactionStats, CompactorSettings, QueueTotals,
         RowCompactor, RowRules,
@@ -29,16 +29,17 @@ use crate::{
     engine_shared::{EngineShared, StopSignal},
     handle::EngineHandle,
     ingest::{IngestShared, NameRules, WriteTargets},
-    meta_objects::MetaObjects,
     meta_tracking::{MetaTracker, TrackerMessage, TrackerSettings},
     metrics::{WriteMetrics, describe_metrics},
-    query::{DayCache, FilterCache, QueryEngine, QueryRunner, Scheduler, SharedExecutions},
+    query::{
+        DayCache, FilterCache, PointsPerRow, QueryEngine, QueryRunner, Scheduler, SharedExecutions,
+    },
     series_cache::SeriesCache,
     snapshot::SnapshotSlot,
-    trees::{TreeMetrics, TreeProcessor, TreeQueue, Trees},
+    tree_processor::{TreeMetrics, TreeProcessor, TreeQueue},
     uid::{
-        AssignerSettings, AssignerStats, FilterError, LossCheck, NameFilter, PerKind, Resolver,
-        SeriesLimit, UidAdmin, UidAssigner, UidCaches, UidTable,
+        AssignerSettings, AssignerStats, FilterError, LossCheck, NameFilter, Resolver, SeriesLimit,
+        UidAdmin, UidAssigner, UidCaches, UidTable,
     },
     verification::VerificationSlot,
     write_filter::WriteFilterSlot,
@@ -46,7 +47,7 @@ use crate::{
     writer::{DirectWrites, WriteShard, Writer, WriterSettings},
 };
 
-/// Default maximum of write actors; further salt buckets share them.
+/// Default maximum of write actors. Further salt buckets share them.
 const MAX_WRITE_ACTORS: usize = 64;
 /// Default maximum of actor threads.
 const MAX_ACTOR_THREADS: usize = 8;
@@ -65,7 +66,7 @@ const COMPACTION_MAILBOX: usize = 4_096;
 #[derive(Debug)]
 pub struct Engine;
 
-/// Why an engine did not start.
+/// Cause why an engine did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -94,11 +95,11 @@ impl Engine {
         mut config: EngineConfig,
         storage: Arc<dyn Storage>,
     ) -> Result<EngineHandle, StartError> {
-        // Only the row compactor repairs append columns.
+        // Only the row compactor can repair append columns.
         if storage.compacts_rows(&config.tables.data) && !config.rows.repair_appends {
             config.compaction.enabled = false;
         }
-        // Only reads of rows find those that the row compactor has to compact or repair.
+        // Only reads of rows find rows that the row compactor must compact or repair.
         config.query.series_reads &= !(config.compaction.enabled && config.compaction.on_read);
         let filter = Arc::new(NameFilter::new(config.uids.filter.as_ref())?);
         let (started, outcome) = mpsc::sync_channel(1);
@@ -119,8 +120,8 @@ fn run(
 ) {
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let query_threads = if config.query.threads == 0 { cores } else { config.query.threads };
-    // Read here: a thread started by a query thread inherits its niceness. The process may have a
-    // niceness of its own.
+    // Read the niceness on this thread, because a thread that a query thread starts inherits the query thread's
+    // niceness. The process may have a niceness of its own.
     let nice = rustix::process::getpriority_process(None).unwrap_or(0) + QUERY_NICE;
     let query_runtime = tokio::runtime::Builder::new_multi_thread()
         // One per concurrent time slice, plus one for short steps between slices.
@@ -152,24 +153,41 @@ fn run(
             n => n,
         };
         let threads = ActorThreads::start(actor_threads);
-        // Query actors reply at once whatever the others do.
+        // A thread of its own, so that query actors reply at once whatever the other actors do.
         let coordinators = ActorThreads::start(1);
         let query_pool =
             QueryPool { runtime, threads: query_threads, coordinators: coordinators.get(0) };
         let (stop, mut stopped) = tokio::sync::mpsc::channel(1);
+        let is_available = config.check_tables;
         let handle = build(config, storage, filter, &threads, &query_pool, StopSignal(stop));
+        let finishing = finish_name_changes(handle.clone());
+        if is_available {
+            finishing.await;
+        } else {
+            actix::spawn(finishing);
+        }
         let _ = started.send(Ok(handle));
         // Returns on shutdown or when the last handle is dropped.
         stopped.recv().await;
         coordinators.stop();
         threads.stop();
     });
-    // Does not wait for scans that never complete.
+    // Does not wait for scans, which may never complete.
     query_runtime.shutdown_background();
 }
 
-/// Lowers the priority of a query thread, so that queries do not delay writes. When both are
-/// CPU-bound on one core, a query thread gets about a quarter of it.
+/// Finishes renames and deletes of names that a crash interrupted.
+async fn finish_name_changes(handle: EngineHandle) {
+    if let Err(error) = handle.finish_name_changes().await {
+        tracing::warn!(
+            %error,
+            "interrupted changes of names are not finished; the next start, or change of a name, tries again"
+        );
+    }
+}
+
+/// Lowers the priority of a query thread, so that queries do not delay writes. If both are CPU-bound on one core, the
+/// query thread gets about a quarter of it.
 fn lower_priority(nice: i32) {
     if let Err(error) = rustix::process::setpriority_process(None, nice) {
         tracing::warn!(%error, "query threads keep the default priority");
@@ -234,9 +252,15 @@ fn build(
         schema: config.schema,
         use_otsdb_timestamp: config.rows.use_otsdb_timestamp,
         retention: config.retention.clone(),
-        plugins: config.plugins.clone(),
+        observer: Arc::new(config.plugins.clone()),
     };
-    let meta = MetaObjects { uids: uids.clone(), table: config.tables.meta.clone() };
+    let meta = MetaObjects {
+        names: Arc::new(uids.clone()),
+        storage: Arc::clone(&storage),
+        uid_table: config.tables.uid.clone(),
+        table: config.tables.meta.clone(),
+        schema: config.schema,
+    };
     let trees = Trees::new(meta.clone(), config.tables.tree.clone());
     let tree_queue = builder.tree_queue(&trees);
     let queries = builder.queries(query_pool, &uids, &compactors, &compaction_stats, &annotations);
@@ -264,7 +288,7 @@ fn build(
 }
 
 impl Builder<'_> {
-    /// What the sessions share: the write shards, with their hold and compaction rounds, and the rest.
+    /// The state that sessions share: the write shards, with their hold and compaction rounds, and everything else.
     fn ingest(
         &self,
         uids: &UidAdmin,
@@ -400,7 +424,7 @@ impl Builder<'_> {
         })
     }
 
-    /// One compaction actor per shard; none if compaction is disabled.
+    /// One compaction actor per shard; empty if compaction is disabled.
     fn compactors(
         &self,
         rounds: &[Arc<AtomicU32>],
@@ -467,8 +491,8 @@ impl Builder<'_> {
                 metrics: metrics.clone(),
             });
             let direct = DirectWrites::new(Arc::clone(&settings));
-            // Every request that the budget admits fits, so do those of a chunk that is larger than
-            // the budget, and drains.
+            // The mailbox has space for every request that the budget admits, for the requests of a chunk larger than
+            // the budget, and for drains.
             let mailbox = config.budget.max_requests() + targets.list.len() + 64;
             let writer = actor::spawn(&self.threads.get(i), "write", mailbox, move || {
                 Writer::new(Arc::clone(&settings))
@@ -499,6 +523,7 @@ impl Builder<'_> {
             annotations: annotations.clone(),
             uids: uids.clone(),
             filters: FilterCache::default(),
+            points_per_row: PointsPerRow::default(),
             days: DayCache::new(config.query.cache_bytes),
             clock: Arc::clone(&config.clock),
             memory: config.memory.clone(),

@@ -1,24 +1,23 @@
-//! What the handles of an engine share.
+//! The state that all handles of an engine share.
 
 use std::sync::Arc;
 
+use tsd_meta::{Annotations, MetaObjects, Trees};
 use tsd_storage::Storage;
 
 use crate::{
     actor::ActorRef,
-    annotations::Annotations,
     compaction::{CompactionMessage, CompactionStats, QueueTotals},
     config::EngineConfig,
     ingest::IngestShared,
-    meta_objects::MetaObjects,
     query::{QueryRunner, SharedExecutions},
     snapshot::SnapshotSlot,
-    trees::{TreeQueue, Trees},
+    tree_processor::TreeQueue,
     uid::{AssignerStats, UidAdmin},
     verification::VerificationSlot,
 };
 
-/// State shared by the handles of an engine.
+/// State that all handles of an engine share.
 #[derive(Debug)]
 pub(crate) struct EngineShared {
     pub(crate) config: EngineConfig,
@@ -42,6 +41,6 @@ pub(crate) struct EngineShared {
     pub(crate) snapshot: SnapshotSlot,
 }
 
-/// Ends the engine's thread on a message or when dropped.
+/// Ends the engine's thread, by a message or when it is dropped.
 #[derive(Debug)]
 pub(crate) struct StopSignal(pub(crate) tokio::sync::mpsc::Sender<()>);

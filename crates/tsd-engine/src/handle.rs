@@ -7,31 +7,28 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use tsd_model::{Tsuid, Uid, UidKind, encode_latin1_lossy};
-use tsd_query::{ExpQuery, ExpResult, GexpQuery, Query};
-use tsd_storage::{
-    RetentionStatus, SnapshotError, SnapshotProgress, SnapshotReport, SnapshotRequest, Storage,
-    StorageError,
-};
+use tsd_files::{SnapshotError, SnapshotProgress, SnapshotReport, SnapshotRequest};
+use tsd_meta::{Annotations, MetaObjects, Trees, UidError};
+use tsd_model::{Annotation, Tsuid, Uid, UidKind, encode_latin1_lossy};
+use tsd_query::{ExpQuery, ExpResult, GexpQuery, Query, SubQuery};
+use tsd_storage::{RetentionStatus, Storage, StorageError};
 
 use crate::{
-    annotations::Annotations,
     client_stats::RegionClientStats,
     compaction::CompactionMessage,
     config::EngineConfig,
     engine_shared::EngineShared,
     health::{self, Problem, UidSpace},
     ingest::{IngestSession, NameText},
-    meta_objects::MetaObjects,
     meta_tracking::TrackerMessage,
     query::{
-        ExecutionList, ExplainedSubQuery, GexpResult, QueryContext, QueryControl, QueryFailure,
-        QueryGuard, QueryId, QueryList, QueryResult, ShareableRequest, SharedExecutions,
+        ExecutionList, ExplainedSubQuery, GexpOutput, GexpResult, QueryContext, QueryControl,
+        QueryFailure, QueryGuard, QueryId, QueryList, QueryResult, RowScans, ShareableRequest,
+        SharedExecutions,
     },
     retention::learn_metrics,
     stats::{self, EngineStats},
-    trees::Trees,
-    uid::{UidAdmin, UidError},
+    uid::{Intent, UidAdmin},
     verification::{Verification, VerificationError},
     write_filter::WriteFilter,
     writer::WriteShard,
@@ -48,7 +45,7 @@ pub struct EngineHandle {
 pub struct WeakEngineHandle(Weak<EngineShared>);
 
 impl WeakEngineHandle {
-    /// The handle; `None` after the end of the engine.
+    /// The handle; `None` after the engine has ended.
     #[must_use]
     pub fn upgrade(&self) -> Option<EngineHandle> {
         self.0.upgrade().map(|shared| EngineHandle { shared })
@@ -112,19 +109,19 @@ impl EngineHandle {
         &self.shared.trees
     }
 
-    /// Places a series in the trees whose TSMeta was just created, if trees are built. Does not wait for it.
+    /// Places a series whose TSMeta was just created in the trees, if trees are built. Does not wait for it.
     pub fn series_created(&self, tsuid: &Tsuid) {
         if let Some(trees) = &self.shared.tree_queue {
             trees.created(vec![Bytes::copy_from_slice(tsuid.as_bytes())]);
         }
     }
 
-    /// Renames a UID. All nodes of a cluster have forgotten the old name then; daemons that are in none use it
-    /// until their caches are dropped. A caller that leaves does not end it.
+    /// Renames a UID. When it returns, all nodes of a cluster have forgotten the old name. Other daemons use the old
+    /// name until their caches are dropped. Dropping the future does not stop the rename.
     ///
     /// # Errors
     ///
-    /// [`UidError::NotForgotten`] if it is renamed, and a node has not answered.
+    /// [`UidError::NotForgotten`] if the UID was renamed, but a node has not answered.
     pub async fn rename_uid(&self, kind: UidKind, old: &str, new: &str) -> Result<(), UidError> {
         let (engine, old, new) = (self.clone(), old.to_owned(), new.to_owned());
         let renaming = async move { engine.rename_now(kind, &old, &new).await };
@@ -134,19 +131,20 @@ impl EngineHandle {
     async fn rename_now(&self, kind: UidKind, old: &str, new: &str) -> Result<(), UidError> {
         self.shared.uids.rename(kind, old, new, &self.shared.ingest.series).await?;
         if let (UidKind::Metric, Some(retention)) = (kind, &self.shared.config.retention) {
-            // Another rule may apply to the new name.
+            // Another rule of the retention may apply to the new name.
             let uid = self.shared.uids.uid_of(kind, new).await?;
             retention.learn(uid.as_bytes(), &encode_latin1_lossy(new));
         }
         Ok(())
     }
 
-    /// Deletes a name with its UIDMeta, and returns the UID that it had. Its points stay, without a name. As with
-    /// [`Self::rename_uid`], nodes of a cluster have forgotten it then, and a caller that leaves does not end it.
+    /// Deletes a name with its UIDMeta, and returns its UID. Its points stay, without a name. As with
+    /// [`Self::rename_uid`], the nodes of a cluster have then forgotten the name, and dropping the future does not
+    /// stop the delete.
     ///
     /// # Errors
     ///
-    /// [`UidError::NotForgotten`] if it is deleted, and a node has not answered.
+    /// [`UidError::NotForgotten`] if the name was deleted, but a node has not answered.
     pub async fn delete_uid(&self, kind: UidKind, name: &str) -> Result<Uid, UidError> {
         let (engine, name) = (self.clone(), name.to_owned());
         let deleting = async move {
@@ -156,19 +154,28 @@ impl EngineHandle {
         tokio::spawn(deleting).await.unwrap_or(Err(UidError::Lost))
     }
 
+    /// Finishes interrupted changes of names, of this daemon and of others. Returns the changes that it finished.
+    ///
+    /// # Errors
+    ///
+    /// An error of the storage; [`UidError::NotForgotten`] if a node has not answered.
+    pub async fn finish_name_changes(&self) -> Result<Vec<Intent>, UidError> {
+        self.shared.uids.finish_changes(&self.shared.ingest.series).await
+    }
+
     /// Removes names and UIDs from all caches, because another node has changed them in the store.
     pub fn forget_names(&self, kind: UidKind, names: &[Bytes], uids: &[Uid]) {
         self.shared.uids.resolver.caches.invalidate(kind, names, uids);
         self.shared.ingest.series.clear();
     }
 
-    /// UIDs of names for another node, which has decided that they may be created. New ones are assigned by this
-    /// node, whoever owns them. `None` in place of a name that gets none.
+    /// UIDs of names for another node, which has decided that they may be created. This node assigns UIDs to new
+    /// names, whichever node owns them. `None` for a name that gets no UID.
     pub async fn assign_for_peer(&self, kind: UidKind, names: Vec<Bytes>) -> Vec<Option<Uid>> {
         self.shared.uids.resolver.assign_for_peer(kind, names).await
     }
 
-    /// Names all metrics to the rules of the retention, if there is one. Until then metrics have the longest
+    /// Tells the names of all metrics to the retention, if there is one. Until then metrics have the longest
     /// retention.
     ///
     /// # Errors
@@ -183,8 +190,8 @@ impl EngineHandle {
 
     /// Executes a query. Dropping the future cancels it and closes its scans.
     ///
-    /// The result is complete, unless [`QueryConfig::partial_results`](crate::QueryConfig) is set: then
-    /// [`QueryGuard::losses`] has the quarantined files of which it may miss points.
+    /// The result is complete, unless the control or [`QueryConfig::allow_damaged`](crate::QueryConfig) allows damaged
+    /// data. [`QueryGuard::losses`] then has the quarantined files from which the result may miss points.
     pub async fn query(
         &self,
         query: Query,
@@ -212,30 +219,32 @@ impl EngineHandle {
             }
             _ => {
                 let ignore_limits = request.ignored_limits();
-                let work = |engine, context| Arc::new(request).execute(engine, context);
+                let request = Arc::new(request);
+                let work = move |engine, context| Arc::clone(&request).execute(engine, context);
                 queries.run(control, ignore_limits, work).await
             }
         }
     }
 
-    /// Does work that is limited and scheduled like a query. Dropping the future cancels it; keep the
-    /// guard until the response is written.
+    /// Runs work that is limited and scheduled like a query. It runs again if it has outgrown its memory. Dropping the
+    /// future cancels it; keep the guard until the response is written.
     pub(crate) async fn run_limited<T, W>(
         &self,
         control: QueryControl,
-        work: impl FnOnce(Arc<EngineShared>, Arc<QueryContext>) -> W,
+        work: impl Fn(Arc<EngineShared>, Arc<QueryContext>) -> W + Send + 'static,
     ) -> Result<(T, QueryGuard), QueryFailure>
     where
         T: Send + 'static,
         W: Future<Output = Result<T, QueryFailure>> + Send + 'static,
     {
         let shared = Arc::clone(&self.shared);
-        self.shared.queries.run(control, (false, false), |_, context| work(shared, context)).await
+        let work = move |_, context| work(Arc::clone(&shared), context);
+        self.shared.queries.run(control, (false, false), work).await
     }
 
     /// Executes an expression query (`/api/query/exp`).
     ///
-    /// Keep the guard until the response is written; it also has the stages.
+    /// Keep the guard until the response is written. It also has the stages.
     pub async fn query_exp(
         &self,
         query: ExpQuery,
@@ -252,8 +261,23 @@ impl EngineHandle {
         control: QueryControl,
     ) -> Result<GexpResult, QueryFailure> {
         self.shared.queries.check_size(&query.query)?;
-        let (series, guard) = self.run_request(query, control, |all| &all.gexps).await?;
-        Ok(GexpResult { series, stats: guard.stats(), guard })
+        let (output, guard) = self.run_request(query, control, |all| &all.gexps).await?;
+        let GexpOutput { series, global_annotations } = output;
+        Ok(GexpResult { series, global_annotations, stats: guard.stats(), guard })
+    }
+
+    /// Lists global annotations that begin in an inclusive range of epoch milliseconds and do not end after it. Limited
+    /// and scheduled like a query; keep the guard until the response is written.
+    pub async fn global_annotations(
+        &self,
+        range_ms: (i64, i64),
+        control: QueryControl,
+    ) -> Result<(Vec<Annotation>, QueryGuard), QueryFailure> {
+        let work = move |shared: Arc<EngineShared>, context: Arc<QueryContext>| async move {
+            let reserve = |bytes| context.reserve(bytes);
+            shared.annotations.global(range_ms, reserve).await
+        };
+        self.run_limited(control, work).await
     }
 
     /// Plans a query and returns what it would read. Resolves its names, but reads no data.
@@ -262,10 +286,25 @@ impl EngineHandle {
         self.shared.queries.engine.explain(query).await
     }
 
+    /// The scans of the rows that a sub query reads in a range of epoch milliseconds; `None` if no row can match.
+    pub async fn row_scans(
+        &self,
+        sub: &SubQuery,
+        range_ms: (i64, i64),
+    ) -> Result<Option<RowScans>, QueryFailure> {
+        self.shared.queries.engine.row_scans(sub, range_ms).await
+    }
+
     /// Running and recently completed queries.
     #[must_use]
     pub async fn queries(&self) -> QueryList {
         self.shared.queries.registry.list().await
+    }
+
+    /// True if a query waits for memory that other queries hold, including those whose responses are being sent.
+    #[must_use]
+    pub fn queries_wait_for_memory(&self) -> bool {
+        self.shared.queries.admission.is_memory_awaited()
     }
 
     /// Cancels a query by its number. False if it is not running.
@@ -274,14 +313,14 @@ impl EngineHandle {
         self.shared.queries.registry.cancel(id)
     }
 
-    /// Sets the filter of the points of all sessions. Applies to points that are put from now on.
+    /// Sets the filter for the points of all sessions. It applies to points that are put later.
     pub fn set_write_filter(&self, filter: Option<Arc<dyn WriteFilter>>) {
         self.shared.ingest.write_filter.set(filter);
-        // Cached series were allowed by the former filter.
+        // The former filter allowed the cached series.
         self.shared.ingest.series.clear();
     }
 
-    /// Clears the UID caches, the series cache and the cache of queries.
+    /// Clears the UID caches, the series cache and the query cache.
     pub fn drop_caches(&self) {
         if let Some(days) = &self.shared.queries.engine.days {
             days.clear();
@@ -295,31 +334,31 @@ impl EngineHandle {
         stats::collect(&self.shared).await
     }
 
-    /// Calls to each server of the storage; empty with a storage that has none.
+    /// Calls to each server of the storage; empty for a storage without servers.
     #[must_use]
     pub fn region_clients(&self) -> Vec<RegionClientStats> {
         stats::region_clients(&self.shared)
     }
 
-    /// The problems of the store and the engine, from their own work; reads nothing.
+    /// Current problems of the store and the engine, as met by their own work. Reads nothing.
     #[must_use]
     pub fn health(&self) -> Vec<Problem> {
         health::problems(&self.shared)
     }
 
-    /// What the retention of the store keeps and has dropped; `None` if it keeps everything.
+    /// State of the retention of the store; `None` if the store keeps everything.
     #[must_use]
     pub fn retention(&self) -> Option<RetentionStatus> {
         self.shared.config.retention.as_ref()?.status()
     }
 
-    /// The UIDs of each kind of name, as last seen; empty until the first.
+    /// The UIDs of each kind of name, as last seen; empty before they are first read.
     #[must_use]
     pub fn uid_space(&self) -> Vec<UidSpace> {
         health::uid_space(&self.shared)
     }
 
-    /// Reads the counters of UIDs, which other daemons advance, too.
+    /// Reads the counters of UIDs, which other daemons advance too.
     pub async fn refresh_uid_space(&self) -> Result<(), StorageError> {
         for kind in UidKind::ALL {
             let used = self.shared.uids.table.used(kind).await?;
@@ -328,13 +367,13 @@ impl EngineHandle {
         Ok(())
     }
 
-    /// Takes a snapshot of the store: every point that was acknowledged before the call is in it. Points
-    /// are accepted meanwhile. Dropping the future cancels it. `program` is the version of the program.
+    /// Takes a snapshot of the store, with every point that was acknowledged before the call. Points are accepted
+    /// meanwhile. Dropping the future cancels it. `program` is the version of the program.
     ///
     /// # Errors
     ///
-    /// Those of [`SnapshotTarget`](tsd_storage::SnapshotTarget) and of the store;
-    /// [`SnapshotError::InProgress`] if another one is being taken.
+    /// Errors of [`SnapshotTarget`](tsd_files::SnapshotTarget) and of the store; [`SnapshotError::InProgress`] if
+    /// another snapshot is in progress.
     pub async fn snapshot(
         &self,
         request: SnapshotRequest,
@@ -344,21 +383,21 @@ impl EngineHandle {
         snapshot.snapshot(&**storage, config.schema, request, program).await
     }
 
-    /// Progress of the snapshot that is being taken; `None` if there is none.
+    /// Progress of the present snapshot; `None` at other times.
     #[must_use]
     pub fn snapshot_progress(&self) -> Option<Arc<SnapshotProgress>> {
         self.shared.snapshot.progress()
     }
 
-    /// Starts a verification of the store, one at a time. With `repairs` everything that it finds is
-    /// repaired at its end. It leaves queries and writes most of the processor and the disk.
+    /// Starts a verification of the store, unless one is in progress. With `repairs`, it repairs all findings at its
+    /// end. It leaves most of the processor and the disk to queries and writes.
     ///
     /// # Errors
     ///
     /// See [`VerificationError`].
     pub fn start_verification(&self, repairs: bool) -> Result<(), VerificationError> {
         let engine = Arc::downgrade(&self.shared);
-        // Names may be gone.
+        // Names may be lost.
         let repaired = move || {
             if let Some(shared) = engine.upgrade() {
                 Self { shared }.drop_caches();
@@ -367,18 +406,18 @@ impl EngineHandle {
         self.shared.verification.start_verification(&*self.shared.storage, repairs, repaired)
     }
 
-    /// The verification that was started last; `None` before the first.
+    /// The last verification; `None` before the first.
     #[must_use]
     pub fn verification(&self) -> Option<Arc<Verification>> {
         self.shared.verification.last()
     }
 
-    /// Ends the verification in progress, if there is one.
+    /// Stops the verification in progress, if there is one.
     pub async fn stop_verification(&self) {
         self.shared.verification.stop().await;
     }
 
-    /// Sets the gauges of queues, caches and the storage; call it before a scrape.
+    /// Sets the gauges of queues, caches and the storage. Call it before a scrape.
     pub fn set_gauges(&self) {
         stats::set_gauges(&self.shared);
     }
@@ -399,8 +438,8 @@ impl EngineHandle {
         join_all(self.shared.ingest.shards.iter().map(WriteShard::drain)).await;
     }
 
-    /// Waits until the meta data of all stored points is written and their series are placed in trees, or have
-    /// failed.
+    /// Waits until the meta data of all stored points is written and their series are placed in trees, or until either
+    /// has failed.
     pub async fn drain_tracking(&self) {
         if let Some(tracker) = &self.shared.ingest.tracker {
             // An actor that does not reply has nothing pending.
@@ -411,8 +450,8 @@ impl EngineHandle {
         }
     }
 
-    /// Ends the retries of held points: those that the store does not accept fail. Called when the
-    /// shutdown of a server starts, so that connections can end.
+    /// Ends the retries of held points: points that the store does not accept fail. Called when the shutdown of a
+    /// server starts, so that connections can end.
     pub fn end_holds(&self) {
         self.shared.ingest.hold.end();
     }

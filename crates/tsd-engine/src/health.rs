@@ -1,57 +1,64 @@
-//! Problems that the engine and its store have now.
+//! Current problems of the engine and its store.
 //!
-//! Nothing is read to find out: the store reports what its own work has met, and the engine what it
+//! Finding them reads nothing. The store reports problems that its own work has met, and the engine reports what it
 //! knows of the UID space.
 
 use std::sync::Arc;
 
 use tsd_model::{Uid, UidKind};
-use tsd_storage::{HealthImpact, StorePart};
+use tsd_storage::{HealthImpact, StoreComponent};
 
 use crate::{
     engine_shared::EngineShared,
-    process_memory::{MEMORY_LIMIT_KEY, MemoryPart, ProcessMemory},
+    process_memory::{MEMORY_LIMIT_KEY, MemoryConsumer, ProcessMemory},
 };
 
-/// Part of the UID space that is left when a warning begins: a tenth.
+/// A warning begins when less than this fraction of the UID space is left, given as a divisor.
 const WARN_BELOW: u64 = 10;
 
-/// A part of the daemon that can have a problem.
+/// A component of the daemon that can have a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum HealthPart {
-    /// A part of the store.
-    Store(StorePart),
+pub enum HealthComponent {
+    /// A component of the store.
+    Store(StoreComponent),
     /// UIDs for new names.
     Uid,
-    /// The memory limit of the process.
+    /// The memory budget of the process.
     Memory,
+    /// Files that are re-read while the daemon runs.
+    Files,
 }
 
-impl HealthPart {
-    /// Every part.
+impl HealthComponent {
+    /// Every component.
     pub fn all() -> impl Iterator<Item = Self> {
-        StorePart::ALL.into_iter().map(Self::Store).chain([Self::Uid, Self::Memory])
+        StoreComponent::ALL.into_iter().map(Self::Store).chain([
+            Self::Uid,
+            Self::Memory,
+            Self::Files,
+        ])
     }
 
     /// The value of the label `part`, and the `part` in `/api/status`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Store(part) => part.as_str(),
+            Self::Store(component) => component.as_str(),
             Self::Uid => "uid",
             Self::Memory => "memory",
+            Self::Files => "files",
         }
     }
 }
 
-/// A problem that the daemon has now.
+/// A current problem of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where it is.
-    pub part: HealthPart,
-    /// What it prevents.
+    /// The component that has it.
+    pub component: HealthComponent,
+    /// Its impact.
     pub impact: HealthImpact,
-    /// What is wrong.
+    /// Its cause, as text.
     pub reason: Arc<str>,
 }
 
@@ -60,13 +67,13 @@ pub struct Problem {
 pub struct UidSpace {
     /// Kind of the names.
     pub kind: UidKind,
-    /// UIDs that are assigned, or were taken and given up.
+    /// UIDs that are assigned, or were taken and not used.
     pub used: u64,
     /// UIDs that can still be assigned.
     pub left: u64,
 }
 
-/// The UID space of each kind whose counter is known; none of randomly assigned ones.
+/// The UID space of each kind whose counter is known; empty for kinds with random UIDs.
 pub(crate) fn uid_space(shared: &EngineShared) -> Vec<UidSpace> {
     let space = |kind: UidKind| {
         let all = Uid::max_number(kind.width(&shared.config.schema));
@@ -80,26 +87,31 @@ pub(crate) fn uid_space(shared: &EngineShared) -> Vec<UidSpace> {
 /// All problems, those of the store first.
 pub(crate) fn problems(shared: &EngineShared) -> Vec<Problem> {
     let of_store = shared.storage.health().into_iter().map(|problem| Problem {
-        part: HealthPart::Store(problem.part),
+        component: HealthComponent::Store(problem.component),
         impact: problem.impact,
         reason: problem.reason,
     });
     let of_uids = uid_space(shared).into_iter().filter_map(UidSpace::problem);
-    of_store.chain(of_uids).chain(of_memory(&shared.config.memory)).collect()
+    let of_files = shared.config.file_problems.list().into_iter().map(|problem| Problem {
+        component: HealthComponent::Files,
+        impact: HealthImpact::Degraded,
+        reason: problem.into(),
+    });
+    of_store.chain(of_uids).chain(of_memory(&shared.config.memory)).chain(of_files).collect()
 }
 
 fn of_memory(memory: &ProcessMemory) -> Option<Problem> {
     let what = match memory.refused_recently()? {
-        MemoryPart::Connections => "connections are",
-        MemoryPart::Reads => "telnet lines are",
-        MemoryPart::Bodies => "request bodies are",
-        MemoryPart::Queries => "queries are",
+        MemoryConsumer::Connections => "connections are",
+        MemoryConsumer::Reads => "telnet lines are",
+        MemoryConsumer::Bodies => "request bodies are",
+        MemoryConsumer::Queries => "queries are",
     };
     let limit_mb = memory.limit() >> 20;
     let reason =
         format!("{what} refused: the memory of {limit_mb}MB ({MEMORY_LIMIT_KEY}) is used up");
     Some(Problem {
-        part: HealthPart::Memory,
+        component: HealthComponent::Memory,
         impact: HealthImpact::Degraded,
         reason: reason.into(),
     })
@@ -117,7 +129,7 @@ impl UidSpace {
             format!("{left} of {} UIDs for {kind} are left", used + left)
         };
         Some(Problem {
-            part: HealthPart::Uid,
+            component: HealthComponent::Uid,
             impact: HealthImpact::Degraded,
             reason: reason.into(),
         })

@@ -27,9 +27,9 @@ pub use self::{
     session::IngestSession,
 };
 
-/// Character encoding of names as sent.
+/// Character encoding of names as clients send them.
 ///
-/// Telnet sends ISO-8859-1, JSON is UTF-8. Both are stored as ISO-8859-1.
+/// Telnet sends ISO-8859-1, and JSON is UTF-8. Both are stored as ISO-8859-1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NameText {
     /// ISO-8859-1.

@@ -1,29 +1,29 @@
 //! The newest point of series (`/api/query/last`).
 //!
-//! The time of a series' newest point is not stored. With a back scan, rows are read from the
-//! current hour backwards until one has a point; far back, only those that the series index has. Without, the
-//! timestamp of the series' counter cell in the meta table gives the hour, since the counter is written with
-//! each point. That requires series tracking, as in OpenTSDB.
+//! The time of a series' newest point is not stored. A back scan reads rows from the current hour backwards until one
+//! has a point; far back, it reads only rows in the series index. Without a back scan, the timestamp of the series'
+//! counter cell in the meta table gives the hour, because each point writes the counter. As in OpenTSDB, that requires
+//! series tracking. Series without a counter are found in the series index, which knows the days of their rows.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
+use tsd_meta::UidError;
 use tsd_model::{
     BaseTime, Family, MergeRule, PointColumns, RowExtras, SeriesKey, TS_COUNTER_QUALIFIER, Tsuid,
     Uid, UidKind, Value, decode_row,
 };
 use tsd_query::{DataError, QueryError, SeriesError};
 use tsd_series_index::SeriesIndex;
-use tsd_storage::{Get, Scan};
+use tsd_storage::{Get, Scan, TagUids, prefix_range, tags_filter};
 
 use crate::{
     EngineHandle,
     engine_shared::EngineShared,
     query::{QueryContext, QueryControl, QueryFailure, QueryGuard, RunningStage},
+    series_lookup::{LookupPage, ResolvedLookup, indexed_tsuids},
     series_names::{name_bytes, reserved_names},
-    series_scan::{TagUids, prefix_range, tags_filter},
-    uid::UidError,
     usable_index::usable_index,
 };
 
@@ -31,25 +31,29 @@ use crate::{
 const CONCURRENT_SERIES: usize = 16;
 /// Most rows per read of a back scan.
 const MAX_ROWS_PER_READ: usize = 256;
-/// Memory of a series beside its TSUID.
+/// Days back from now at which the look-up of a series' days is divided, newest first. Most series have points in
+/// these days, so the days of years are rarely listed.
+const DAYS_LOOKED_UP: [u32; 2] = [2, 64];
+const DAY_SECS: u32 = 86_400;
+/// Memory of a series in addition to its TSUID.
 const SERIES_BYTES: usize = 256;
 
-/// A request for newest points.
+/// A request for the newest points of series.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LastQuery {
     /// The series.
     pub series: Vec<LastSeries>,
-    /// Hours to read before the current one; 0 takes the hour from the meta table.
+    /// Hours before the current one to read; 0 takes the hour from the meta table or the series index.
     pub back_scan_hours: u32,
-    /// Returns the names of series.
+    /// True to return the names of series.
     pub resolve: bool,
 }
 
 /// Selects series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LastSeries {
-    /// By names. A back scan reads the one series with exactly these tags; without it, all tracked
-    /// series that have these tags are read.
+    /// By names. A back scan reads the one series with exactly these tags. Otherwise all series that have these tags
+    /// are read: the tracked series if there are any, else those of the series index.
     Metric {
         /// Name of the metric.
         metric: String,
@@ -76,7 +80,7 @@ impl LastSeries {
 pub struct LastPoint {
     /// TSUID of the series.
     pub tsuid: Bytes,
-    /// Epoch milliseconds.
+    /// Timestamp in epoch milliseconds.
     pub timestamp_ms: i64,
     /// The value.
     pub value: Value,
@@ -95,8 +99,21 @@ struct Candidate {
 enum CandidateHours {
     /// One hour.
     One(u32),
-    /// An hour, and this many before it.
+    /// An hour, and the number of hours before it.
     BackScan(u32, u32),
+    /// All hours of the series index.
+    Indexed,
+}
+
+impl CandidateHours {
+    /// The newest hour, and the number of hours before it.
+    fn range(self) -> (u32, u32) {
+        match self {
+            Self::One(hour) => (hour, 0),
+            Self::BackScan(first, earlier) => (first, earlier.min(first / BaseTime::SPAN_SECONDS)),
+            Self::Indexed => (u32::MAX, u32::MAX / BaseTime::SPAN_SECONDS),
+        }
+    }
 }
 
 impl EngineHandle {
@@ -108,9 +125,12 @@ impl EngineHandle {
         query: LastQuery,
         control: QueryControl,
     ) -> Result<(Vec<LastPoint>, QueryGuard), QueryFailure> {
-        let work = |shared: Arc<EngineShared>, context: Arc<QueryContext>| async move {
-            let days = LastPointSearch::index_of_days(&shared, query.back_scan_hours).await;
-            LastPointSearch { shared: &shared, context: &context, days }.points(query).await
+        let work = move |shared: Arc<EngineShared>, context: Arc<QueryContext>| {
+            let query = query.clone();
+            async move {
+                let days = LastPointSearch::index_of_days(&shared, query.back_scan_hours).await;
+                LastPointSearch { shared: &shared, context: &context, days }.points(query).await
+            }
         };
         self.run_limited(control, work).await
     }
@@ -119,17 +139,18 @@ impl EngineHandle {
 struct LastPointSearch<'a> {
     shared: &'a EngineShared,
     context: &'a QueryContext,
-    /// A complete series index that knows the days of its series, for back scans that reach far.
+    /// A complete series index that knows the days of its series. Back scans that reach far, and series without a
+    /// counter, need it.
     days: Option<Arc<SeriesIndex>>,
 }
 
 impl LastPointSearch<'_> {
-    /// Looks for it once: that may ask the store for what is new.
+    /// Looks for the index once, because that may ask the store for new entries.
     async fn index_of_days(
         shared: &EngineShared,
         back_scan_hours: u32,
     ) -> Option<Arc<SeriesIndex>> {
-        if back_scan_hours as usize <= MAX_ROWS_PER_READ {
+        if (1..=MAX_ROWS_PER_READ).contains(&(back_scan_hours as usize)) {
             return None;
         }
         let config = &shared.config;
@@ -145,6 +166,7 @@ impl LastPointSearch<'_> {
         for series in query.series {
             self.candidates(series, query.back_scan_hours, &mut candidates).await?;
         }
+        self.note_losses(&candidates).await?;
         context.add_scans(candidates.len());
         let mut found = stream::iter(candidates)
             .map(|candidate| self.newest(candidate))
@@ -167,6 +189,32 @@ impl LastPointSearch<'_> {
         Ok(points)
     }
 
+    /// Notes the quarantined files from which the result may miss points, if intact data is enough.
+    async fn note_losses(&self, candidates: &[Candidate]) -> Result<(), QueryFailure> {
+        let Self { shared, context, .. } = self;
+        let Some(quarantine) = shared.storage.quarantine() else { return Ok(()) };
+        if !context.query.allows_damaged || candidates.is_empty() {
+            return Ok(());
+        }
+        let files = tokio::task::spawn_blocking(move || quarantine.files()).await;
+        let schema = &shared.config.schema;
+        let mut bases = (u64::MAX, 0);
+        let mut prefixes = BTreeSet::new();
+        for Candidate { tsuid, hours } in candidates {
+            let (first, earlier) = hours.range();
+            let oldest = first.saturating_sub(earlier.saturating_mul(BaseTime::SPAN_SECONDS));
+            bases = (bases.0.min(u64::from(oldest)), bases.1.max(u64::from(first)));
+            let key = SeriesKey::from_tsuid(schema, tsuid).row_key(BaseTime::containing(first));
+            prefixes.insert(key.slice(..schema.base_time_start().min(key.len())));
+        }
+        let prefixes: Vec<&[u8]> = prefixes.iter().map(|prefix| &**prefix).collect();
+        let table = &shared.config.tables.data;
+        let missed = files.map_err(|_| QueryFailure::TaskLost)?.into_iter();
+        let missed = missed.filter(|file| file.may_miss(table, bases, &prefixes));
+        context.note_losses(missed.map(|file| file.name));
+        Ok(())
+    }
+
     async fn candidates(
         &self,
         series: LastSeries,
@@ -183,7 +231,7 @@ impl LastPointSearch<'_> {
             LastSeries::Metric { metric, tags } => {
                 let (metric, tags) = self.resolve(&metric, &tags).await?;
                 if back_scan_hours == 0 {
-                    return self.tracked(metric, tags, candidates).await;
+                    return self.all_of_metric(metric, tags, candidates).await;
                 }
                 let key = SeriesKey::try_new(&self.shared.config.schema, &metric, &tags);
                 key.map_err(|error| QueryError::from(SeriesError::Key(error)))?.tsuid()
@@ -192,9 +240,38 @@ impl LastPointSearch<'_> {
         let hours = if back_scan_hours > 0 {
             CandidateHours::BackScan(this_hour, back_scan_hours)
         } else {
-            CandidateHours::One(self.last_written(&tsuid).await?.unwrap_or(this_hour))
+            match self.last_written(&tsuid).await? {
+                Some(hour) => CandidateHours::One(hour),
+                None if self.days.is_some() => CandidateHours::Indexed,
+                None => CandidateHours::One(this_hour),
+            }
         };
         self.add(tsuid, hours, candidates)
+    }
+
+    /// Adds the series of a metric that have these tags: the tracked ones, or else those of the series index.
+    async fn all_of_metric(
+        &self,
+        metric: Uid,
+        tags: Vec<(Uid, Uid)>,
+        candidates: &mut Vec<Candidate>,
+    ) -> Result<(), QueryFailure> {
+        let tags: TagUids =
+            tags.into_iter().map(|(tagk, tagv)| (tagk, Some([tagv].into()))).collect();
+        let before = candidates.len();
+        self.tracked(&metric, &tags, candidates).await?;
+        if candidates.len() > before || self.days.is_none() {
+            return Ok(());
+        }
+        let lookup = ResolvedLookup { metric: Some(metric), tags, ..ResolvedLookup::default() };
+        let page = LookupPage::default();
+        let found = indexed_tsuids(self.shared, self.context, &lookup, None, page).await?;
+        for tsuid in found.unwrap_or_default() {
+            if let Ok(tsuid) = Tsuid::try_new(&self.shared.config.schema, &tsuid) {
+                self.add(tsuid, CandidateHours::Indexed, candidates)?;
+            }
+        }
+        Ok(())
     }
 
     fn add(
@@ -228,20 +305,18 @@ impl LastPointSearch<'_> {
     /// Adds the tracked series of a metric that have these tags, with the hours of their counters.
     async fn tracked(
         &self,
-        metric: Uid,
-        tags: Vec<(Uid, Uid)>,
+        metric: &Uid,
+        tags: &TagUids,
         candidates: &mut Vec<Candidate>,
     ) -> Result<(), QueryFailure> {
         let schema = &self.shared.config.schema;
-        let tags: TagUids =
-            tags.into_iter().map(|(tagk, tagv)| (tagk, Some([tagv].into()))).collect();
         let (start, stop) = prefix_range(metric.as_bytes());
         let scan = Scan {
             start,
             stop,
             family: Some(Family::Name),
             qualifier: Some(Bytes::from_static(TS_COUNTER_QUALIFIER.as_bytes())),
-            filter: tags_filter(*schema, schema.metric_width(), &tags),
+            filter: tags_filter(*schema, schema.metric_width(), tags),
             ..Scan::default()
         };
         let mut rows = self.shared.storage.scan(&self.shared.config.tables.meta, scan);
@@ -249,7 +324,7 @@ impl LastPointSearch<'_> {
         while let Some(batch) = rows.next_rows().await? {
             let slice = self.context.time_slice().await?;
             for row in batch {
-                // Ignores keys that are no TSUID: a daemon did not write them.
+                // Ignores keys that are not a TSUID; no daemon writes them.
                 if let Ok(tsuid) = Tsuid::try_new(schema, &row.key)
                     && let Some(hour) = row.cells.first().map(|cell| hour_of(cell.timestamp_ms))
                 {
@@ -282,27 +357,34 @@ impl LastPointSearch<'_> {
         Some(days.into_iter().flat_map(|day| day.hours).collect())
     }
 
+    /// The hours in which the series may have a row, newest first. Looks up older days only when they are needed.
+    fn all_indexed_hours<'t>(&'t self, tsuid: &'t Tsuid) -> impl Iterator<Item = BaseTime> + 't {
+        let now = hour_of(self.shared.config.clock.now_ms());
+        let [near, far] = DAYS_LOOKED_UP.map(|days| now.saturating_sub(days * DAY_SECS));
+        [(near, u32::MAX), (far, near), (0, far)].into_iter().flat_map(move |(from, to)| {
+            let (from, to) = (BaseTime::containing(from), BaseTime::containing(to));
+            self.indexed_hours(tsuid, from, to).unwrap_or_default().into_iter().rev()
+        })
+    }
+
     /// The newest point of the first row that has one.
     async fn newest(&self, candidate: Candidate) -> Result<Option<LastPoint>, QueryFailure> {
         let Candidate { tsuid, hours } = candidate;
         let key = SeriesKey::from_tsuid(&self.shared.config.schema, &tsuid);
-        let (first, earlier) = match hours {
-            CandidateHours::One(hour) => (hour, 0),
-            CandidateHours::BackScan(first, earlier) => {
-                (first, earlier.min(first / BaseTime::SPAN_SECONDS))
-            }
-        };
+        let (first, earlier) = hours.range();
         let back = move |hours: u32| {
             BaseTime::containing(first.saturating_sub(hours * BaseTime::SPAN_SECONDS))
         };
-        let indexed = if earlier as usize > MAX_ROWS_PER_READ {
+        let reaches_far = earlier as usize > MAX_ROWS_PER_READ;
+        let indexed = if reaches_far && !matches!(hours, CandidateHours::Indexed) {
             self.indexed_hours(&tsuid, back(earlier), back(0))
         } else {
             None
         };
-        let mut hours: Box<dyn Iterator<Item = BaseTime> + Send> = match indexed {
-            Some(hours) => Box::new(hours.into_iter().rev()),
-            None => Box::new((0..=earlier).map(back)),
+        let mut hours: Box<dyn Iterator<Item = BaseTime> + Send> = match (hours, indexed) {
+            (CandidateHours::Indexed, _) => Box::new(self.all_indexed_hours(&tsuid)),
+            (_, Some(hours)) => Box::new(hours.into_iter().rev()),
+            (_, None) => Box::new((0..=earlier).map(back)),
         };
         // Most series have a point in the current hour or the one before.
         let mut rows_per_read = 2;
@@ -317,6 +399,7 @@ impl LastPointSearch<'_> {
                     row: key.row_key(*base),
                     family: Some(Family::T),
                     qualifiers: Vec::new(),
+                    reads_past_losses: self.context.query.allows_damaged,
                 })
                 .collect();
             let rows = self.shared.storage.multi_get(&self.shared.config.tables.data, gets).await?;
@@ -324,7 +407,7 @@ impl LastPointSearch<'_> {
             for (base, row) in bases.into_iter().zip(rows) {
                 let Some(row) = row else { continue };
                 let mut points = PointColumns::default();
-                // Duplicate points are no error here.
+                // Duplicate points are not an error here.
                 decode_row(&row, base, MergeRule::Newest, &mut points, &mut RowExtras::default())
                     .map_err(|error| QueryError::from(DataError::Row(Box::new(error))))?;
                 let newest = points.len().wrapping_sub(1);
@@ -361,205 +444,4 @@ fn unresolved(error: UidError) -> QueryFailure {
 }
 
 #[cfg(test)]
-mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests")]
-
-    use std::{sync::Arc, time::Duration};
-
-    use tsd_model::TableSchema;
-    use tsd_query::LimitError;
-    use tsd_storage::{CellBatch, CellRef, Fault, Operation, Storage, StorageError};
-
-    use super::*;
-    use crate::{
-        EngineConfig,
-        testing::{ManualClock, TestStore, config, put_one, start, store},
-    };
-
-    const NOW: i64 = 1_356_998_400;
-
-    fn settings(salt_width: usize) -> EngineConfig {
-        let mut settings = config();
-        settings.schema = TableSchema::try_new(3, 3, 3, salt_width, 20).unwrap();
-        settings.clock = ManualClock::at_secs(NOW + 1_800);
-        settings
-    }
-
-    /// Points of two series of `m`: an hour and four hours ago.
-    async fn filled(salt_width: usize) -> (Arc<TestStore>, EngineHandle) {
-        let store = store();
-        let engine = start(settings(salt_width), &store);
-        put_one(&engine, "m", "host=a dc=x", NOW - 3_600, 1).await.unwrap();
-        put_one(&engine, "m", "host=a dc=x", NOW - 3_520, 2).await.unwrap();
-        put_one(&engine, "m", "host=b dc=x", NOW - 4 * 3_600, 3).await.unwrap();
-        (store, engine)
-    }
-
-    fn by_names(tags: &[(&str, &str)]) -> LastSeries {
-        let tags = tags.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        LastSeries::Metric { metric: "m".to_owned(), tags }
-    }
-
-    fn tsuid(host: u8) -> Vec<u8> {
-        vec![0, 0, 1, 0, 0, 1, 0, 0, host, 0, 0, 2, 0, 0, 2]
-    }
-
-    async fn last(
-        engine: &EngineHandle,
-        series: &[LastSeries],
-        back_scan_hours: u32,
-    ) -> Vec<(i64, Value)> {
-        let query = LastQuery { series: series.to_vec(), back_scan_hours, resolve: false };
-        let (points, _guard) = engine.last_points(query, QueryControl::default()).await.unwrap();
-        points.into_iter().map(|p| (p.timestamp_ms / 1_000 - NOW, p.value)).collect()
-    }
-
-    async fn rejected(
-        engine: &EngineHandle,
-        series: LastSeries,
-        back_scan_hours: u32,
-    ) -> QueryError {
-        let query = LastQuery { series: vec![series], back_scan_hours, resolve: true };
-        match engine.last_points(query, QueryControl::default()).await {
-            Err(QueryFailure::Rejected(error)) => error,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    /// Writes the counter cell of a series as a daemon that tracks series does.
-    async fn count(store: &TestStore, tsuid: &[u8], at_secs: i64) {
-        let batch = CellBatch::single(
-            tsuid,
-            CellRef {
-                family: Family::Name,
-                qualifier: TS_COUNTER_QUALIFIER.as_bytes(),
-                value: &1_i64.to_be_bytes(),
-                timestamp_ms: Some(at_secs * 1_000),
-            },
-        );
-        store.put(&EngineConfig::default().tables.meta, batch.unwrap()).await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn back_scan_reads_the_requested_hours() {
-        for salt_width in [0, 1] {
-            let (_store, engine) = filled(salt_width).await;
-            let a = by_names(&[("dc", "x"), ("host", "a")]);
-            let b = by_names(&[("host", "b"), ("dc", "x")]);
-            // 80 s into its hour a point's qualifier begins with the byte that marks append
-            // columns.
-            let newest = (-3_520, Value::Integer(2));
-            assert_eq!(last(&engine, std::slice::from_ref(&a), 1).await, [newest]);
-            assert_eq!(last(&engine, &[b.clone(), a.clone()], 3).await, [newest]);
-            let both = [(-14_400, Value::Integer(3)), newest];
-            assert_eq!(last(&engine, &[b.clone(), a], 4).await, both);
-            assert_eq!(last(&engine, &[LastSeries::Tsuid(tsuid(3)), b], 5_000).await, [both[0]; 2]);
-            assert_eq!(last(&engine, &[by_names(&[("host", "a")])], 9).await, [], "no such series");
-        }
-    }
-
-    #[tokio::test]
-    async fn counters_of_the_meta_table_give_the_hour() {
-        let (store, engine) = filled(1).await;
-        let everything = [by_names(&[])];
-        assert_eq!(last(&engine, &everything, 0).await, [], "no series was tracked");
-        count(&store, &tsuid(1), NOW - 3_000).await;
-        count(&store, &tsuid(3), NOW - 4 * 3_600).await;
-        let (a, b) = ((-3_520, Value::Integer(2)), (-14_400, Value::Integer(3)));
-        assert_eq!(last(&engine, &everything, 0).await, [a, b]);
-        assert_eq!(last(&engine, &[by_names(&[("host", "b")])], 0).await, [b]);
-        assert_eq!(last(&engine, &[LastSeries::Tsuid(tsuid(1))], 0).await, [a]);
-        count(&store, &tsuid(1), NOW).await;
-        assert_eq!(last(&engine, &everything, 0).await, [b], "the hour has no point");
-    }
-
-    #[tokio::test]
-    async fn untracked_series_are_read_in_the_current_hour() {
-        let (_store, engine) = filled(0).await;
-        let a = [LastSeries::Tsuid(tsuid(1))];
-        assert_eq!(last(&engine, &a, 0).await, []);
-        put_one(&engine, "m", "host=a dc=x", NOW + 5, 7).await.unwrap();
-        assert_eq!(last(&engine, &a, 0).await, [(5, Value::Integer(7))]);
-    }
-
-    #[tokio::test]
-    async fn names_are_returned_if_requested() {
-        let (_store, engine) = filled(0).await;
-        let series = vec![LastSeries::Tsuid(tsuid(3)), LastSeries::Tsuid(tsuid(1))];
-        let query = LastQuery { series, back_scan_hours: 24, resolve: true };
-        let (points, _guard) = engine.last_points(query, QueryControl::default()).await.unwrap();
-        let shown: Vec<_> = points
-            .into_iter()
-            .map(|point| {
-                let (metric, tags) = point.names.unwrap();
-                let tags: Vec<_> = tags.iter().map(|(k, v)| format!("{k}={v}")).collect();
-                format!("{metric} {}", tags.join(" "))
-            })
-            .collect();
-        assert_eq!(shown, ["m host=b dc=x", "m host=a dc=x"]);
-    }
-
-    #[tokio::test]
-    async fn unknown_and_incomplete_series_are_rejected() {
-        let (_store, engine) = filled(0).await;
-        let unknown = LastSeries::Metric { metric: "n".to_owned(), tags: Vec::new() };
-        for (series, back_scan_hours, expected) in [
-            (by_names(&[]), 1, SeriesError::MissingTags.into()),
-            (unknown, 0, QueryError::no_such_name(UidKind::Metric, "n")),
-            (by_names(&[("host", "z")]), 1, QueryError::no_such_name(UidKind::Tagv, "z")),
-            (LastSeries::Tsuid(vec![0, 0, 1]), 0, SeriesError::TsuidIncomplete.into()),
-        ] {
-            assert_eq!(rejected(&engine, series, back_scan_hours).await, expected);
-        }
-    }
-
-    #[tokio::test]
-    async fn failed_reads_and_timeouts_fail_the_request() {
-        let store = store();
-        let mut settings = settings(0);
-        // The first query must not reach it on a busy machine.
-        settings.query.timeout = Some(Duration::from_secs(1));
-        let engine = start(settings, &store);
-        put_one(&engine, "m", "host=a dc=x", NOW, 1).await.unwrap();
-        store.script(Operation::MultiGet, [Fault::Error(StorageError::Backend("gone".into()))]);
-        let query = LastQuery {
-            series: vec![by_names(&[("host", "a"), ("dc", "x")])],
-            back_scan_hours: 1,
-            resolve: false,
-        };
-        let error = engine.last_points(query.clone(), QueryControl::default()).await.unwrap_err();
-        assert_eq!(error.to_string(), "gone");
-        store.script(Operation::MultiGet, [Fault::Delay(Duration::from_mins(1))]);
-        match engine.last_points(query, QueryControl::default()).await {
-            Err(QueryFailure::Rejected(QueryError::Limit(LimitError::Time { limit, .. }))) => {
-                assert_eq!(limit, Duration::from_secs(1));
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[tokio::test]
-    async fn a_request_for_newest_points_and_the_names_of_its_result_are_reserved() {
-        let store = store();
-        let mut settings = settings(0);
-        settings.query.max_memory_bytes = 8_000 + 1_024;
-        let engine = start(settings, &store);
-        let long = "v".repeat(1_000);
-        put_one(&engine, "m", &format!("host={long}"), NOW, 1).await.unwrap();
-        let series = |count| vec![LastSeries::Tsuid(tsuid(1).get(..9).unwrap().to_vec()); count];
-        let ask = async |series, resolve| {
-            let query = LastQuery { series, back_scan_hours: 1, resolve };
-            match engine.last_points(query, QueryControl::default()).await {
-                Ok((points, _)) => points.len(),
-                Err(QueryFailure::Rejected(QueryError::Limit(LimitError::Memory { .. }))) => 0,
-                other => panic!("{other:?}"),
-            }
-        };
-        assert_eq!(ask(series(10), false).await, 10);
-        assert_eq!(ask(series(3), true).await, 3);
-        assert_eq!(ask(series(10), true).await, 0, "the names");
-        let tags: Vec<_> = (0..200).map(|n| (format!("k{n}"), "v".to_owned())).collect();
-        let named = LastSeries::Metric { metric: "m".to_owned(), tags };
-        assert_eq!(ask(vec![named], false).await, 0, "the request");
-    }
-}
+mod tests;

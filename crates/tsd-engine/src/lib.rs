@@ -2,26 +2,33 @@
 //!
 //! Front ends use an [`EngineHandle`] with async methods; actor addresses and messages are private,
 //! and only one module uses actix. Correctness depends on the storage's compare-and-set, not on
-//! mailboxes. The crate has no dependency on a backend or on HTTP.
+//! mailboxes. The crate has no dependency on a backend or on HTTP. Annotations, meta objects and
+//! trees are in `tsd-meta`; tools over whole tables are in `tsd-tools`.
+//!
+//! | stage | modules |
+//! |---|---|
+//! | shared | `actor`, `clock`, `config`, `metrics`, `process_memory` |
+//! | names | `uid` |
+//! | write | `ingest`, `series_cache`, `write_filter`, `writer`, `write_hold`, `put_error`, `point_plugins` |
+//! | after a write | `compaction`, `meta_tracking`, `tree_processor` |
+//! | read | `query`, `usable_index`, `series_names`, `series_lookup`, `last_point`, `meta_search`, `cardinality` |
+//! | whole store | `meta_sync`, `meta_purge`, `snapshot`, `verification`, `quarantine`, `retention` |
+//! | state | `health`, `stats`, `client_stats`, `file_problems` |
+//! | wiring | `engine`, `engine_shared`, `handle` |
 
 mod actor;
-mod annotations;
 mod cardinality;
 mod client_stats;
 mod clock;
 mod compaction;
 mod config;
-mod copy;
-#[cfg(test)]
-mod corrections;
 mod engine;
 mod engine_shared;
-mod fsck;
+mod file_problems;
 mod handle;
 mod health;
 mod ingest;
 mod last_point;
-mod meta_objects;
 mod meta_purge;
 mod meta_search;
 mod meta_sync;
@@ -33,16 +40,14 @@ mod put_error;
 mod quarantine;
 mod query;
 mod retention;
-mod row_dump;
 mod series_cache;
 mod series_lookup;
 mod series_names;
-mod series_scan;
 mod snapshot;
 mod stats;
-#[cfg(test)]
-mod testing;
-mod trees;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod tree_processor;
 mod uid;
 mod usable_index;
 mod verification;
@@ -50,7 +55,6 @@ mod write_filter;
 mod write_hold;
 mod writer;
 
-pub use annotations::{AnnotationEdit, AnnotationEditOutcome, AnnotationError, Annotations};
 pub use cardinality::{Cardinality, CardinalityRequest};
 pub use client_stats::{ClientStats, RegionClientStats, Stat};
 pub use clock::{Clock, SystemClock};
@@ -58,19 +62,12 @@ pub use config::{
     CompactionConfig, EngineConfig, IngestConfig, MetaTracking, QueryConfig, Rollups, RowConfig,
     SeriesIndexUse, Tables, UidConfig, WhiteList,
 };
-pub use copy::{
-    CopiedKind, CopiedPart, CopiedRows, CopyEnds, CopyError, CopyObserver, CopyRun, CopySelection,
-    PartProgress, TableComparison, TableDigest,
-};
 pub use engine::{Engine, StartError};
-pub use fsck::{
-    FsckError, FsckLevel, FsckObserver, FsckOptions, FsckReport, FsckRun, FsckSelection,
-};
+pub use file_problems::FileProblems;
 pub use handle::{EngineHandle, WeakEngineHandle};
-pub use health::{HealthPart, Problem, UidSpace};
+pub use health::{HealthComponent, Problem, UidSpace};
 pub use ingest::{IngestSession, NameText, RolledUpValue, RollupPlace, Sample, SampleContent};
 pub use last_point::{LastPoint, LastQuery, LastSeries};
-pub use meta_objects::{MetaEditOutcome, MetaError, MetaObjects};
 pub use meta_purge::MetaPurgeProgress;
 pub use meta_search::{MetaSearch, SearchPage, SearchResult, SearchTarget};
 pub use meta_sync::MetaSyncProgress;
@@ -79,31 +76,26 @@ pub use point_plugins::{
     OnFull, PluginBatch, PluginItem, PluginItems, PluginQueue, PointPlugins, PointRecord,
     RecordContent, plugin_queue,
 };
-pub use process_memory::{FixedShare, MEMORY_LIMIT_KEY, MemoryPart, MemoryPermit, ProcessMemory};
+pub use process_memory::{
+    FixedShare, MEMORY_LIMIT_KEY, MemoryConsumer, MemoryPermit, ProcessMemory,
+};
 pub use put_error::{CommitReport, PointFailure, PutError};
 pub use quarantine::{LostPoints, QuarantinedPart};
 pub use query::{
-    CompletedQuery, ExplainedRange, ExplainedRead, ExplainedSubQuery, ExplainedSummaries,
-    GexpResult, LimitOverride, LimitOverrideError, LimitOverrides, QueryClient, QueryControl,
-    QueryFailure, QueryGuard, QueryId, QueryList, QueryOutcome, QueryResult, QueryStats,
-    QueryTaskLost, QueryThreads, ResultSeries, RunningQuery, RunningStage, ScannerStats,
-    SubQueryResult, SubQueryStats, WorkSlices,
+    CompletedQuery, DeletedPoints, ExplainedRange, ExplainedRead, ExplainedSubQuery,
+    ExplainedSummaries, GexpResult, LimitOverride, LimitOverrideError, LimitOverrides, QueryClass,
+    QueryClient, QueryControl, QueryFailure, QueryGuard, QueryId, QueryList, QueryOutcome,
+    QueryResult, QueryStats, QueryTaskLost, QueryThreads, ResultSeries, RowScans, RunningQuery,
+    RunningStage, ScannerStats, SubQueryResult, SubQueryStats, WorkSlices,
 };
-pub use row_dump::{DumpError, DumpOptions, DumpReport, DumpSink};
 pub use series_lookup::{Lookup, LookupResult, LookupSeries, UnnamedSeries};
 pub use stats::EngineStats;
-pub use trees::{
-    BranchContents, RuleEditOutcome, TestedSeries, TreeBuildError, TreeEditOutcome, TreeError,
-    TreeFailureKind, TreeLeaf, TreePlacement, TreeSyncReport, TreeTester, Trees,
-};
+pub use tsd_files::{SnapshotError, SnapshotProgress, SnapshotReport, SnapshotRequest};
 pub use tsd_model::{
     Annotation, HistogramCodecs, NamedUidMeta, SeriesMeta, Tree, TreeEdit, TreeId, TreeRuleEdit,
     TsMetaEdit, Tsuid, TsuidError, UidKind, UidMetaEdit,
 };
-pub use tsd_storage::{
-    HealthImpact, LogLimit, RetentionStatus, SnapshotError, SnapshotProgress, SnapshotReport,
-    SnapshotRequest, StorageError, StorePart,
-};
+pub use tsd_storage::{HealthImpact, LogLimit, RetentionStatus, StorageError, StoreComponent};
 pub use verification::{
     RepairOutcome, Verification, VerificationError, VerificationFinding, VerificationStage,
     VerificationStatus,
@@ -115,7 +107,10 @@ pub use tsd_query::{
     SeriesSource, SubQuery, compile_pattern, find_zone,
 };
 pub use uid::{
-    CreatableNames, FilterError, MappingPage, NamePeers, StoredMapping, UidAdmin, UidError,
-    UidFsckObserver, UidFsckOptions, UidFsckReport,
+    CreatableNames, FilterError, Finished, Intent, Intents, MappingPage, NameChange, NamePeers,
+    StoredMapping, Suggestions, UidAdmin, UidTable, UnconfirmedRemovalError,
 };
 pub use write_filter::{FilterRules, FilterRulesError, FilteredSeries, WriteFilter};
+
+#[cfg(test)]
+mod tests;

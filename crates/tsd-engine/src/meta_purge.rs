@@ -1,7 +1,7 @@
 //! `tsdb uid metapurge`: deletes all UIDMeta, TSMeta and counters of series.
 //!
-//! OpenTSDB goes through UIDs up to the highest one of a metric, and so leaves the UIDMeta of later tag keys and values;
-//! here both tables are read whole. Names and points stay. A run that was interrupted is repeated.
+//! OpenTSDB stops at the highest UID of a metric, so it leaves the UIDMeta of later tag keys and values. Here both
+//! tables are read completely. Names and points stay. To continue an interrupted run, repeat it.
 
 use std::sync::{
     Arc,
@@ -20,14 +20,14 @@ const BATCH_ROWS: usize = 1_024;
 /// Concurrent deletes.
 const CONCURRENT_DELETES: usize = 64;
 
-/// What a run has deleted so far; also its progress.
+/// Counters of a run, which also show its progress.
 #[derive(Debug, Default)]
 pub struct MetaPurgeProgress {
     /// Rows of both tables that were read.
     pub rows: AtomicU64,
-    /// UIDMeta deleted.
+    /// Deleted UIDMeta.
     pub uid_metas: AtomicU64,
-    /// TSMeta and counters deleted.
+    /// Deleted TSMeta and counters.
     pub series_cells: AtomicU64,
 }
 
@@ -36,7 +36,7 @@ impl EngineHandle {
     ///
     /// # Errors
     ///
-    /// An error of the storage; what was deleted before stays deleted.
+    /// An error of the storage. Deletes made before the error stay.
     pub async fn purge_meta(&self, progress: Arc<MetaPurgeProgress>) -> Result<(), StorageError> {
         let tables = &self.config().tables;
         let of_uids = UidKind::ALL.map(UidKind::meta_qualifier);

@@ -1,12 +1,12 @@
 //! Searches for stored meta objects and annotations, without an index.
 //!
-//! A search reads the meta table, the meta objects of the UID table, or the annotations of the data table. It
-//! counts all matches and keeps one page of them: those of the two small tables are in the order of their keys, so
-//! that only the page is in memory; annotations are in the order of their start times, so that as many are in memory
-//! as there are before the end of the page. Batches of rows are bounded by the store.
+//! A search reads the meta table, the meta objects of the UID table, or the annotations of the data table. It counts
+//! all matches and keeps one page of them. Matches of the two small tables are in the order of their keys, so memory
+//! holds only the page. Annotations are ordered by start time, so memory holds as many as there are up to the end of
+//! the page. The store bounds the batches of rows.
 //!
-//! An object that cannot be read, or whose UIDs have no names any more, matches nothing; the log says so
-//! for the former.
+//! An object that cannot be read, or whose UIDs have no names any more, matches nothing. Unreadable objects are
+//! logged.
 
 mod annotations;
 mod fields;
@@ -33,11 +33,17 @@ impl EngineHandle {
         search: MetaSearch,
         control: QueryControl,
     ) -> Result<(SearchResult, QueryGuard), QueryFailure> {
-        let work = |shared: Arc<EngineShared>, context: Arc<QueryContext>| async move {
-            match search.target {
-                SearchTarget::UidMetas => uid_metas::find(&shared, &context, &search).await,
-                SearchTarget::Annotations => annotations::find(&shared, &context, &search).await,
-                _ => series::find(&shared, &context, &search).await,
+        let search = Arc::new(search);
+        let work = move |shared: Arc<EngineShared>, context: Arc<QueryContext>| {
+            let search = Arc::clone(&search);
+            async move {
+                match search.target {
+                    SearchTarget::UidMetas => uid_metas::find(&shared, &context, &search).await,
+                    SearchTarget::Annotations => {
+                        annotations::find(&shared, &context, &search).await
+                    }
+                    _ => series::find(&shared, &context, &search).await,
+                }
             }
         };
         self.run_limited(control, work).await
@@ -51,8 +57,10 @@ impl EngineHandle {
         tags: Vec<(String, String)>,
         control: QueryControl,
     ) -> Result<(Vec<SeriesMeta>, QueryGuard), QueryFailure> {
-        let work = |shared: Arc<EngineShared>, context: Arc<QueryContext>| async move {
-            series::list(&shared, &context, &metric, &tags).await
+        let selected = Arc::new((metric, tags));
+        let work = move |shared: Arc<EngineShared>, context: Arc<QueryContext>| {
+            let selected = Arc::clone(&selected);
+            async move { series::list(&shared, &context, &selected.0, &selected.1).await }
         };
         self.run_limited(control, work).await
     }

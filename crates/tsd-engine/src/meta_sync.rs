@@ -1,9 +1,9 @@
 //! `tsdb uid metasync`: writes the meta objects of names and series that have points but no objects, and
 //! corrects creation times.
 //!
-//! The data table is scanned once, salt buckets concurrently. The first row of a series in its bucket is its
-//! oldest, so its hour is the creation time. The oldest rows of UIDs are known after the scan, and their objects are
-//! written then. What is written is what OpenTSDB writes:
+//! The data table is scanned once, salt buckets concurrently. The first row of a series in its bucket is its oldest,
+//! so its hour is the creation time. The oldest rows of UIDs are known only after the scan, so their objects are
+//! written then. The run writes the same as OpenTSDB:
 //!
 //! - a UID without UIDMeta, or with one whose creation time is unknown or over an hour too late, gets the
 //!   time of the oldest row;
@@ -12,13 +12,14 @@
 //! - a series with a counter but without TSMeta gets a TSMeta;
 //! - a TSMeta with a creation time that is unknown or over an hour too late gets that of the oldest row.
 //!
-//! All writes are conditional on what was read, so daemons may run meanwhile, and edits are kept. A run that was
-//! interrupted is repeated: it writes only what is missing. Series with a UID that has no name are skipped.
+//! All writes depend on the values that were read, so daemons may run meanwhile, and edits are kept. To continue an
+//! interrupted run, repeat it: it writes only what is missing. Series with a UID that has no name are skipped.
 
+use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -26,46 +27,42 @@ use std::{
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use smallvec::SmallVec;
+use tsd_meta::{MetaError, cell_of, named_uid_meta, uid_meta_get, uids_of_series};
 use tsd_model::{
     Family, Row, RowKey, SaltBucket, TS_COUNTER_QUALIFIER, TS_META_QUALIFIER, TsMeta, Tsuid, Uid,
     UidKind, UidMetaEdit, encode_counter, to_hex,
 };
-use tsd_storage::{Column, Get, Scan};
+use tsd_storage::{Column, Get, Scan, prefix_range};
 
-use crate::{
-    EngineHandle,
-    engine_shared::EngineShared,
-    meta_objects::{MetaError, cell_of, named_uid_meta, uid_meta_get, uids_of_series},
-    series_scan::prefix_range,
-};
+use crate::{EngineHandle, engine_shared::EngineShared};
 
 /// Rows per batch of a scan.
 const BATCH_ROWS: usize = 1_024;
-/// Series that are looked at together.
+/// Series that are processed together.
 const SERIES_PER_STEP: usize = 512;
 /// Concurrent conditional writes of a step.
 const CONCURRENT_WRITES: usize = 64;
-/// Most series of one metric and bucket that are remembered; others are looked at once an hour of points.
+/// Most series of one metric and bucket that are remembered. Further series are processed once per hour of points.
 const MAX_SEEN_SERIES: usize = 1 << 18;
-/// Most UIDs whose oldest rows are remembered; with more, their objects are written in several rounds.
+/// Most UIDs whose oldest rows are remembered. If there are more, their objects are written in several rounds.
 const MAX_SEEN_UIDS: usize = 1 << 20;
-/// A creation time may be so much later than the oldest row, seconds.
+/// Seconds by which a creation time may be later than the oldest row.
 const TOLERANCE_SECS: i64 = 3_600;
 
-/// What a run has done so far; also its progress.
+/// Counters of a run, which also show its progress.
 #[derive(Debug, Default)]
 pub struct MetaSyncProgress {
     /// Rows of the data table that were read.
     pub rows: AtomicU64,
-    /// Series that were looked at.
+    /// Series that were processed.
     pub series: AtomicU64,
-    /// Counters created.
+    /// Created counters.
     pub counters: AtomicU64,
-    /// TSMeta created.
+    /// Created TSMeta.
     pub ts_metas: AtomicU64,
-    /// UIDMeta created.
+    /// Created UIDMeta.
     pub uid_metas: AtomicU64,
-    /// Creation times corrected.
+    /// Corrected creation times.
     pub corrected_times: AtomicU64,
     /// Series skipped because a UID has no name, and invalid objects.
     pub skipped: AtomicU64,
@@ -80,7 +77,7 @@ struct MetaSync {
     progress: Arc<MetaSyncProgress>,
     /// The oldest rows of UIDs whose objects are not written yet.
     uid_times: Mutex<UidTimes>,
-    /// Set once a bucket has failed.
+    /// Set when a bucket has failed.
     stop: AtomicBool,
 }
 
@@ -90,7 +87,7 @@ struct SeenSeries {
     first_secs: i64,
 }
 
-/// The series that a bucket has had, of the metric that is being read.
+/// The series of the current metric that a bucket has had so far.
 #[derive(Default)]
 struct SeriesOfMetric {
     metric: SmallVec<[u8; 8]>,
@@ -104,7 +101,7 @@ impl EngineHandle {
     ///
     /// # Errors
     ///
-    /// An error of the storage; what was written before stays.
+    /// An error of the storage; writes made before it stay.
     pub async fn sync_meta(
         &self,
         threads: usize,
@@ -164,7 +161,7 @@ impl MetaSync {
         Ok(())
     }
 
-    /// The series of a batch that the bucket has not had before.
+    /// The series of a batch that are new to the bucket.
     fn new_series(&self, known: &mut SeriesOfMetric, batch: &[Row]) -> Vec<SeenSeries> {
         let schema = &self.shared.config.schema;
         let mut new = Vec::new();
@@ -240,7 +237,7 @@ impl MetaSync {
                     Ok((object, stored)) if is_late(object.meta.created, first) => {
                         late.push((kind, uid, first, stored.is_some()));
                     }
-                    // Deleted meanwhile, if it has no name.
+                    // A UID without a name was deleted meanwhile.
                     Ok(_) | Err(MetaError::NoSuchUid { .. }) => {}
                     Err(error) => {
                         tracing::warn!(%error, %kind, %uid, "the stored UIDMeta is left");
@@ -257,7 +254,7 @@ impl MetaSync {
     }
 
     fn with_times<T>(&self, act: impl FnOnce(&mut UidTimes) -> T) -> T {
-        act(&mut self.uid_times.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.uid_times.lock())
     }
 
     async fn set_uid_time(
@@ -295,6 +292,7 @@ impl MetaSync {
                 qualifiers: [TS_COUNTER_QUALIFIER, TS_META_QUALIFIER]
                     .map(|qualifier| Bytes::from_static(qualifier.as_bytes()))
                     .into(),
+                reads_past_losses: false,
             })
             .collect();
         let rows = self.shared.storage.multi_get(&self.shared.config.tables.meta, gets).await?;
@@ -325,7 +323,7 @@ impl MetaSync {
         Ok(())
     }
 
-    /// Places a series that has a TSMeta now in the enabled trees. If that fails, `tsdb uid treesync` does it.
+    /// Places a series that now has a TSMeta in the enabled trees. If that fails, `tsdb uid treesync` places it.
     async fn place_in_trees(&self, tsuid: &Bytes) {
         let placed = self.shared.trees.place_by_tsuid(std::slice::from_ref(tsuid)).await;
         if let Err(error) = placed {
@@ -333,7 +331,7 @@ impl MetaSync {
         }
     }
 
-    /// Creates what a series without TSMeta lacks.
+    /// Creates the missing cells of a series without TSMeta.
     async fn create(&self, series: &SeenSeries, has_counter: bool) -> Result<(), MetaError> {
         let row = Bytes::copy_from_slice(series.tsuid.as_bytes());
         let column = |qualifier: &'static str| Column {
@@ -362,21 +360,21 @@ impl MetaSync {
     }
 }
 
-/// Waits for all writes; fails if one of them did.
+/// Waits for all writes. Fails if a write failed.
 async fn all(
     writes: impl futures_util::Stream<Item = Result<(), MetaError>>,
 ) -> Result<(), MetaError> {
     writes.fold(Ok(()), async |all: Result<(), MetaError>, one| all.and(one)).await
 }
 
-/// True if a creation time is unknown, or so late that the oldest row tells it better.
+/// True if a creation time is unknown, or so late that the oldest row gives a better one.
 const fn is_late(created: i64, first_secs: i64) -> bool {
-    // A row of 1970 tells no creation time that could be stored.
+    // A row at time 0 gives no creation time that could be stored.
     first_secs > 0 && (created == 0 || created > first_secs + TOLERANCE_SECS)
 }
 
 impl SeriesOfMetric {
-    /// Adds a series; false if it was there.
+    /// Adds a series. False if it was added before.
     fn add(&mut self, tsuid: &[u8], metric_width: usize) -> bool {
         if self.last.as_slice() == tsuid {
             return false;
@@ -384,7 +382,7 @@ impl SeriesOfMetric {
         self.last = SmallVec::from_slice(tsuid);
         let metric = tsuid.get(..metric_width).unwrap_or_default();
         if self.metric.as_slice() != metric {
-            // Rows are in the order of their metrics: none of the others comes again.
+            // Rows are in the order of their metrics, so no earlier metric comes again.
             self.metric = SmallVec::from_slice(metric);
             self.seen.clear();
         }

@@ -1,8 +1,8 @@
 //! Writes series meta data for points: counters and meta objects in the meta table.
 //!
-//! OpenTSDB writes for every point. Here an actor batches the points received since its last pass,
-//! so that a series costs one write per pass; counters end at the same values. As in OpenTSDB,
-//! points do not wait for their meta data, and failures are only logged. If tracking is off, no
+//! OpenTSDB writes meta data for every point. Here an actor collects the points received since its last pass, so that
+//! a series costs one write per pass; counters end at the same values. As in OpenTSDB, points do not wait for their
+//! meta data, and failures are only logged. Without tracking, no actor runs.
 //! actor runs.
 
 use std::{sync::Arc, time::Duration};
@@ -20,12 +20,12 @@ use crate::{
     actor::{Actor, ActorContext, ActorRef, Reply, SendError},
     clock::Clock,
     config::MetaTracking,
-    trees::TreeQueue,
+    tree_processor::TreeQueue,
 };
 
 /// Time between two passes.
 const PASS_INTERVAL: Duration = Duration::from_millis(100);
-/// Most series pending for a pass; further ones are dropped.
+/// Most series that wait for a pass. Further series are dropped.
 const MAX_SERIES: usize = 1 << 20;
 /// Series per storage call.
 const SERIES_PER_CALL: usize = 1_024;
@@ -47,7 +47,7 @@ pub(crate) fn tsuid_of(schema: TableSchema, key: &[u8]) -> SmallVec<[u8; 32]> {
 pub(crate) enum TrackerMessage {
     /// These series got points.
     Seen(TrackedSeries),
-    /// Reply when everything before is written or has failed.
+    /// Reply when all series before it are written or have failed.
     Drain(Reply<()>),
 }
 
@@ -76,7 +76,7 @@ impl MetaTracker {
         Self { settings, seen: TrackedSeries::default(), writing: false, drains: Vec::new() }
     }
 
-    /// Notifies the tracker of series. If its mailbox is full they are dropped and counted.
+    /// Notifies the tracker of series. If its mailbox is full, the series are dropped and counted.
     pub(crate) fn series_seen(
         tracker: &ActorRef<TrackerMessage>,
         dropped: &metrics::Counter,
@@ -173,7 +173,7 @@ impl TrackerSettings {
         self.put(tsuids, TS_COUNTER_QUALIFIER, |_| encode_counter(1).to_vec()).await
     }
 
-    /// Writes meta objects of the series that have none.
+    /// Writes missing meta objects of series.
     async fn describe_missing(&self, tsuids: &[&Bytes]) -> Result<(), StorageError> {
         let qualifier = Bytes::from_static(TS_META_QUALIFIER.as_bytes());
         let gets = tsuids
@@ -209,7 +209,7 @@ impl TrackerSettings {
                 Err(error) => failed = Err(error),
             }
         }
-        // A series may have an object without a counter: one that was created by request.
+        // A series may have an object without a counter if a client created the object.
         self.describe_missing(&new).await.and(failed)
     }
 

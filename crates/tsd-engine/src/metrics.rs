@@ -5,7 +5,6 @@ use metrics::{Counter, Histogram, Unit, describe_counter, describe_gauge, descri
 /// Metrics of the write actors.
 #[derive(Clone)]
 pub(crate) struct WriteMetrics {
-    pub(crate) batch_points: Histogram,
     pub(crate) batch_seconds: Histogram,
     pub(crate) stored: Counter,
     pub(crate) failed: Counter,
@@ -14,7 +13,6 @@ pub(crate) struct WriteMetrics {
 impl WriteMetrics {
     pub(crate) fn new() -> Self {
         Self {
-            batch_points: metrics::histogram!("tsd_write_batch_points"),
             batch_seconds: metrics::histogram!("tsd_write_batch_seconds"),
             stored: metrics::counter!("tsd_write_points_stored_total"),
             failed: metrics::counter!("tsd_write_points_failed_total"),
@@ -26,6 +24,8 @@ impl WriteMetrics {
 ///
 /// Idempotent. Must run after the recorder is installed and before the first metric is recorded.
 pub fn describe_metrics() {
+    crate::file_problems::describe_metrics();
+    describe_admission_metrics();
     describe_memory_metrics();
     describe_plugin_metrics();
     describe_query_cache_metrics();
@@ -35,7 +35,6 @@ pub fn describe_metrics() {
     for (name, text) in [
         ("tsd_actor_mailbox_rejected_total", "Messages rejected because a mailbox was full."),
         ("tsd_actor_restarts_total", "Restarts of an actor after a panic."),
-        ("tsd_compaction_deletes_total", "Columns deleted by row compaction."),
         (
             "tsd_compaction_invalid_rows_total",
             "Rows that row compaction could not merge because their cells conflict.",
@@ -61,14 +60,13 @@ pub fn describe_metrics() {
         ("tsd_query_cancelled_total", "Queries cancelled, by their client or by an operator."),
         (
             "tsd_query_partial_total",
-            "Queries whose result may miss points of quarantined files (tsd.query.partial_results).",
+            "Queries whose result may miss points of quarantined files (allow_damaged).",
         ),
         ("tsd_query_rejected_total", "Queries ended by a limit, by limit."),
         (
             "tsd_query_shared_total",
             "Queries with the result of an execution that an identical query had started.",
         ),
-        ("tsd_series_cache_evictions_total", "Series evicted from the series cache."),
         ("tsd_series_cache_misses_total", "Points whose series was not in the series cache."),
         ("tsd_write_points_failed_total", "Points that the storage failed to write."),
         ("tsd_write_points_stored_total", "Points stored."),
@@ -84,7 +82,7 @@ pub fn describe_metrics() {
         ("tsd_actor_mailbox_messages", Unit::Count, "Messages in mailboxes."),
         ("tsd_compaction_queue_bytes", Unit::Bytes, "Size of the row compaction queues."),
         ("tsd_compaction_queue_rows", Unit::Count, "Rows in the row compaction queues."),
-        ("tsd_query_memory_bytes", Unit::Bytes, "Memory reserved by queries."),
+        ("tsd_query_memory_bytes", Unit::Bytes, "Memory granted to queries."),
         ("tsd_query_memory_limit_bytes", Unit::Bytes, "Memory limit of all queries; 0: none."),
         ("tsd_query_queued", Unit::Count, "Queries queued for admission."),
         ("tsd_query_runnable", Unit::Count, "Queries that wait for a time slice."),
@@ -94,7 +92,6 @@ pub fn describe_metrics() {
             "Queries admitted or queued, until their response ends.",
         ),
         ("tsd_series_cache_entries", Unit::Count, "Series in the series cache."),
-        ("tsd_uid_cache_entries", Unit::Count, "Names in the UID cache."),
         (
             "tsd_uid_left",
             Unit::Count,
@@ -113,7 +110,6 @@ pub fn describe_metrics() {
     }
     for (name, unit, text) in [
         ("tsd_query_seconds", Unit::Seconds, "Duration of queries, by outcome."),
-        ("tsd_write_batch_points", Unit::Count, "Points per write batch."),
         (
             "tsd_write_batch_seconds",
             Unit::Seconds,
@@ -124,13 +120,25 @@ pub fn describe_metrics() {
     }
 }
 
+fn describe_admission_metrics() {
+    describe_counter!(
+        "tsd_query_restarts_total",
+        "Queries that began again because they needed more memory or time than they were admitted with."
+    );
+    let admitted = "Queries that were admitted and run, by class.";
+    describe_gauge!("tsd_query_admitted", Unit::Count, admitted);
+    let waiting = "Queries in line for admission, by class.";
+    describe_gauge!("tsd_query_waiting", Unit::Count, waiting);
+    let waited = "Time that queries waited to be admitted, by the class in which they were.";
+    describe_histogram!("tsd_query_admission_seconds", Unit::Seconds, waited);
+}
+
 fn describe_uid_metrics() {
     for (name, text) in [
         ("tsd_uid_assigned_total", "UIDs assigned."),
         ("tsd_uid_cache_hits_total", "Names and UIDs found in the UID cache."),
         ("tsd_uid_cache_misses_total", "Names and UIDs not found in the UID cache."),
         ("tsd_uid_delayed_total", "New names that waited for the limit of their rate."),
-        ("tsd_uid_random_collisions_total", "Random UIDs that were taken already."),
         ("tsd_uid_rejected_total", "Names rejected because too many were waiting for a UID."),
     ] {
         describe_counter!(name, text);
@@ -143,7 +151,6 @@ fn describe_tree_metrics() {
             "tsd_tree_collisions_total",
             "New series that are in no tree because another series has their leaf, once for each tree.",
         ),
-        ("tsd_tree_leaves_total", "Leaves written for new series."),
         (
             "tsd_tree_series_dropped_total",
             "New series that were not placed in trees because too many waited: `tsdb uid treesync` places them.",
@@ -152,7 +159,6 @@ fn describe_tree_metrics() {
             "tsd_tree_series_failed_total",
             "New series that were not placed in a tree because of an error.",
         ),
-        ("tsd_tree_series_not_matched_total", "New series that a strict tree rejected."),
     ] {
         describe_counter!(name, text);
     }
@@ -160,7 +166,7 @@ fn describe_tree_metrics() {
     describe_gauge!("tsd_tree_queued_series", Unit::Count, queued);
 }
 
-/// Points and names that are refused by rules.
+/// Points and names that rules reject.
 fn describe_refusal_metrics() {
     for (name, text) in [
         (
@@ -207,20 +213,10 @@ fn describe_query_cache_metrics() {
     for (name, text) in [
         ("tsd_query_cache_hits_total", "Days of reads that were in the cache of queries."),
         ("tsd_query_cache_misses_total", "Days of repeated reads that were not."),
-        ("tsd_query_filter_cache_hits_total", "Tag values whose match with a filter was known."),
-        (
-            "tsd_query_filter_cache_misses_total",
-            "Tag values that were named and compared with a filter.",
-        ),
     ] {
         describe_counter!(name, text);
     }
-    for (name, text) in [
-        ("tsd_query_cache_bytes", "Memory of the cache of queries."),
-        ("tsd_query_filter_cache_bytes", "Memory of what is known of filters on tag values."),
-    ] {
-        describe_gauge!(name, Unit::Bytes, text);
-    }
+    describe_gauge!("tsd_query_cache_bytes", Unit::Bytes, "Memory of the cache of queries.");
 }
 
 fn describe_memory_metrics() {

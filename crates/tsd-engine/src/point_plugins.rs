@@ -1,14 +1,15 @@
 //! The plug-ins that get points: the real-time publisher and the storage exception handler.
 //!
-//! The publisher gets what was stored, the handler what the store refused. Both get it from the completion
-//! of a write, so a point is kept as a record until then; without a plug-in nothing is kept. What a
-//! plug-in does with its queue is elsewhere.
+//! The publisher gets points that were stored, and the handler gets points that the store refused. Both get them at
+//! the completion of a write, so each point is kept as a record until then. Without a plug-in, no record is kept. The
+//! plug-ins themselves process their queues elsewhere.
 
 mod queue;
 mod record;
 
 use std::sync::Arc;
 
+use tsd_meta::AnnotationObserver;
 use tsd_model::Annotation;
 
 pub use self::{
@@ -17,7 +18,7 @@ pub use self::{
 };
 use crate::put_error::PutError;
 
-/// The queues of the plug-ins that get points; `None` for one that is off.
+/// The queues of the plug-ins that get points; `None` for a plug-in that is off.
 #[derive(Clone, Debug, Default)]
 pub struct PointPlugins {
     /// Gets stored points, histograms and annotations.
@@ -49,7 +50,7 @@ impl PointPlugins {
         match result {
             Ok(()) => {
                 if let Some(publisher) = &self.publisher {
-                    // As OpenTSDB's publisher, which gets no rolled-up values.
+                    // OpenTSDB's publisher gets no rolled-up values either.
                     records.retain(|record| !matches!(record.content(), RecordContent::Rollup(_)));
                     publisher.push_points(records);
                 }
@@ -63,9 +64,10 @@ impl PointPlugins {
             }
         }
     }
+}
 
-    /// Passes on an annotation that was stored.
-    pub(crate) fn annotation(&self, annotation: &Annotation) {
+impl AnnotationObserver for PointPlugins {
+    fn stored(&self, annotation: &Annotation) {
         if let Some(publisher) = &self.publisher {
             publisher.push_annotation(annotation.clone());
         }

@@ -1,30 +1,30 @@
 //! The memory that connections, request bodies and queries share.
 //!
-//! The process has one memory limit (`tsd.memory.limit`). Memtables and caches have fixed shares of
-//! it, which are allocated once. The rest is reserved here, before or while it is allocated, and
-//! released by dropping the permit. Each part has a minimum that the other parts cannot take, so
-//! that queries do not starve connections, nor connections queries.
+//! The process has one memory limit (`tsd.memory.limit`). Memtables and caches have fixed shares, which are allocated
+//! once. The rest is reserved here, before or during its allocation; dropping the permit releases it. Each consumer
+//! has a minimum that the others cannot take, so that queries do not starve connections, nor connections queries.
 
+use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use tokio::sync::oneshot;
 
-/// Key of the limit, for messages.
+/// Configuration key of the limit, for messages.
 pub const MEMORY_LIMIT_KEY: &str = "tsd.memory.limit";
-/// How long a refusal counts as a problem.
+/// How long a rejected reservation counts as a problem.
 const REFUSAL_PERIOD: Duration = Duration::from_secs(10);
-/// Bytes that no process has.
+/// More bytes than any process has.
 const UNLIMITED: u64 = u64::MAX >> 1;
-/// Waiting requests at which those that no longer wait are looked for.
+/// Number of waiting requests from which abandoned ones are removed.
 const PRUNE_AT: usize = 64;
 
-/// Who reserves memory.
+/// A consumer of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MemoryPart {
+pub enum MemoryConsumer {
     /// The minimum of each connection.
     Connections,
     /// Reads of telnet connections, until their points are accepted.
@@ -35,8 +35,8 @@ pub enum MemoryPart {
     Queries,
 }
 
-impl MemoryPart {
-    /// All parts.
+impl MemoryConsumer {
+    /// All consumers.
     pub const ALL: [Self; 4] = [Self::Connections, Self::Reads, Self::Bodies, Self::Queries];
 
     /// Value of the label `part`.
@@ -50,7 +50,7 @@ impl MemoryPart {
         }
     }
 
-    /// The minimum of this part, as a divisor of the shared memory.
+    /// Minimum of this consumer, as a divisor of the shared memory.
     const fn minimum_divisor(self) -> u64 {
         match self {
             Self::Connections | Self::Queries => 4,
@@ -59,7 +59,7 @@ impl MemoryPart {
     }
 }
 
-/// Memory of the process with a fixed size: its name as a metric label, and bytes.
+/// Memory of fixed size: its name as a metric label, and its bytes.
 pub type FixedShare = (&'static str, u64);
 
 /// The memory budget of a process. Clones share it.
@@ -68,40 +68,45 @@ pub struct ProcessMemory(Arc<BudgetData>);
 
 #[derive(Debug)]
 struct BudgetData {
-    /// Bytes of the whole process.
+    /// Limit of the whole process, in bytes.
     limit: u64,
     fixed: Vec<FixedShare>,
-    /// Bytes that the parts share.
+    /// Bytes that the consumers share.
     shared: u64,
     state: Mutex<BudgetState>,
 }
 
 #[derive(Debug, Default)]
 struct BudgetState {
-    parts: [PartState; 4],
-    last_refusal: Option<(Instant, MemoryPart)>,
+    consumers: [ConsumerState; 4],
+    last_refusal: Option<(Instant, MemoryConsumer)>,
 }
 
 #[derive(Debug, Default)]
-struct PartState {
+struct ConsumerState {
     reserved: u64,
     waits: u64,
     refusals: u64,
-    /// In the order of arrival.
+    /// Waiters in the order of arrival.
     waiting: VecDeque<Waiter>,
+    /// Waiters that leave memory for smaller requests, in the order of arrival. Smaller requests do not wait behind
+    /// them.
+    waiting_large: VecDeque<Waiter>,
 }
 
 #[derive(Debug)]
 struct Waiter {
     bytes: u64,
+    /// Bytes that must stay free for other requests.
+    kept: u64,
     granted: oneshot::Sender<MemoryPermit>,
 }
 
-/// Reserved memory; dropping it releases it.
+/// Reserved memory. Dropping it releases the memory.
 #[derive(Debug)]
 pub struct MemoryPermit {
     memory: ProcessMemory,
-    part: MemoryPart,
+    consumer: MemoryConsumer,
     bytes: u64,
 }
 
@@ -112,21 +117,20 @@ impl Default for ProcessMemory {
 }
 
 impl ProcessMemory {
-    /// A budget of `limit` bytes, of which connections, bodies and queries share what `fixed`
-    /// leaves.
+    /// A budget of `limit` bytes. Connections, bodies and queries share what the `fixed` shares leave.
     #[must_use]
     pub fn new(limit: u64, fixed: Vec<FixedShare>) -> Self {
         let shared = limit.saturating_sub(fixed.iter().map(|(_, bytes)| bytes).sum());
         Self(Arc::new(BudgetData { limit, fixed, shared, state: Mutex::default() }))
     }
 
-    /// A budget that is never used up.
+    /// A budget without a limit.
     #[must_use]
     pub fn unlimited() -> Self {
         Self::new(UNLIMITED, Vec::new())
     }
 
-    /// True for a budget that is never used up.
+    /// True for a budget without a limit.
     #[must_use]
     pub fn is_unlimited(&self) -> bool {
         self.0.limit >= UNLIMITED
@@ -138,180 +142,229 @@ impl ProcessMemory {
         self.0.limit
     }
 
-    /// The parts with a fixed size.
+    /// The fixed shares.
     #[must_use]
     pub fn fixed(&self) -> &[FixedShare] {
         &self.0.fixed
     }
 
-    /// Most bytes that a part can reserve, if the others have only their minimum.
+    /// Most bytes that a consumer can reserve, if the others have only their minimum.
     #[must_use]
-    pub fn most(&self, part: MemoryPart) -> u64 {
-        let others = MemoryPart::ALL.iter().filter(|other| **other != part);
+    pub fn most(&self, consumer: MemoryConsumer) -> u64 {
+        let others = MemoryConsumer::ALL.iter().filter(|other| **other != consumer);
         let shared = self.0.shared;
         others.fold(shared, |left, other| left - shared / other.minimum_divisor())
     }
 
-    /// Bytes reserved by a part.
+    /// Bytes that a consumer has reserved.
     #[must_use]
-    pub fn reserved(&self, part: MemoryPart) -> u64 {
-        self.lock().part(part).reserved
+    pub fn reserved(&self, consumer: MemoryConsumer) -> u64 {
+        self.0.state.lock().consumer(consumer).reserved
     }
 
-    /// Waits for memory and refusals of a part so far.
+    /// Number of waits for memory, and of rejected requests, of a consumer.
     #[must_use]
-    pub fn waits_and_refusals(&self, part: MemoryPart) -> (u64, u64) {
-        let state = self.lock();
-        (state.part(part).waits, state.part(part).refusals)
+    pub fn waits_and_refusals(&self, consumer: MemoryConsumer) -> (u64, u64) {
+        let state = self.0.state.lock();
+        (state.consumer(consumer).waits, state.consumer(consumer).refusals)
     }
 
-    /// Reserves `bytes` now, or nothing. Those that wait for their part come first.
+    /// Reserves `bytes` now, or nothing. Requests of the same consumer that wait already come first.
     #[must_use]
-    pub fn try_reserve(&self, part: MemoryPart, bytes: usize) -> Option<MemoryPermit> {
+    pub fn try_reserve(&self, consumer: MemoryConsumer, bytes: usize) -> Option<MemoryPermit> {
         let bytes = bytes as u64;
-        self.try_add(part, bytes).then(|| self.permit(part, bytes))
+        self.try_add(consumer, bytes).then(|| self.permit(consumer, bytes))
     }
 
-    /// Reserves `bytes`, after those that wait for the same part already. Dropping the future ends
-    /// the wait. `None`: the part can never reserve so much.
-    pub async fn reserve(&self, part: MemoryPart, bytes: usize) -> Option<MemoryPermit> {
+    /// Like [`Self::try_reserve`], but requires that `kept` more bytes would fit too.
+    #[must_use]
+    pub fn try_reserve_beside(
+        &self,
+        consumer: MemoryConsumer,
+        bytes: usize,
+        kept: u64,
+    ) -> Option<MemoryPermit> {
+        let bytes = bytes as u64;
+        self.try_add_beside(consumer, bytes, kept).then(|| self.permit(consumer, bytes))
+    }
+
+    /// Reserves `bytes`, behind requests of the same consumer that wait already. Dropping the future ends the wait.
+    /// `None` if the consumer can never reserve this many bytes.
+    pub async fn reserve(&self, consumer: MemoryConsumer, bytes: usize) -> Option<MemoryPermit> {
+        self.reserve_beside(consumer, bytes, 0).await
+    }
+
+    /// Like [`Self::reserve`], but waits until `kept` more bytes would fit too. Large requests leave these bytes to
+    /// small requests of their consumer, which do not wait behind them.
+    pub async fn reserve_beside(
+        &self,
+        consumer: MemoryConsumer,
+        bytes: usize,
+        kept: u64,
+    ) -> Option<MemoryPermit> {
         let needed = bytes as u64;
         let mut wait = {
-            let mut state = self.lock();
-            if state.part(part).waiting.is_empty() && self.fits(&state, part, needed) {
-                state.part_mut(part).reserved += needed;
-                return Some(self.permit(part, needed));
+            let mut state = self.0.state.lock();
+            if self.fits_now(&state, consumer, (needed, kept)) {
+                state.consumer_mut(consumer).reserved += needed;
+                return Some(self.permit(consumer, needed));
             }
-            if needed > self.most(part) {
+            if needed.saturating_add(kept) > self.most(consumer) {
                 return None;
             }
             let (sender, granted) = oneshot::channel();
-            let waiting = &mut state.part_mut(part).waiting;
+            let waiting = state.consumer_mut(consumer).line(kept > 0);
             if waiting.len() >= PRUNE_AT && waiting.len().is_power_of_two() {
                 waiting.retain(|waiter| !waiter.granted.is_closed());
             }
-            waiting.push_back(Waiter { bytes: needed, granted: sender });
-            state.part_mut(part).waits += 1;
-            Wait { granted, _end: EndOfWait { memory: self, part } }
+            waiting.push_back(Waiter { bytes: needed, kept, granted: sender });
+            state.consumer_mut(consumer).waits += 1;
+            Wait { granted, _end: EndOfWait { memory: self, consumer } }
         };
-        // A sender is dropped only with the budget.
+        // The sender is dropped only with the budget.
         (&mut wait.granted).await.ok()
     }
 
-    /// Counts a request that was refused because no memory was left.
-    pub fn record_refusal(&self, part: MemoryPart) {
-        let mut state = self.lock();
-        state.part_mut(part).refusals += 1;
-        state.last_refusal = Some((Instant::now(), part));
+    /// Counts a request that was rejected for lack of memory.
+    pub fn record_refusal(&self, consumer: MemoryConsumer) {
+        let mut state = self.0.state.lock();
+        state.consumer_mut(consumer).refusals += 1;
+        state.last_refusal = Some((Instant::now(), consumer));
     }
 
-    /// The part that was refused memory a moment ago.
+    /// The consumer that was recently refused memory.
     #[must_use]
-    pub(crate) fn refused_recently(&self) -> Option<MemoryPart> {
-        let (at, part) = self.lock().last_refusal?;
-        (at.elapsed() < REFUSAL_PERIOD).then_some(part)
+    pub(crate) fn refused_recently(&self) -> Option<MemoryConsumer> {
+        let (at, consumer) = self.0.state.lock().last_refusal?;
+        (at.elapsed() < REFUSAL_PERIOD).then_some(consumer)
     }
 
-    /// Adds to the reservation of a part if that fits and nobody waits. The caller releases it.
-    pub(crate) fn try_add(&self, part: MemoryPart, bytes: u64) -> bool {
-        let mut state = self.lock();
-        let fits =
-            bytes == 0 || state.part(part).waiting.is_empty() && self.fits(&state, part, bytes);
+    /// Adds to the reservation of a consumer, if that fits and no request waits before it. The caller must release it.
+    pub(crate) fn try_add(&self, consumer: MemoryConsumer, bytes: u64) -> bool {
+        self.try_add_beside(consumer, bytes, 0)
+    }
+
+    /// Like [`Self::try_add`], but requires that `kept` more bytes would fit too.
+    pub(crate) fn try_add_beside(&self, consumer: MemoryConsumer, bytes: u64, kept: u64) -> bool {
+        let mut state = self.0.state.lock();
+        let fits = bytes == 0 || self.fits_now(&state, consumer, (bytes, kept));
         if fits {
-            state.part_mut(part).reserved += bytes;
+            state.consumer_mut(consumer).reserved += bytes;
         }
         fits
     }
 
-    /// Takes from the reservation of a part, and grants what fits then.
-    pub(crate) fn release(&self, part: MemoryPart, bytes: u64) {
-        let mut state = self.lock();
-        let reserved = &mut state.part_mut(part).reserved;
+    /// Reduces the reservation of a consumer, and grants waiting requests that then fit.
+    pub(crate) fn release(&self, consumer: MemoryConsumer, bytes: u64) {
+        let mut state = self.0.state.lock();
+        let reserved = &mut state.consumer_mut(consumer).reserved;
         *reserved = reserved.saturating_sub(bytes);
         let granted = self.grant(&mut state);
         drop(state);
-        for (part, Waiter { bytes, granted }) in granted {
-            // A wait that ended meanwhile returns the permit, which releases it.
-            let _ = granted.send(self.permit(part, bytes));
+        for (consumer, Waiter { bytes, granted, .. }) in granted {
+            // If the waiter is gone, the send returns the permit, which releases the memory.
+            let _ = granted.send(self.permit(consumer, bytes));
         }
     }
 
-    /// Reserves for all waiters that fit, each part in its order.
-    fn grant(&self, state: &mut BudgetState) -> Vec<(MemoryPart, Waiter)> {
+    /// Reserves memory for all waiters that fit, in the order of each consumer.
+    fn grant(&self, state: &mut BudgetState) -> Vec<(MemoryConsumer, Waiter)> {
         let mut granted = Vec::new();
-        for part in MemoryPart::ALL {
-            while let Some(first) = state.part(part).waiting.front() {
+        for (consumer, is_large) in
+            MemoryConsumer::ALL.into_iter().flat_map(|it| [(it, false), (it, true)])
+        {
+            while let Some(first) = state.consumer_mut(consumer).line(is_large).front() {
                 let (bytes, is_closed) = (first.bytes, first.granted.is_closed());
-                if !is_closed && !self.fits(state, part, bytes) {
+                let needed = bytes.saturating_add(first.kept);
+                if !is_closed && !self.fits(state, consumer, needed) {
                     break;
                 }
-                let of_part = state.part_mut(part);
-                let Some(waiter) = of_part.waiting.pop_front() else { break };
+                let of_consumer = state.consumer_mut(consumer);
+                let Some(waiter) = of_consumer.line(is_large).pop_front() else { break };
                 if !is_closed {
-                    of_part.reserved += bytes;
-                    granted.push((part, waiter));
+                    of_consumer.reserved += bytes;
+                    granted.push((consumer, waiter));
                 }
             }
         }
         granted
     }
 
-    /// True if a part can reserve `bytes` more and each other part can still get its minimum.
-    fn fits(&self, state: &BudgetState, part: MemoryPart, bytes: u64) -> bool {
+    /// True if a consumer can reserve the bytes now and leave `kept`, and no other request comes first.
+    fn fits_now(
+        &self,
+        state: &BudgetState,
+        consumer: MemoryConsumer,
+        (bytes, kept): (u64, u64),
+    ) -> bool {
+        let ConsumerState { waiting, waiting_large, .. } = state.consumer(consumer);
+        let is_first = waiting.is_empty() && (kept == 0 || waiting_large.is_empty());
+        is_first && self.fits(state, consumer, bytes.saturating_add(kept))
+    }
+
+    /// True if a consumer can reserve `bytes` more while each other consumer can still get its minimum.
+    fn fits(&self, state: &BudgetState, consumer: MemoryConsumer, bytes: u64) -> bool {
         let shared = self.0.shared;
-        let kept = |other: MemoryPart| {
-            let reserved = state.part(other).reserved;
-            if other == part { reserved } else { reserved.max(shared / other.minimum_divisor()) }
+        let kept = |other: MemoryConsumer| {
+            let reserved = state.consumer(other).reserved;
+            if other == consumer {
+                reserved
+            } else {
+                reserved.max(shared / other.minimum_divisor())
+            }
         };
-        let taken = MemoryPart::ALL.into_iter().fold(bytes, |sum, it| sum.saturating_add(kept(it)));
+        let taken =
+            MemoryConsumer::ALL.into_iter().fold(bytes, |sum, it| sum.saturating_add(kept(it)));
         taken <= shared
     }
 
-    fn permit(&self, part: MemoryPart, bytes: u64) -> MemoryPermit {
-        MemoryPermit { memory: self.clone(), part, bytes }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BudgetState> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn permit(&self, consumer: MemoryConsumer, bytes: u64) -> MemoryPermit {
+        MemoryPermit { memory: self.clone(), consumer, bytes }
     }
 }
 
-/// A wait for memory. The receiver is dropped first: those behind a wait that ended may fit then.
+/// A wait for memory. The receiver is dropped first, because requests behind a wait that ended may then fit.
 struct Wait<'a> {
     granted: oneshot::Receiver<MemoryPermit>,
     _end: EndOfWait<'a>,
 }
 
-/// Serves the waiters behind one that ended its wait.
+/// Serves the requests behind a wait that ended.
 struct EndOfWait<'a> {
     memory: &'a ProcessMemory,
-    part: MemoryPart,
+    consumer: MemoryConsumer,
 }
 
 impl Drop for EndOfWait<'_> {
     fn drop(&mut self) {
-        self.memory.release(self.part, 0);
+        self.memory.release(self.consumer, 0);
+    }
+}
+
+impl ConsumerState {
+    const fn line(&mut self, is_large: bool) -> &mut VecDeque<Waiter> {
+        if is_large { &mut self.waiting_large } else { &mut self.waiting }
     }
 }
 
 impl BudgetState {
-    const fn part(&self, part: MemoryPart) -> &PartState {
-        let [connections, reads, bodies, queries] = &self.parts;
-        match part {
-            MemoryPart::Connections => connections,
-            MemoryPart::Reads => reads,
-            MemoryPart::Bodies => bodies,
-            MemoryPart::Queries => queries,
+    const fn consumer(&self, consumer: MemoryConsumer) -> &ConsumerState {
+        let [connections, reads, bodies, queries] = &self.consumers;
+        match consumer {
+            MemoryConsumer::Connections => connections,
+            MemoryConsumer::Reads => reads,
+            MemoryConsumer::Bodies => bodies,
+            MemoryConsumer::Queries => queries,
         }
     }
 
-    const fn part_mut(&mut self, part: MemoryPart) -> &mut PartState {
-        let [connections, reads, bodies, queries] = &mut self.parts;
-        match part {
-            MemoryPart::Connections => connections,
-            MemoryPart::Reads => reads,
-            MemoryPart::Bodies => bodies,
-            MemoryPart::Queries => queries,
+    const fn consumer_mut(&mut self, consumer: MemoryConsumer) -> &mut ConsumerState {
+        let [connections, reads, bodies, queries] = &mut self.consumers;
+        match consumer {
+            MemoryConsumer::Connections => connections,
+            MemoryConsumer::Reads => reads,
+            MemoryConsumer::Bodies => bodies,
+            MemoryConsumer::Queries => queries,
         }
     }
 }
@@ -323,26 +376,26 @@ impl MemoryPermit {
         self.bytes as usize
     }
 
-    /// Reserves up to `bytes` in all; false if that does not fit now.
+    /// Grows the permit to `bytes` in all. False if that does not fit now.
     #[must_use]
     pub fn try_grow(&mut self, bytes: usize) -> bool {
         let more = (bytes as u64).saturating_sub(self.bytes);
-        let fits = more == 0 || self.memory.try_add(self.part, more);
+        let fits = more == 0 || self.memory.try_add(self.consumer, more);
         if fits {
             self.bytes += more;
         }
         fits
     }
 
-    /// Takes `bytes` of it, or all it has, as a permit of their own.
+    /// Splits off `bytes`, or all that the permit has, as a permit of its own.
     #[must_use]
     pub fn split(&mut self, bytes: usize) -> Self {
         let bytes = self.bytes.min(bytes as u64);
         self.bytes -= bytes;
-        self.memory.permit(self.part, bytes)
+        self.memory.permit(self.consumer, bytes)
     }
 
-    /// Adds another permit of the same part to this one.
+    /// Merges another permit of the same consumer into this one.
     pub fn merge(&mut self, mut other: Self) {
         self.bytes += std::mem::take(&mut other.bytes);
     }
@@ -352,7 +405,7 @@ impl MemoryPermit {
         let less = self.bytes.saturating_sub(bytes as u64);
         if less > 0 {
             self.bytes -= less;
-            self.memory.release(self.part, less);
+            self.memory.release(self.consumer, less);
         }
     }
 }
@@ -370,7 +423,7 @@ mod tests {
     use std::{future::Future, pin::pin, task::Context};
 
     use super::*;
-    use MemoryPart::{Bodies, Connections, Queries, Reads};
+    use MemoryConsumer::{Bodies, Connections, Queries, Reads};
 
     const SHARED: u64 = 800;
 
@@ -379,21 +432,21 @@ mod tests {
     }
 
     #[test]
-    fn each_part_leaves_the_minimum_of_the_others() {
-        for (part, most) in [(Connections, 400), (Reads, 300), (Bodies, 300), (Queries, 400)] {
+    fn each_consumer_leaves_the_minimum_of_the_others() {
+        for (consumer, most) in [(Connections, 400), (Reads, 300), (Bodies, 300), (Queries, 400)] {
             let memory = memory();
-            assert_eq!(memory.most(part), most);
-            let all = memory.try_reserve(part, most as usize).unwrap();
-            assert!(memory.try_reserve(part, 1).is_none(), "{part:?}");
-            for other in MemoryPart::ALL.into_iter().filter(|other| *other != part) {
+            assert_eq!(memory.most(consumer), most);
+            let all = memory.try_reserve(consumer, most as usize).unwrap();
+            assert!(memory.try_reserve(consumer, 1).is_none(), "{consumer:?}");
+            for other in MemoryConsumer::ALL.into_iter().filter(|other| *other != consumer) {
                 let minimum = (SHARED / other.minimum_divisor()) as usize;
                 let permit = memory.try_reserve(other, minimum).unwrap();
-                assert!(memory.try_reserve(other, 1).is_none(), "{part:?} {other:?}");
+                assert!(memory.try_reserve(other, 1).is_none(), "{consumer:?} {other:?}");
                 drop(permit);
             }
             drop(all);
-            assert_eq!(memory.reserved(part), 0);
-            assert!(memory.try_reserve(part, most as usize).is_some());
+            assert_eq!(memory.reserved(consumer), 0);
+            assert!(memory.try_reserve(consumer, most as usize).is_some());
         }
     }
 
@@ -407,16 +460,16 @@ mod tests {
         assert_eq!((permit.bytes(), memory.reserved(Bodies)), (50, 50));
         permit.merge(memory.try_reserve(Bodies, 25).unwrap());
         assert_eq!((permit.bytes(), memory.reserved(Bodies)), (75, 75));
-        let part = permit.split(30);
-        assert_eq!((permit.bytes(), part.bytes(), memory.reserved(Bodies)), (45, 30, 75));
-        drop(part);
+        let split = permit.split(30);
+        assert_eq!((permit.bytes(), split.bytes(), memory.reserved(Bodies)), (45, 30, 75));
+        drop(split);
         assert_eq!(memory.reserved(Bodies), 45);
         drop(permit);
         assert_eq!(memory.reserved(Bodies), 0);
     }
 
     #[tokio::test]
-    async fn waiters_of_a_part_are_served_in_order() {
+    async fn waiters_of_a_consumer_are_served_in_order() {
         let memory = memory();
         let held = memory.try_reserve(Connections, 400).unwrap();
         let mut large = pin!(memory.reserve(Connections, 250));
@@ -437,6 +490,28 @@ mod tests {
         assert_eq!(memory.reserved(Connections), 0);
     }
 
+    /// Issue 37.
+    #[tokio::test]
+    async fn small_requests_do_not_wait_behind_large_ones_which_leave_them_a_share() {
+        let memory = memory();
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        // The consumer can reserve at most 300.
+        let held = memory.reserve_beside(Bodies, 200, 50).await.unwrap();
+        assert!(memory.try_reserve_beside(Bodies, 51, 50).is_none());
+        let mut large = pin!(memory.reserve_beside(Bodies, 100, 50));
+        let mut next = pin!(memory.reserve_beside(Bodies, 10, 50));
+        assert!(large.as_mut().poll(&mut context).is_pending());
+        assert!(next.as_mut().poll(&mut context).is_pending());
+        let small = memory.reserve(Bodies, 90).await.unwrap();
+        drop(small);
+        assert!(next.as_mut().poll(&mut context).is_pending(), "the large ones have their order");
+        drop(held);
+        assert_eq!(large.await.unwrap().bytes(), 100);
+        assert_eq!(next.await.unwrap().bytes(), 10);
+        assert!(memory.reserve_beside(Bodies, 251, 50).await.is_none(), "it can never fit");
+        assert_eq!(memory.reserved(Bodies), 0);
+    }
+
     #[tokio::test]
     async fn a_wait_that_ends_takes_nothing_and_blocks_nobody() {
         let memory = memory();
@@ -446,7 +521,7 @@ mod tests {
             let mut context = Context::from_waker(std::task::Waker::noop());
             assert!(wait.as_mut().poll(&mut context).is_pending());
         }
-        assert!(memory.lock().part(Bodies).waiting.len() <= 2 * PRUNE_AT);
+        assert!(memory.0.state.lock().consumer(Bodies).waiting.len() <= 2 * PRUNE_AT);
         drop(held);
         assert_eq!(memory.reserved(Bodies), 0);
         assert_eq!(memory.reserve(Bodies, 300).await.unwrap().bytes(), 300);
@@ -461,7 +536,7 @@ mod tests {
         assert_eq!(memory.refused_recently(), Some(Queries));
         assert_eq!(memory.waits_and_refusals(Queries), (0, 1));
         let long_ago = Instant::now().checked_sub(REFUSAL_PERIOD).unwrap();
-        memory.lock().last_refusal = Some((long_ago, Queries));
+        memory.0.state.lock().last_refusal = Some((long_ago, Queries));
         assert_eq!(memory.refused_recently(), None);
     }
 }

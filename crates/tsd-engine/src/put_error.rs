@@ -1,70 +1,68 @@
 //! Errors of points.
 //!
-//! Variants carry what the front ends need for OpenTSDB's error texts.
+//! Variants carry the data that front ends need for OpenTSDB's error texts.
 
-use tsd_model::{NameEncodeError, NameError};
+use tsd_meta::UidError;
+use tsd_model::{NameEncodeError, NameError, TimestampError};
 use tsd_storage::StorageError;
 
-use crate::uid::UidError;
-
-/// Why one point was not stored.
+/// Cause why a point was not stored.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PutError {
-    /// NaN or an infinity.
+    /// The value is NaN or infinite.
     #[error("value is NaN or infinite")]
     NotFinite,
-    /// A negative time, or a time in milliseconds above 9999999999999.
-    #[error("bad timestamp {0}")]
-    BadTimestamp(i64),
-    /// A point without tags.
+    /// The timestamp is not valid for a point of this kind.
+    #[error(transparent)]
+    BadTimestamp(#[from] TimestampError),
+    /// The point has no tags.
     #[error("need at least one tag")]
     NoTags,
-    /// Too many tags.
+    /// The point has too many tags.
     #[error("too many tags: {count} maximum allowed: {max}")]
     TooManyTags {
         /// Tags of the point.
         count: usize,
-        /// Maximum.
+        /// Most tags of a point.
         max: usize,
     },
-    /// An invalid name; the message is OpenTSDB's.
+    /// A name is invalid; the message is OpenTSDB's.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// A name with a letter above U+00FF.
+    /// A name has a letter above U+00FF.
     #[error(transparent)]
     UnmappableName(#[from] NameEncodeError),
-    /// A name without a UID whose kind is not auto-created ([`UidError::NoSuchName`]), or a failed
-    /// assignment (all others). A storage failure is [`Self::Storage`].
+    /// A name has no UID, and its kind is not auto-created ([`UidError::NoSuchName`]), or the assignment failed (all
+    /// other errors). A storage failure is [`Self::Storage`].
     #[error(transparent)]
     Uid(UidError),
-    /// A time before the cut-off of the retention of the metric.
+    /// The timestamp is before the cut-off of the metric's retention.
     #[error(
         "timestamp {time_secs} is too old: points of this metric before {cutoff_secs} are not kept \
          (tsd.storage.retention)"
     )]
     Expired {
-        /// Epoch seconds.
+        /// Timestamp of the point in epoch seconds.
         time_secs: u32,
-        /// Epoch seconds.
+        /// Cut-off in epoch seconds.
         cutoff_secs: u32,
     },
-    /// The time series filter refuses the series.
+    /// The time series filter rejects the series.
     #[error(
         "the time series filter does not allow this series ({0}, tsd.timeseriesfilter.rules_file)"
     )]
     Filtered(String),
-    /// A rolled-up value for an interval that is not configured.
+    /// The interval of a rolled-up value is not configured.
     #[error("rollups are not configured")]
     NoRollups,
-    /// A queue of the engine or the storage's log stayed full. The point was not stored and may be
-    /// sent again.
+    /// A queue of the engine, or the storage's log, stayed full. The point was not stored and may be sent again.
     #[error("too many points are waiting")]
     Throttled,
-    /// The storage failed. The point may be stored or not, unless the error states it.
+    /// The storage failed. The point may have been stored, unless the error says otherwise.
     #[error(transparent)]
     Storage(StorageError),
-    /// An actor panicked while it held the point, which may be stored or not.
+    /// An actor panicked while it held the point, which may have been stored.
     #[error("an actor of the engine panicked while it held the point")]
     Lost,
     /// The engine is shut down.
@@ -73,7 +71,7 @@ pub enum PutError {
 }
 
 impl PutError {
-    /// True if the store, not the point, is the cause: the point may be sent again.
+    /// True if the cause is the store, not the point, so that the point may be sent again.
     #[must_use]
     pub const fn is_of_store(&self) -> bool {
         match self {
@@ -99,7 +97,7 @@ impl From<UidError> for PutError {
         match error {
             UidError::Throttled => Self::Throttled,
             UidError::Closed => Self::Closed,
-            // The name may have a UID: the point can be sent again.
+            // The name may have a UID, so the point can be sent again.
             UidError::Storage(error) => error.into(),
             other => Self::Uid(other),
         }
@@ -113,12 +111,12 @@ pub struct PointFailure {
     pub tag: u32,
     /// Its error.
     pub error: PutError,
-    /// Metric and tags as sent, where they are still known: if the error concerns a name.
+    /// Metric and tags as the client sent them; `None` unless the error concerns a name.
     pub series: Option<Box<str>>,
 }
 
 impl PointFailure {
-    /// A failure of a point whose series is not known any more.
+    /// A failure of a point whose series is no longer known.
     pub(crate) const fn new(tag: u32, error: PutError) -> Self {
         Self { tag, error, series: None }
     }

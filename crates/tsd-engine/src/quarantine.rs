@@ -1,4 +1,4 @@
-//! Damaged files that the store has quarantined, with what was lost in terms of metrics and times.
+//! Damaged files that the store has quarantined, with their losses by metric and time.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tsd_storage::{LostRows, QuarantinedFile, StorageError};
 
 use crate::{EngineHandle, engine_shared::EngineShared};
 
-/// Most metrics that are listed of one range.
+/// Most metrics that are listed for one range.
 const MAX_LISTED_METRICS: u64 = 100;
 
 /// A damaged file in quarantine.
@@ -16,16 +16,16 @@ const MAX_LISTED_METRICS: u64 = 100;
 pub struct QuarantinedPart {
     /// The file and the lost rows.
     pub file: QuarantinedFile,
-    /// What each of the ranges of lost rows contains, in the order of `file.lost`.
+    /// The contents of each range of lost rows, in the order of `file.lost`.
     pub lost: Vec<LostPoints>,
 }
 
-/// What a range of rows contains, as far as its keys tell.
+/// The contents of a range of rows, as far as the keys show them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LostPoints {
-    /// Metrics that may have lost points, by name, or by UID if they have none; `None` if any may.
+    /// Metrics that may have lost points, by name, or by UID if they have no name; `None` if any metric may.
     pub metrics: Option<Vec<String>>,
-    /// Epoch seconds of the first and the end of the last hour, if they are known.
+    /// Start of the first hour and end of the last hour in epoch seconds, if they are known.
     pub time: Option<(u64, u64)>,
 }
 
@@ -36,7 +36,7 @@ impl EngineHandle {
         let Some(quarantine) = shared.storage.quarantine() else { return Vec::new() };
         let mut parts = Vec::new();
         let files = tokio::task::spawn_blocking(move || quarantine.files()).await;
-        // A panic ends the task only: it was reported.
+        // A panic of the task was reported already.
         for file in files.unwrap_or_default() {
             let mut lost = Vec::with_capacity(file.lost.len());
             for rows in &file.lost {
@@ -47,14 +47,14 @@ impl EngineHandle {
         parts
     }
 
-    /// Accepts the loss of a file in quarantine: from then on reads return what is left. Returns
-    /// false if there is no such file.
+    /// Accepts the loss of a quarantined file. Later reads return the intact data. Returns false if there is no such
+    /// file.
     pub async fn accept_loss(&self, name: &str) -> Result<bool, StorageError> {
         let Some(quarantine) = self.shared().storage.quarantine() else { return Ok(false) };
         let name = name.to_owned();
         let accepted = tokio::task::spawn_blocking(move || quarantine.accept(&name)).await;
         let accepted = accepted.unwrap_or(Err(StorageError::Closed))?;
-        // Names may be gone.
+        // Names may be lost.
         self.drop_caches();
         Ok(accepted)
     }
@@ -65,9 +65,23 @@ async fn lost_points(
     file: &QuarantinedFile,
     rows: &LostRows,
 ) -> LostPoints {
-    if rows.time_secs.is_some() {
+    if rows.time_secs.is_some() && rows.first.is_none() {
         return LostPoints { metrics: None, time: rows.time_secs };
     }
+    // The loss is a range of series in a time, not a range of keys.
+    let of_time = |points: LostPoints| match rows.time_secs {
+        Some(_) => LostPoints { time: rows.time_secs, ..points },
+        None => points,
+    };
+    of_time(points_between(shared, file, rows).await)
+}
+
+/// The points between the first and the last key of lost rows.
+async fn points_between(
+    shared: &Arc<EngineShared>,
+    file: &QuarantinedFile,
+    rows: &LostRows,
+) -> LostPoints {
     let config = &shared.config;
     let mut series_tables = config.rollups.iter().flat_map(crate::Rollups::tables);
     if file.table != config.tables.data && !series_tables.any(|table| table == file.table) {
@@ -89,13 +103,13 @@ async fn lost_points(
     let uids: Vec<Uid> = (from_number..=to_number)
         .filter_map(|number| Uid::from_number(number, from.width()).ok())
         .collect();
-    // The names may be in quarantine, too.
+    // The names may be in quarantine too.
     let names = shared.uids.names_of(UidKind::Metric, &uids).await;
     let names = names.unwrap_or_else(|_| vec![None; uids.len()]);
     let metrics = uids
         .iter()
         .zip(names)
-        // A number between the two without a name is of no metric.
+        // A UID in between that has no name belongs to no metric.
         .filter(|(uid, name)| name.is_some() || **uid == from || **uid == to)
         .map(|(uid, name)| {
             name.unwrap_or_else(|| format!("UID {}", tsd_model::to_hex(uid.as_bytes())))

@@ -2,26 +2,25 @@
 //!
 //! A query walks through these modules:
 //!
-//! 1. **run**: the runner limits the number of queries and starts an actor for each
-//!    ([`run::query_actor`]), or for identical ones together ([`shared_executions`]). The actor
-//!    coordinates: it waits for admission, starts the work, fans out the scans, counts them down, and
-//!    keeps the deadline. It computes nothing. Rows and columns are worked on by tasks on the query
-//!    threads, which the scheduler shares in time slices, so that decoding and arithmetic use all cores
-//!    and do not delay writes. All that limits a query is in its [`run::context::QueryContext`]:
-//!    deadline, cancellation, memory, time slices.
-//! 2. [`execution`] takes each sub query through the stages; [`sub_query`] does so for one.
+//! 1. **run**: the runner limits the number of queries and starts an actor for each ([`run::query_actor`]), or one
+//!    execution for identical queries ([`shared_executions`]). The actor waits for admission, starts the work, fans out
+//!    the scans, counts them down and enforces the deadline. Tasks on the query threads decode rows and compute. The
+//!    scheduler shares these threads in time slices, so that queries use all cores and do not delay writes. All limits
+//!    of a query are in its [`run::context::QueryContext`]: deadline, cancellation, memory, time slices.
+//! 2. [`execution`] takes all sub queries of a query through the stages; [`sub_query`] does so for one.
 //! 3. **plan**: names to UIDs, the tables to read, key ranges, the filter that the store checks, and
 //!    whether rows are scanned, fetched by key, or read by series ([`plan::row_access`]).
-//! 4. **read**: the plan is divided into scans ([`read::fan_out`]); each builds the series of its rows
-//!    ([`read::scan`]), those of ended days from a cache if the read is repeated
-//!    ([`read::cached_read`]); the series of all scans are merged and finished ([`read::series_merge`]).
+//! 4. **read**: divides the plan into scans ([`read::fan_out`]). Each scan builds the series of its rows
+//!    ([`read::scan`]). If the read is repeated, the series of ended days come from a cache ([`read::cached_read`]). The
+//!    series of all scans are merged and finished ([`read::series_merge`]).
 //! 5. **aggregate**: series to groups, groups to results, with their annotations
 //!    ([`aggregate::groups`]).
-//! 6. **render**: UIDs to names, and the result as callers see it. Formats are the HTTP layer's.
+//! 6. **render**: UIDs to names, and the result as callers see it. The HTTP layer formats it.
+//! 7. **delete**: deletes the points that were read and are in the query range, if the query asks for it.
 //!
-//! A stage uses the stages before it, `run`, and what all share ([`engine`], [`failure`], [`stats`]); its
-//! result has what it took. An early end (a failed scan, a limit, the deadline, a client that
-//! disconnects) stops the actor, and with it every task and every open scan; there is no partial result.
+//! A stage depends only on earlier stages, on `run`, and on the shared modules ([`engine`], [`failure`], [`stats`]).
+//! Its result includes its statistics. If a query ends early (a failed scan, a limit, the deadline, a disconnected
+//! client), its actor stops, and with it every task and every open scan. There is no partial result.
 
 mod aggregate;
 mod delete;
@@ -33,6 +32,7 @@ mod failure;
 mod plan;
 mod read;
 mod render;
+mod row_scans;
 mod run;
 mod shareable_request;
 mod shared_executions;
@@ -42,19 +42,14 @@ mod sub_query;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::{
-    engine::QueryEngine,
-    plan::{filter_cache::FilterCache, row_filter::row_filter},
-    read::day_cache::DayCache,
-    run::{context::QueryContext, runner::QueryRunner, scheduler::Scheduler},
-    shareable_request::ShareableRequest,
-    shared_executions::{ExecutionList, SharedExecutions},
-};
 pub use self::{
+    delete::DeletedPoints,
     explain::{ExplainedRange, ExplainedRead, ExplainedSubQuery, ExplainedSummaries},
     failure::QueryFailure,
     render::result::{GexpResult, QueryResult, ResultSeries, SubQueryResult},
+    row_scans::RowScans,
     run::{
+        admission::QueryClass,
         limit_overrides::{LimitOverride, LimitOverrideError, LimitOverrides},
         query_control::QueryControl,
         query_guard::{QueryGuard, QueryTaskLost, QueryThreads, WorkSlices},
@@ -64,4 +59,13 @@ pub use self::{
         },
     },
     stats::{QueryStats, ScannerStats, SubQueryStats},
+};
+pub(crate) use self::{
+    engine::QueryEngine,
+    plan::{filter_cache::FilterCache, points_per_row::PointsPerRow},
+    read::day_cache::DayCache,
+    render::result::GexpOutput,
+    run::{context::QueryContext, runner::QueryRunner, scheduler::Scheduler},
+    shareable_request::ShareableRequest,
+    shared_executions::{ExecutionList, SharedExecutions},
 };

@@ -1,16 +1,16 @@
-//! Names of metrics for the rules of a retention.
+//! Tells names of metrics to the rules of a retention.
 
 use tsd_model::{Family, UidKind};
 use tsd_storage::{Retention, Scan, StorageError};
 
 use crate::engine_shared::EngineShared;
 
-/// Names all metrics to the retention. Metrics that are new are named by their first point.
+/// Tells the names of all metrics to the retention. The first point of a new metric tells its name.
 pub(crate) async fn learn_metrics(
     shared: &EngineShared,
     retention: &Retention,
 ) -> Result<(), StorageError> {
-    // Before the scan: who comes later is named by its first point.
+    // Called before the scan, so that metrics created later tell their names with their first point.
     retention.ask_for_names();
     let qualifier = UidKind::Metric.as_str().as_bytes();
     let width = shared.config.schema.metric_width();

@@ -1,31 +1,33 @@
-//! Series cache: maps the bytes of a series as sent to its row key and write shard.
+//! Series cache: maps the bytes of a series, as clients send them, to its row key and write shard.
 //!
-//! A collector sends the same bytes for a series every time, so the bytes are the key: a hit costs
-//! one hash and one look-up, without parsing tags, resolving UIDs or allocating. Two spellings of a
-//! series (tags in another order) are two entries, which is harmless.
+//! A collector sends the same bytes for a series every time, so the bytes are the key. A hit costs one hash and one
+//! look-up, without parsing tags, resolving UIDs or allocating. Two spellings of a series (tags in another order) are
+//! two entries, which is harmless.
 //!
-//! With 100 000 series no entry is in the CPU cache when its next point arrives, and a look-up is a
-//! chain of dependent misses. So points are looked up in groups, in passes that take every look-up
-//! of the group one step further; their misses overlap (memory-level parallelism). A collector sends
-//! its series in the same order each time, and entries are numbered in the order of insertion: while
-//! that holds, a look-up only compares the names with those of the next entry ([`SeriesOrder`]), which
-//! the CPU has loaded already. One lock is held
-//! for the whole group, since an atomic read-modify-write waits for every earlier miss. Readers
-//! share the lock; inserts take it exclusively for a few series at a time. Growing an index would
-//! dominate that time, so the index is split over many small shards.
+//! With 100 000 series, no entry is in the CPU cache when its next point arrives, and a look-up is a chain of
+//! dependent misses. So points are looked up in groups. Each pass takes every look-up of the group one step further,
+//! so that their misses overlap (memory-level parallelism).
 //!
-//! No entry outlives a change of the UID table: [`SeriesCache::clear`] starts a new epoch, and
-//! series resolved in an earlier epoch are not inserted.
+//! A collector sends its series in the same order each time, and entries are numbered in the order of insertion. While
+//! that order holds, a look-up only compares the names with those of the next entry ([`SeriesOrder`]), which the CPU
+//! has loaded already.
+//!
+//! One lock is held for the whole group, because an atomic read-modify-write waits for every earlier miss. Readers
+//! share the lock; inserts take it exclusively for a few series at a time. Growing an index would dominate that time,
+//! so the index is split over many small shards.
+//!
+//! No entry outlives a change of the UID table: [`SeriesCache::clear`] starts a new epoch, and series that were
+//! resolved in an earlier epoch are not inserted.
 
 mod entry;
 mod entry_list;
 mod index_shard;
 mod last_notified_row;
 
+use parking_lot::{RwLock, RwLockReadGuard};
 use std::{
     hash::{BuildHasher, Hasher},
     hint::black_box,
-    sync::{PoisonError, RwLock, RwLockReadGuard},
 };
 
 use foldhash::fast::RandomState;
@@ -48,7 +50,7 @@ pub(crate) const GROUP: usize = 32;
 /// Series inserted per acquisition of the write lock.
 const INSERT_BATCH: usize = 64;
 
-/// Bounded map from the bytes of a series as sent to its row key.
+/// Bounded map from the bytes of a series, as sent, to its row key.
 pub(crate) struct SeriesCache {
     state: RwLock<CacheState>,
     hashes: RandomState,
@@ -59,13 +61,12 @@ struct CacheState {
     epoch: CacheEpoch,
     shards: Box<[IndexShard]>,
     entries: EntryList,
-    evicted: u64,
 }
 
-/// The order in which a session's points come. Kept by the session from group to group.
+/// The order in which a session's points arrive. The session keeps it from group to group.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SeriesOrder {
-    /// Number of the entry after the one that was found last.
+    /// Number of the entry after the one found last.
     next: u32,
     /// True if most entries of the last group were found in the order of their numbers.
     is_kept: bool,
@@ -119,7 +120,6 @@ impl SeriesCache {
             epoch: CacheEpoch(0),
             shards: empty_shards(),
             entries: EntryList::default(),
-            evicted: 0,
         };
         Self {
             state: RwLock::new(state),
@@ -131,7 +131,7 @@ impl SeriesCache {
     /// Acquires the read lock.
     #[inline]
     pub(crate) fn read(&self) -> SeriesReader<'_> {
-        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.read();
         SeriesReader { state, hashes: &self.hashes }
     }
 
@@ -145,7 +145,7 @@ impl SeriesCache {
         let hash = |metric: &[u8], tags: &[u8]| SeriesHash::of(&self.hashes, metric, tags);
         let mut series = series.into_iter().peekable();
         while series.peek().is_some() {
-            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.state.write();
             if state.epoch != epoch {
                 return;
             }
@@ -159,20 +159,20 @@ impl SeriesCache {
         }
     }
 
-    /// The current epoch; read it before names are resolved.
+    /// The current epoch. Read it before resolving names.
     pub(crate) fn epoch(&self) -> CacheEpoch {
         self.read().state.epoch
     }
 
-    /// Removes every series, and rejects those being resolved now.
+    /// Removes every series, and rejects series that are being resolved now.
     pub(crate) fn clear(&self) {
-        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.write();
         state.epoch.0 += 1;
         let removed = (
             std::mem::replace(&mut state.shards, empty_shards()),
             std::mem::take(&mut state.entries),
         );
-        // Dropping a million entries takes long, so the lock is released first.
+        // Release the lock first, because dropping a million entries takes long.
         drop(state);
         drop(removed);
     }
@@ -180,11 +180,6 @@ impl SeriesCache {
     /// Series in the cache.
     pub(crate) fn len(&self) -> usize {
         self.read().state.entries.len()
-    }
-
-    /// Series evicted for newer ones.
-    pub(crate) fn evicted(&self) -> u64 {
-        self.read().state.evicted
     }
 }
 
@@ -199,7 +194,7 @@ impl CacheState {
         shard.position(hash.in_shard(), |at| self.entries.get(at).is_some_and(&is))
     }
 
-    /// Inserts a series, or updates its last notified row. Evicts an entry if there are `limit` already.
+    /// Inserts a series, or updates its last notified row. Evicts an entry if there are `limit` entries already.
     /// `hash_of` returns the hash of an entry.
     fn insert(
         &mut self,
@@ -211,7 +206,7 @@ impl CacheState {
     ) {
         let is = |entry: &entry::SeriesEntry| entry.matches(text, series.metric, series.tags);
         let found = self.position(hash, is);
-        let Self { shards, entries, evicted, .. } = self;
+        let Self { shards, entries, .. } = self;
         if let Some(entry) = found.and_then(|at| entries.get_mut(at)) {
             return entry.set_last_notified(series.last_notified);
         }
@@ -226,7 +221,6 @@ impl CacheState {
                 shard.remove(old.in_shard(), at);
             }
             *victim = entry;
-            *evicted += 1;
             at
         };
         if let Some(shard) = shards.get_mut(hash.shard()) {
@@ -252,7 +246,7 @@ impl SeriesReader<'_> {
         self.state.position(hash, |entry| entry.matches(text, metric, tags))
     }
 
-    /// The series of the first [`GROUP`] names (metric and tags), where cached.
+    /// The cached series among those of the first [`GROUP`] names (metric and tags).
     #[inline]
     pub(crate) fn find_group<'n>(
         &self,
@@ -267,7 +261,7 @@ impl SeriesReader<'_> {
         }
     }
 
-    /// Compares each series with the entry after the one before, and looks it up only if that is another.
+    /// Compares each series with the next entry, and looks it up only if that is another series.
     #[inline]
     fn find_in_order<'n>(
         &self,
@@ -294,7 +288,7 @@ impl SeriesReader<'_> {
         found
     }
 
-    /// Looks series up in passes.
+    /// Looks up series in passes.
     #[inline]
     fn find_in_passes<'n>(
         &self,
@@ -328,7 +322,7 @@ impl SeriesReader<'_> {
         for ((found, lookup), (metric, tags)) in found.iter_mut().zip(&lookups).zip(names) {
             *found = match self.entry(lookup) {
                 Some(entry) if entry.matches(text, metric, tags) => Some(entry.hit()),
-                // A hash collision.
+                // The hashes collide.
                 Some(_) => self.find(text, metric, tags),
                 None => None,
             };

@@ -1,9 +1,9 @@
-//! Series look-up (`/api/search/lookup`).
+//! Looks up series by metric and tags (`/api/search/lookup`).
 //!
-//! Series are listed without tracking: from the series index, if the store has a complete one, else from the
-//! keys of the data table, which has one row per series and hour. If series are tracked, the meta table has
-//! one row per series, but does not know when they had points. OpenTSDB lists a series of the data table
-//! once per hour, this module once.
+//! Series are listed without tracking: from the series index, if the store has a complete one, otherwise from the keys
+//! of the data table, which has one row per series and hour. If series are tracked, the meta table has one row per
+//! series, but does not know when they had points. OpenTSDB lists a series of the data table once per hour; this
+//! module lists it once.
 
 mod indexed;
 mod resolved;
@@ -18,21 +18,24 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
+use tsd_meta::UidError;
 use tsd_model::{BaseTime, Family, RowKey, SaltBucket, Tsuid, Uid, UidKind};
 use tsd_query::{LimitError, LookupStep, MissingName, QueryError, SeriesError};
-use tsd_storage::{Scan, Table};
+use tsd_storage::{Scan, Table, prefix_end, prefix_range, tags_filter};
 
-use self::resolved::{LookupPage, ResolvedLookup, SERIES_BYTES};
+use self::resolved::SERIES_BYTES;
+pub(crate) use self::{
+    indexed::tsuids as indexed_tsuids,
+    resolved::{LookupPage, ResolvedLookup},
+};
 use crate::{
     EngineHandle,
     engine_shared::EngineShared,
     query::{QueryContext, QueryControl, QueryFailure, QueryGuard, RunningStage},
     series_names::reserved_names,
-    series_scan::{prefix_end, prefix_range, tags_filter},
-    uid::UidError,
 };
 
-/// Memory of a tag of the request beside its texts: as sent and resolved.
+/// Memory of a tag of the request in addition to its texts, both as sent and resolved.
 const REQUEST_TAG_BYTES: usize = 192;
 /// Most rows per scan batch of a limited look-up.
 const MAX_BATCH_ROWS: usize = 1_024;
@@ -44,50 +47,50 @@ const MAX_SCANNED_ROWS: u64 = 10_000_000;
 pub struct Lookup {
     /// Metric; `None`, `*` and the empty string match any.
     pub metric: Option<String>,
-    /// Tags; `None`, `*` and the empty string match any key or value. Pairs of one key are
-    /// alternatives, and so are values of any key; a key with any value overrides its other pairs.
+    /// Tags; `None`, `*` and the empty string match any key or value. Pairs with the same key are alternatives, and so
+    /// are values for any key. A pair of a key with any value overrides the other pairs of that key.
     pub tags: Vec<(Option<String>, Option<String>)>,
-    /// Number of series that are left out before the first one.
+    /// Number of matching series to skip.
     pub start_index: usize,
-    /// Most series; 0: no limit.
+    /// Most series; 0 means no limit.
     pub limit: usize,
-    /// Reads the meta table, or the series index and the data table. `None` reads the index; without it the
-    /// meta table where it is filled, else the data table.
+    /// True reads the meta table, false the series index and the data table. `None` reads the index; without an index,
+    /// the meta table if it is filled, otherwise the data table.
     pub use_meta: Option<bool>,
-    /// First and last hour: only series with rows in it are listed, and the meta table is not read. By the
-    /// index they are those with rows on its UTC days.
+    /// First and last hour. Lists only series with rows in this range, and does not read the meta table. The index
+    /// lists series with rows on the UTC days of the range.
     pub range: Option<(BaseTime, BaseTime)>,
-    /// Series of which a UID has no name are left out and listed apart, as OpenTSDB's tool does. Otherwise one of
-    /// them fails the look-up in a table, as OpenTSDB's API does, and is left out of one in the index.
+    /// Lists series with an unnamed UID separately, as OpenTSDB's tool does. Otherwise such a series fails a look-up
+    /// in a table, as in OpenTSDB's API; a look-up in the index leaves it out.
     pub skips_unnamed: bool,
 }
 
 /// Result of a look-up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LookupResult {
-    /// In the order of the table's keys.
+    /// Series in the order of the table's keys.
     pub series: Vec<LookupSeries>,
-    /// Series that were left out.
+    /// Series with a UID that has no name.
     pub unnamed: Vec<UnnamedSeries>,
 }
 
-/// A series of which a UID has no name.
+/// A series with a UID that has no name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnnamedSeries {
-    /// Its TSUID.
+    /// TSUID of the series.
     pub tsuid: Bytes,
-    /// The first of its UIDs without a name.
+    /// The first UID without a name.
     pub uid: (UidKind, Vec<u8>),
 }
 
-/// A series of a look-up.
+/// A series that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookupSeries {
-    /// Its TSUID.
+    /// TSUID of the series.
     pub tsuid: Bytes,
-    /// Name of its metric.
+    /// Name of the metric.
     pub metric: String,
-    /// Its tags, by the UIDs of their keys.
+    /// Tags, ordered by the UIDs of their keys.
     pub tags: Vec<(String, String)>,
 }
 
@@ -111,9 +114,9 @@ struct SeriesScans<'a> {
     context: &'a QueryContext,
     resolved: &'a ResolvedLookup,
     range: Option<(BaseTime, BaseTime)>,
-    /// Most series of a scan; 0: no limit.
+    /// Most series of a scan; 0 means no limit.
     limit: usize,
-    /// Most rows of all scans.
+    /// Most rows of all scans together.
     max_rows: u64,
     rows: AtomicU64,
 }
@@ -126,8 +129,9 @@ impl EngineHandle {
         lookup: Lookup,
         control: QueryControl,
     ) -> Result<(LookupResult, QueryGuard), QueryFailure> {
-        let work = |shared: Arc<EngineShared>, context: Arc<QueryContext>| async move {
-            find(&shared, &context, lookup, MAX_SCANNED_ROWS).await
+        let work = move |shared: Arc<EngineShared>, context: Arc<QueryContext>| {
+            let lookup = lookup.clone();
+            async move { find(&shared, &context, lookup, MAX_SCANNED_ROWS).await }
         };
         self.run_limited(control, work).await
     }
@@ -152,8 +156,7 @@ async fn find(
         && let Some(tsuids) =
             indexed::tsuids(shared, context, &resolved, lookup.range, page).await?
     {
-        // The index also has the TSUIDs of annotations, which anyone may write for a series that never was, and
-        // keeps them.
+        // The index also keeps the TSUIDs of annotations, which anyone may write for a series that never existed.
         let mut result = named_series(shared, context, tsuids, true).await?;
         if !lookup.skips_unnamed && !result.unnamed.is_empty() {
             tracing::debug!(
@@ -179,7 +182,7 @@ async fn find(
         None if tracks => scans.meta_tsuids().await?,
         _ => scans.data_tsuids().await?,
     };
-    // Other daemons may fill the meta table; if they do not, it is empty.
+    // Other daemons may fill the meta table; otherwise it is empty.
     let may_be_untracked = use_meta.is_none() && tracks && !shared.config.fills_meta_table();
     if tsuids.is_empty() && may_be_untracked {
         tsuids = scans.data_tsuids().await?;
@@ -212,7 +215,7 @@ async fn named_series(
     Ok(result)
 }
 
-/// Resolves names to UIDs. An error tells in its details which name has none.
+/// Resolves names to UIDs. The details of an error show which name has no UID.
 async fn resolve(shared: &EngineShared, lookup: &Lookup) -> Result<ResolvedLookup, QueryFailure> {
     let uid = async |kind, name: &str| {
         let found = shared.uids.uid_of(kind, name).await;
@@ -246,7 +249,7 @@ async fn resolve(shared: &EngineShared, lookup: &Lookup) -> Result<ResolvedLooku
     Ok(resolved)
 }
 
-/// A name that is no wildcard.
+/// A name that is not a wildcard.
 fn named(name: Option<&str>) -> Option<&str> {
     name.filter(|name| !matches!(*name, "" | "*"))
 }
@@ -276,7 +279,7 @@ impl SeriesScans<'_> {
         }
     }
 
-    /// One scan per salt bucket, or one of the whole table. The keys of a metric are in the order of time.
+    /// One scan per salt bucket, or one scan of the whole table. The keys of a metric are in time order.
     fn data_scans(&self) -> Vec<Scan> {
         let schema = &self.shared.config.schema;
         let buckets = if schema.salt_width() == 0 { 1 } else { schema.salt_buckets() };
@@ -317,7 +320,7 @@ impl SeriesScans<'_> {
         Ok(tsuids)
     }
 
-    /// The TSUIDs of a scan's rows that are in the range and have one of the values, for any key.
+    /// The TSUIDs of a scan's rows that are in the range and have one of the values that any key may have.
     async fn read(
         &self,
         table: &Table,
@@ -343,7 +346,7 @@ impl SeriesScans<'_> {
             }
             let slice = context.time_slice().await?;
             for row in batch {
-                // Ignores keys of global annotations, and invalid ones.
+                // Ignores invalid keys and keys of global annotations.
                 let Some(tsuid) = self.tsuid_of(&row.key, is_meta) else { continue };
                 let bytes = tsuid.as_bytes();
                 if !self.has_value(bytes) || seen.contains(bytes) {
@@ -375,7 +378,7 @@ impl SeriesScans<'_> {
         (!key.is_global() && self.range.is_none_or(is_in)).then(|| key.tsuid())
     }
 
-    /// True if a series has one of the values that are asked for with any key.
+    /// True if a series has one of the requested values, with any key.
     fn has_value(&self, tsuid: &[u8]) -> bool {
         let (schema, tagvs) = (&self.shared.config.schema, &self.resolved.tagvs);
         let tags = tsuid.get(schema.metric_width()..).unwrap_or_default();
@@ -387,7 +390,7 @@ impl SeriesScans<'_> {
     }
 }
 
-/// An unknown name or UID is an error of the request.
+/// Makes an unknown name or UID an error of the request.
 fn unresolved(error: UidError, lookup: LookupStep) -> QueryFailure {
     let missing = match error {
         UidError::NoSuchName { kind, name } => MissingName::Name { kind, name },

@@ -5,12 +5,10 @@ use std::collections::{BTreeSet, HashMap};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 
+use tsd_meta::UidError;
 use tsd_model::{TableSchema, Uid, UidKind};
 
-use crate::{
-    query::QueryFailure,
-    uid::{UidAdmin, UidError},
-};
+use crate::{query::QueryFailure, uid::UidAdmin};
 
 /// UIDs per read of the UID table.
 const UIDS_PER_READ: usize = 1_024;
@@ -30,8 +28,8 @@ pub(crate) fn name_bytes(metric: &str, tags: &[(String, String)]) -> usize {
     metric.len() + tags.iter().map(pair).sum::<usize>()
 }
 
-/// Names of series, in the order of `tsuids`; an error for a series of which a UID has no name. `reserve` is
-/// called with the memory of the names of a few thousand series at a time.
+/// Names of series, in the order of `tsuids`; an error for a series with a UID that has no name. `reserve` gets the
+/// memory of the names of a few thousand series at a time.
 pub(crate) async fn reserved_names(
     schema: &TableSchema,
     uids: &UidAdmin,
@@ -96,7 +94,7 @@ fn split(schema: TableSchema, tsuid: &[u8]) -> Result<SeriesUids, UidError> {
     Ok(SeriesUids { metric: uid(UidKind::Metric, metric)?, tags })
 }
 
-/// The names that there are.
+/// The names of the UIDs that have one.
 async fn names(
     uids: &UidAdmin,
     kind: UidKind,

@@ -1,31 +1,26 @@
 //! Snapshots of the store, one at a time.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
+use tsd_files::{SnapshotError, SnapshotProgress, SnapshotReport, SnapshotRequest, SnapshotTarget};
 use tsd_model::TableSchema;
-use tsd_storage::{
-    SnapshotError, SnapshotProgress, SnapshotReport, SnapshotRequest, SnapshotTarget, Storage,
-    StorageError,
-};
+use tsd_storage::{Storage, StorageError};
 
-/// The snapshot that is being taken, if there is one.
+/// The snapshot in progress, if there is one.
 #[derive(Debug, Default)]
 pub(crate) struct SnapshotSlot(Mutex<Option<Arc<SnapshotProgress>>>);
 
-/// Frees the slot, and ends the snapshot if the call that waits for it was dropped.
+/// Frees the slot. Stops the snapshot if the call that waits for it was dropped.
 struct SlotPermit<'a> {
     slot: &'a SnapshotSlot,
     progress: Arc<SnapshotProgress>,
 }
 
 impl SnapshotSlot {
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<SnapshotProgress>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn acquire(&self) -> Result<SlotPermit<'_>, SnapshotError> {
-        let mut running = self.lock();
+        let mut running = self.0.lock();
         if running.is_some() {
             return Err(SnapshotError::InProgress);
         }
@@ -34,8 +29,8 @@ impl SnapshotSlot {
         Ok(SlotPermit { slot: self, progress })
     }
 
-    /// Takes a snapshot, unless another one is being taken. Dropping the future cancels it. `program` is
-    /// the version of the program.
+    /// Takes a snapshot, unless one is in progress. Dropping the future cancels it. `program` is the version of the
+    /// program.
     pub(crate) async fn snapshot(
         &self,
         storage: &dyn Storage,
@@ -55,16 +50,16 @@ impl SnapshotSlot {
         Ok(report)
     }
 
-    /// Progress of the snapshot that is being taken; `None` if there is none.
+    /// Progress of the present snapshot; `None` at other times.
     pub(crate) fn progress(&self) -> Option<Arc<SnapshotProgress>> {
-        self.lock().clone()
+        self.0.lock().clone()
     }
 }
 
 impl Drop for SlotPermit<'_> {
     fn drop(&mut self) {
         self.progress.cancel();
-        *self.slot.lock() = None;
+        *self.slot.0.lock() = None;
     }
 }
 
@@ -72,6 +67,6 @@ impl Drop for SlotPermit<'_> {
 async fn in_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, SnapshotError> + Send + 'static,
 ) -> Result<T, SnapshotError> {
-    // A panic ends the task only: it was reported.
+    // A panic of the task was reported already.
     spawn_blocking(work).await.unwrap_or(Err(SnapshotError::Store(StorageError::Closed)))
 }

@@ -8,7 +8,8 @@ use crate::{
     actor::ActorRef,
     client_stats::{RegionClientStats, Stat},
     engine_shared::EngineShared,
-    process_memory::{MemoryPart, ProcessMemory},
+    process_memory::{MemoryConsumer, ProcessMemory},
+    query::QueryClass,
 };
 
 fn stat(
@@ -27,7 +28,7 @@ fn load_size(counter: &AtomicUsize) -> u64 {
     counter.load(Ordering::Relaxed) as u64
 }
 
-/// Lines of `stats`, in OpenTSDB's order, which has those of the process between the two parts.
+/// Lines of `stats`, in OpenTSDB's order, in which the lines of the process come between the two lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EngineStats {
     /// Names and their UIDs.
@@ -36,7 +37,7 @@ pub struct EngineStats {
     pub points: Vec<Stat>,
 }
 
-/// All lines. Omits values that must be read from the storage if that fails.
+/// Collects all lines. Omits values that must be read from the storage if the read fails.
 pub(crate) async fn collect(shared: &EngineShared) -> EngineStats {
     EngineStats { names: name_stats(shared).await, points: point_stats(shared) }
 }
@@ -74,7 +75,7 @@ async fn name_stats(shared: &EngineShared) -> Vec<Stat> {
 fn point_stats(shared: &EngineShared) -> Vec<Stat> {
     let client = shared.config.client_stats.as_ref();
     let client_lines = client.map_or_else(no_client_lines, |client| (client.lines)());
-    // OpenTSDB has the latency of puts, then the points, then the rest of its client.
+    // OpenTSDB lists the latency of puts, then the points, then the other lines of its client.
     let is_of_puts = |stat: &Stat| stat.tags.contains(&("method", "put"));
     let (mut stats, client_lines): (Vec<_>, Vec<_>) =
         client_lines.into_iter().partition(is_of_puts);
@@ -101,7 +102,7 @@ fn point_stats(shared: &EngineShared) -> Vec<Stat> {
     stats
 }
 
-/// The statistics of the plug-ins that are on, in OpenTSDB's order. Those of the white list are its own.
+/// The statistics of the active plug-ins, in OpenTSDB's order, with its own lines for the white list.
 fn plugin_stats(shared: &EngineShared) -> Vec<Stat> {
     let mut stats = Vec::new();
     for queue in shared.config.plugins.queues() {
@@ -126,7 +127,7 @@ fn plugin_stats(shared: &EngineShared) -> Vec<Stat> {
     stats
 }
 
-/// The lines of a storage client that makes no calls. Dashboards find the names with every store.
+/// The lines of a storage client that makes no calls, so that dashboards find the names with every store.
 fn no_client_lines() -> Vec<Stat> {
     let mut lines = Vec::new();
     for tags in [
@@ -164,12 +165,12 @@ fn no_client_lines() -> Vec<Stat> {
     lines
 }
 
-/// The servers of the storage, none if it has no client.
+/// The servers of the storage; empty if it has no client.
 pub(crate) fn region_clients(shared: &EngineShared) -> Vec<RegionClientStats> {
     shared.config.client_stats.as_ref().map_or_else(Vec::new, |client| (client.servers)())
 }
 
-/// Sets the gauges and the counters that are kept elsewhere. Called before a scrape.
+/// Sets the gauges, and the counters that other modules keep. Called before a scrape.
 pub(crate) fn set_gauges(shared: &EngineShared) {
     let set = |name: &'static str, value: u64| metrics::gauge!(name).set(value as f64);
     let ingest = &shared.ingest;
@@ -182,18 +183,15 @@ pub(crate) fn set_gauges(shared: &EngineShared) {
     set("tsd_compaction_queue_bytes", load_size(&totals.bytes));
     let absolute = |name: &'static str, value: u64| metrics::counter!(name).absolute(value);
     absolute("tsd_write_queue_waits_total", budget.waits());
-    absolute("tsd_series_cache_evictions_total", ingest.series.evicted());
     absolute("tsd_compaction_queue_rejected_rows_total", load_size(&totals.rejected));
     let compaction = &shared.compaction_stats;
     for (name, counter) in [
         ("tsd_compaction_rows_total", &compaction.rows),
         ("tsd_compaction_writes_total", &compaction.writes),
-        ("tsd_compaction_deletes_total", &compaction.deletes),
         ("tsd_compaction_read_errors_total", &compaction.read_errors),
         ("tsd_compaction_write_errors_total", &compaction.write_errors),
         ("tsd_compaction_invalid_rows_total", &compaction.invalid),
         ("tsd_compaction_notifications_dropped_total", &compaction.notifications_dropped),
-        ("tsd_uid_random_collisions_total", &shared.uid_stats.random_collisions),
         ("tsd_uid_delayed_total", &shared.uid_stats.delayed),
         ("tsd_uid_rejected_total", &shared.uid_stats.rejected),
     ] {
@@ -214,9 +212,8 @@ pub(crate) fn set_gauges(shared: &EngineShared) {
     set_plugin_gauges(shared);
     set("tsd_uid_pending_names", load_size(&shared.uid_stats.pending));
     for (kind, assigned) in shared.uid_stats.assigned.iter() {
-        let (hits, misses, size) = shared.uids.resolver.caches.counts(kind);
+        let (hits, misses, _) = shared.uids.resolver.caches.counts(kind);
         let kind = kind.as_str();
-        metrics::gauge!("tsd_uid_cache_entries", "kind" => kind).set(size as f64);
         for (name, value) in [
             ("tsd_uid_cache_hits_total", hits),
             ("tsd_uid_cache_misses_total", misses),
@@ -233,8 +230,14 @@ pub(crate) fn set_gauges(shared: &EngineShared) {
     set("tsd_query_running", running as u64);
     set("tsd_query_queued", waiting as u64);
     set("tsd_query_runnable", queries.scheduler.runnable() as u64);
-    set("tsd_query_memory_bytes", queries.memory.reserved());
-    set("tsd_query_memory_limit_bytes", queries.memory.limit());
+    set("tsd_query_memory_bytes", queries.admission.granted());
+    set("tsd_query_memory_limit_bytes", queries.admission.limit());
+    for class in QueryClass::ALL {
+        let (running, waiting) = queries.admission.count(class);
+        let class = class.as_str();
+        metrics::gauge!("tsd_query_admitted", "class" => class).set(running as f64);
+        metrics::gauge!("tsd_query_waiting", "class" => class).set(waiting as f64);
+    }
     set_memory_gauges(&shared.config.memory);
     for (name, value) in shared.storage.gauges() {
         if name.ends_with("_total") {
@@ -261,21 +264,22 @@ fn set_plugin_gauges(shared: &EngineShared) {
     }
 }
 
-/// None for an unlimited budget, which has no parts.
+/// Sets the memory gauges. An unlimited budget has no gauges.
 fn set_memory_gauges(memory: &ProcessMemory) {
     if memory.is_unlimited() {
         return;
     }
     metrics::gauge!("tsd_memory_limit_bytes").set(memory.limit() as f64);
-    let reserved = MemoryPart::ALL.map(|part| (part.as_str(), memory.reserved(part)));
-    for (part, bytes) in memory.fixed().iter().copied().chain(reserved) {
-        metrics::gauge!("tsd_memory_reserved_bytes", "part" => part).set(bytes as f64);
+    let reserved =
+        MemoryConsumer::ALL.map(|consumer| (consumer.as_str(), memory.reserved(consumer)));
+    for (consumer, bytes) in memory.fixed().iter().copied().chain(reserved) {
+        metrics::gauge!("tsd_memory_reserved_bytes", "part" => consumer).set(bytes as f64);
     }
-    for part in MemoryPart::ALL {
-        let (waits, refusals) = memory.waits_and_refusals(part);
-        let part = part.as_str();
-        metrics::counter!("tsd_memory_waits_total", "part" => part).absolute(waits);
-        metrics::counter!("tsd_memory_refusals_total", "part" => part).absolute(refusals);
+    for consumer in MemoryConsumer::ALL {
+        let (waits, refusals) = memory.waits_and_refusals(consumer);
+        let consumer = consumer.as_str();
+        metrics::counter!("tsd_memory_waits_total", "part" => consumer).absolute(waits);
+        metrics::counter!("tsd_memory_refusals_total", "part" => consumer).absolute(refusals);
     }
 }
 

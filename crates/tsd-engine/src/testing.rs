@@ -1,6 +1,7 @@
-//! Fixtures of the crate's tests: engines over memory storage, a manual clock, table dumps.
+//! Fixtures for the tests of this crate and of others (feature `testing`): engines over memory storage, a manual
+//! clock, table dumps.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::missing_panics_doc, reason = "tests")]
 
 use std::{
     sync::{
@@ -19,15 +20,17 @@ use crate::{
 };
 
 /// Memory storage with fault injection.
-pub(crate) type TestStore = FaultyStorage<MemoryStorage>;
+pub type TestStore = FaultyStorage<MemoryStorage>;
 
 /// Empty storage with the default tables.
-pub(crate) fn store() -> Arc<TestStore> {
+#[must_use]
+pub fn store() -> Arc<TestStore> {
     store_with([])
 }
 
 /// Empty storage with the default tables and `others`.
-pub(crate) fn store_with(others: impl IntoIterator<Item = Table>) -> Arc<TestStore> {
+#[must_use]
+pub fn store_with(others: impl IntoIterator<Item = Table>) -> Arc<TestStore> {
     let tables = EngineConfig::default().tables;
     let usual = [tables.data, tables.uid, tables.meta, tables.tree];
     Arc::new(FaultyStorage::new(Arc::new(MemoryStorage::new(usual.into_iter().chain(others)))))
@@ -35,14 +38,17 @@ pub(crate) fn store_with(others: impl IntoIterator<Item = Table>) -> Arc<TestSto
 
 /// A clock that tests set.
 #[derive(Debug, Default)]
-pub(crate) struct ManualClock(AtomicI64);
+pub struct ManualClock(AtomicI64);
 
 impl ManualClock {
-    pub(crate) fn at_secs(secs: i64) -> Arc<Self> {
+    /// A clock at epoch seconds.
+    #[must_use]
+    pub fn at_secs(secs: i64) -> Arc<Self> {
         Arc::new(Self(AtomicI64::new(secs * 1_000)))
     }
 
-    pub(crate) fn set_secs(&self, secs: i64) {
+    /// Sets the time, in epoch seconds.
+    pub fn set_secs(&self, secs: i64) {
         self.0.store(secs * 1_000, Ordering::Relaxed);
     }
 }
@@ -54,7 +60,8 @@ impl Clock for ManualClock {
 }
 
 /// Settings that auto-create every kind of name.
-pub(crate) fn config() -> EngineConfig {
+#[must_use]
+pub fn config() -> EngineConfig {
     let mut config = EngineConfig::default();
     config.uids.auto_create_metrics = true;
     config.ingest.queue_deadline = Duration::from_secs(2);
@@ -62,13 +69,15 @@ pub(crate) fn config() -> EngineConfig {
 }
 
 /// Starts an engine.
-pub(crate) fn start(config: EngineConfig, store: &Arc<TestStore>) -> EngineHandle {
+#[must_use]
+pub fn start(config: EngineConfig, store: &Arc<TestStore>) -> EngineHandle {
     let storage: Arc<dyn Storage> = Arc::<TestStore>::clone(store);
     Engine::start(config, storage).unwrap()
 }
 
 /// Parses tags as `k=v`, separated by blanks.
-pub(crate) fn pairs(tags: &[u8]) -> Vec<(&[u8], &[u8])> {
+#[must_use]
+pub fn pairs(tags: &[u8]) -> Vec<(&[u8], &[u8])> {
     let words = tags.split(|b| *b == b' ');
     words
         .filter_map(|word| {
@@ -79,15 +88,12 @@ pub(crate) fn pairs(tags: &[u8]) -> Vec<(&[u8], &[u8])> {
 }
 
 /// Puts samples as a front end does.
-pub(crate) fn put_all<'p>(
-    session: &mut IngestSession,
-    samples: &[Sample<'p>],
-) -> Vec<(usize, PutError)> {
+pub fn put_all<'p>(session: &mut IngestSession, samples: &[Sample<'p>]) -> Vec<(usize, PutError)> {
     session.put(samples, |sample| *sample, |sample: &Sample<'p>| Ok(pairs(sample.tags_raw)))
 }
 
 /// Puts a value as a front end does.
-pub(crate) fn put_content(
+pub fn put_content(
     session: &mut IngestSession,
     metric: &str,
     tags: &str,
@@ -101,7 +107,7 @@ pub(crate) fn put_content(
 }
 
 /// Puts a point as a front end does.
-pub(crate) fn put(
+pub fn put(
     session: &mut IngestSession,
     metric: &str,
     tags: &str,
@@ -114,7 +120,7 @@ pub(crate) fn put(
 }
 
 /// Puts one point and waits until it is durable.
-pub(crate) async fn put_one(
+pub async fn put_one(
     engine: &EngineHandle,
     metric: &str,
     tags: &str,
@@ -130,7 +136,7 @@ pub(crate) async fn put_one(
 }
 
 /// Every cell of a table, in order, with its row key.
-pub(crate) async fn cells(store: &TestStore, table: &Table) -> Vec<(Vec<u8>, Cell)> {
+pub async fn cells(store: &TestStore, table: &Table) -> Vec<(Vec<u8>, Cell)> {
     let mut rows = store.inner().scan(table, Scan::default());
     let mut cells = Vec::new();
     while let Some(batch) = rows.next_rows().await.unwrap() {
@@ -143,7 +149,7 @@ pub(crate) async fn cells(store: &TestStore, table: &Table) -> Vec<(Vec<u8>, Cel
 }
 
 /// Every cell of a table as (row, family, qualifier, value) in hex, family as text.
-pub(crate) async fn dump(store: &TestStore, table: &Table) -> Vec<String> {
+pub async fn dump(store: &TestStore, table: &Table) -> Vec<String> {
     cells(store, table)
         .await
         .into_iter()

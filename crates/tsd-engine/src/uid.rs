@@ -1,46 +1,42 @@
-//! Names and their UIDs: caches, look-ups, assignment, changes.
+//! Names and their UIDs: caches, look-ups, assignment and changes.
 //!
-//! Correctness depends only on compare-and-set in the storage, by OpenTSDB's own protocol, so its
-//! daemons and several of ours may assign concurrently. The actor only saves work: look-ups are
-//! single-flight, and one increment serves many names. So do the nodes of a cluster, each of which assigns the
-//! UIDs of a part of the names ([`NamePeers`]).
+//! Correctness depends only on compare-and-set in the storage, by OpenTSDB's own protocol. So daemons of OpenTSDB and
+//! several of Saltern may assign UIDs concurrently. The UID actor only saves work: look-ups are single-flight, and one
+//! increment serves many names. Nodes of a cluster save work in the same way: each assigns the UIDs of the names that
+//! it owns ([`NamePeers`]).
 
 mod admin;
 mod assign;
 mod assign_rate;
 mod assigner;
 mod cache;
-mod check;
 mod creatable_names;
-mod error;
 mod filter;
+mod intent;
 mod listing;
 mod loss_check;
 mod name_peers;
 mod pending_names;
-mod per_kind;
 mod resolver;
 mod series_limit;
 mod table;
 
 pub use self::{
-    admin::UidAdmin,
-    check::{UidFsckObserver, UidFsckOptions, UidFsckReport},
+    admin::{Suggestions, UidAdmin},
     creatable_names::CreatableNames,
-    error::UidError,
     filter::FilterError,
+    intent::{Finished, Intent, Intents, NameChange},
     listing::{MappingPage, StoredMapping},
-    name_peers::NamePeers,
+    name_peers::{NamePeers, UnconfirmedRemovalError},
+    table::UidTable,
 };
 pub(crate) use self::{
     assigner::{AssignerSettings, AssignerStats, UidAssigner, UidAssigning, UidMessage},
     cache::UidCaches,
     filter::NameFilter,
     loss_check::LossCheck,
-    per_kind::PerKind,
     resolver::{ResolvedSeries, Resolver},
     series_limit::SeriesLimit,
-    table::UidTable,
 };
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! Runs a verification of the store on a thread of its own, and the repairs after it.
+//! Runs a verification of the store on a thread of its own, and then the repairs.
 
+use parking_lot::Mutex;
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
@@ -13,7 +14,7 @@ use tsd_storage::{
     RepairAction, Storage, StorageError, Verifier, VerifyFinding, VerifyRun, error_chain,
 };
 
-/// A verification that was started; dropping it stops it.
+/// A verification that was started. Dropping it stops the verification.
 #[derive(Debug)]
 pub struct Verification {
     shared: Arc<VerificationState>,
@@ -32,17 +33,17 @@ struct VerificationState {
 struct Progress {
     stage: VerificationStage,
     duration: Option<Duration>,
-    /// Of the findings, in their order.
+    /// Outcomes of the findings, in their order.
     outcomes: Vec<RepairOutcome>,
 }
 
-/// Where a verification is.
+/// Stage of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum VerificationStage {
     /// It reads.
     #[default]
     Reading,
-    /// It repairs what it has found.
+    /// It repairs its findings.
     Repairing,
     /// It is complete.
     Done,
@@ -50,15 +51,15 @@ pub enum VerificationStage {
     Failed(String),
 }
 
-/// What became of the repair of a finding.
+/// Outcome of the repair of a finding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RepairOutcome {
-    /// It was not asked for, not tried yet, or there is none.
+    /// Not requested or not tried yet, or no repair exists.
     #[default]
     Open,
-    /// It is repaired.
+    /// The finding is repaired.
     Repaired,
-    /// It failed, for this reason.
+    /// The repair failed, for this reason.
     Failed(String),
 }
 
@@ -67,50 +68,45 @@ pub enum RepairOutcome {
 pub struct VerificationFinding {
     /// The finding.
     pub finding: VerifyFinding,
-    /// What became of its repair.
+    /// Outcome of its repair.
     pub outcome: RepairOutcome,
 }
 
-/// A verification as it is now.
+/// The present state of a verification.
 #[derive(Clone, Debug)]
 pub struct VerificationStatus {
-    /// Where it is.
+    /// Its stage.
     pub stage: VerificationStage,
     /// Bytes read.
     pub done_bytes: u64,
-    /// Bytes to read in all, about.
+    /// Approximate number of bytes to read in all.
     pub total_bytes: u64,
-    /// Time since its start, or what it took.
+    /// Time since its start; after its end, its duration.
     pub duration: Duration,
     /// Number of findings.
     pub found: u64,
-    /// The findings, the first thousand of them.
+    /// The first thousand findings.
     pub findings: Vec<VerificationFinding>,
 }
 
-/// Why no verification was started.
+/// Cause why no verification was started.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerificationError {
-    /// The store keeps no files of its own.
+    /// The store has no files of its own.
     #[error("the store keeps no files of its own; HBase has its own tools (hbase hbck)")]
     NotSupported,
-    /// Another one is in progress.
+    /// Another verification is in progress.
     #[error("a verification is in progress")]
     InProgress,
-    /// There is no thread for it.
+    /// No thread could be started for it.
     #[error("no thread can be started: {0}")]
     NoThread(String),
 }
 
-// No code panics while it owns one of the locks.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Verification {
-    /// Starts a verification. With `repairs` everything that it finds is repaired at its end, which calls
-    /// `repaired`. A paced one leaves others most of the processor and the disk.
+    /// Starts a verification. With `repairs`, it repairs all findings at its end and then calls `repaired`. A paced
+    /// verification leaves most of the processor and the disk to others.
     ///
     /// # Errors
     ///
@@ -140,11 +136,11 @@ impl Verification {
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// It as it is now.
+    /// The present state.
     #[must_use]
     pub fn status(&self) -> VerificationStatus {
         let VerificationState { run, started, progress, .. } = &*self.shared;
-        let progress = lock(progress);
+        let progress = progress.lock();
         let (done_bytes, total_bytes) = run.progress();
         let outcomes =
             progress.outcomes.iter().cloned().chain(std::iter::repeat(RepairOutcome::Open));
@@ -161,21 +157,21 @@ impl Verification {
         }
     }
 
-    /// True if it has ended.
+    /// True if the verification has ended.
     #[must_use]
     pub(crate) fn has_ended(&self) -> bool {
-        lock(&self.shared.progress).duration.is_some()
+        self.shared.progress.lock().duration.is_some()
     }
 
-    /// Ends it, and waits until it has. Blocks.
+    /// Stops the verification and waits for its end. Blocks.
     pub fn stop(&self) {
         self.shared.is_stopped.store(true, Ordering::Release);
         self.shared.run.stop();
-        let thread = lock(&self.thread).take();
-        // Its own end may drop the last handle.
+        let thread = self.thread.lock().take();
+        // The thread itself may drop the last handle, and cannot join itself.
         let thread = thread.filter(|thread| thread.thread().id() != std::thread::current().id());
         if let Some(thread) = thread {
-            // Its panic was reported.
+            // A panic of the thread was reported already.
             let _ = thread.join();
         }
     }
@@ -195,7 +191,7 @@ impl VerificationState {
             Err(error) => VerificationStage::Failed(error_chain(&error)),
         };
         if repairs && stage == VerificationStage::Done {
-            lock(&self.progress).stage = VerificationStage::Repairing;
+            self.progress.lock().stage = VerificationStage::Repairing;
             stage = self.repair(verifier);
         }
         let found = self.run.found();
@@ -205,7 +201,7 @@ impl VerificationState {
             ?stage,
             "verification ended"
         );
-        let mut progress = lock(&self.progress);
+        let mut progress = self.progress.lock();
         progress.stage = stage;
         progress.duration = Some(self.started.elapsed());
     }
@@ -213,7 +209,7 @@ impl VerificationState {
     fn repair(&self, verifier: &dyn Verifier) -> VerificationStage {
         let findings = self.run.findings();
         let mut outcomes = vec![RepairOutcome::Open; findings.len()];
-        // An index is built when no part is in quarantine any more.
+        // The index is rebuilt last, when no part is in quarantine any more.
         let is_last = |action: &RepairAction| matches!(action, RepairAction::RebuildIndex { .. });
         let mut order: Vec<(usize, &RepairAction)> = findings
             .iter()
@@ -233,26 +229,26 @@ impl VerificationState {
                 tracing::warn!(file = finding.file, what = finding.what, %action, ?outcome, "repair");
                 *slot = outcome;
             }
-            lock(&self.progress).outcomes.clone_from(&outcomes);
+            self.progress.lock().outcomes.clone_from(&outcomes);
         }
         VerificationStage::Done
     }
 }
 
-/// The verification that was started last, if there was one.
+/// The last verification, if there was one.
 #[derive(Debug, Default)]
 pub(crate) struct VerificationSlot(Mutex<Option<Arc<Verification>>>);
 
 impl VerificationSlot {
-    /// Starts a paced verification, unless one is in progress. With `repairs` everything that it finds is
-    /// repaired at its end, which calls `repaired`.
+    /// Starts a paced verification, unless one is in progress. With `repairs`, it repairs all findings at its end and
+    /// then calls `repaired`.
     pub(crate) fn start_verification(
         &self,
         storage: &dyn Storage,
         repairs: bool,
         repaired: impl FnOnce() + Send + 'static,
     ) -> Result<(), VerificationError> {
-        let mut last = lock(&self.0);
+        let mut last = self.0.lock();
         if last.as_ref().is_some_and(|last| !last.has_ended()) {
             return Err(VerificationError::InProgress);
         }
@@ -261,15 +257,15 @@ impl VerificationSlot {
         Ok(())
     }
 
-    /// The verification that was started last; `None` before the first.
+    /// The last verification; `None` before the first.
     pub(crate) fn last(&self) -> Option<Arc<Verification>> {
-        lock(&self.0).clone()
+        self.0.lock().clone()
     }
 
-    /// Ends the verification in progress, if there is one.
+    /// Stops the verification in progress, if there is one.
     pub(crate) async fn stop(&self) {
         if let Some(verification) = self.last() {
-            // It may be in the middle of a repair.
+            // A repair may be in progress, so stopping may take long.
             let _ = tokio::task::spawn_blocking(move || verification.stop()).await;
         }
     }

@@ -1,15 +1,16 @@
-//! The time series filter: which series may be written.
+//! The time series filter: decides which series may be written.
 //!
-//! OpenTSDB asks its filter about every point. The decision of a filter here depends on the series alone,
-//! so it is asked once for a series that is not in the series cache: points of cached series cost
-//! nothing. A new filter therefore empties that cache.
+//! OpenTSDB asks its filter about every point. Here the decision depends on the series alone, so the filter is asked
+//! once for a series that is not in the series cache; points of cached series cost nothing. A new filter therefore
+//! empties that cache.
 
 mod rules;
 
+use parking_lot::RwLock;
 use std::{
     fmt::Debug,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -20,13 +21,13 @@ use crate::{
     put_error::PutError,
 };
 
-/// Decides on series.
+/// A filter of series.
 pub trait WriteFilter: Debug + Send + Sync {
-    /// Returns why points of the series are not stored, if they are not.
+    /// The reason why points of the series are not stored; `None` if they are stored.
     fn refusal(&self, series: FilteredSeries<'_>) -> Option<String>;
 }
 
-/// The names of a series, as they are stored (Latin-1).
+/// The names of a series as they are stored (Latin-1).
 #[derive(Clone, Copy, Debug)]
 pub struct FilteredSeries<'a>(&'a NameList);
 
@@ -46,7 +47,7 @@ impl<'a> FilteredSeries<'a> {
     }
 }
 
-/// The filter in force, and what it refused.
+/// The filter in force, with counters of rejected points.
 #[derive(Debug)]
 pub(crate) struct WriteFilterSlot {
     filter: RwLock<Option<Arc<dyn WriteFilter>>>,
@@ -79,16 +80,16 @@ impl Default for WriteFilterSlot {
 
 impl WriteFilterSlot {
     pub(crate) fn set(&self, filter: Option<Arc<dyn WriteFilter>>) {
-        *self.filter.write().unwrap_or_else(PoisonError::into_inner) = filter;
+        *self.filter.write() = filter;
     }
 
-    /// Fails and counts if the filter refuses the series.
+    /// Fails, and counts the point, if the filter rejects the series.
     pub(crate) fn check(
         &self,
         names: &NameList,
         content: &SampleContent<'_>,
     ) -> Result<(), PutError> {
-        let filter = self.filter.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let filter = self.filter.read().clone();
         let Some(reason) = filter.and_then(|filter| filter.refusal(FilteredSeries(names))) else {
             return Ok(());
         };
@@ -101,7 +102,7 @@ impl WriteFilterSlot {
         Err(PutError::Filtered(reason))
     }
 
-    /// Refused points, raw and aggregated.
+    /// Number of rejected points, raw and aggregated.
     pub(crate) fn refused(&self) -> [u64; 2] {
         [&self.refused_raw, &self.refused_aggregate].map(|r| r.points.load(Ordering::Relaxed))
     }

@@ -1,9 +1,9 @@
 //! Holds points of connections without acknowledgements while the store does not accept them.
 //!
-//! A telnet client learns nothing of a point that is not stored unless it reads, and most do not.
-//! So after a transient failure its points stay in the queue of their write actor and are written
-//! again, in order, until the store accepts them. The queue is bounded by its byte budget: when it
-//! is full the connection reads no more, and TCP holds the client up.
+//! A telnet client does not learn that a point was not stored unless it reads, and most clients do not read. So after
+//! a transient failure, its points stay in the queue of their write actor and are written again, in order, until the
+//! store accepts them. The byte budget bounds the queue. If the budget is full, the connection stops reading, and TCP
+//! stops the client.
 
 use std::{
     sync::{
@@ -16,9 +16,9 @@ use std::{
 use tokio_util::sync::CancellationToken;
 use tsd_storage::{ErrorLogLimit, LogLimit, StorageError};
 
-/// Pause before the first retry; each further pause of a queue is twice as long.
+/// Pause before the first retry. Each further pause of a queue is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// Longest pause: how long points may be held after the store accepts writes again.
+/// Longest pause, which is how long points may still be held after the store accepts writes again.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// Minimum interval between two log messages of one cause.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -26,10 +26,10 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// State of all held points. Shared by the sessions and the write actors.
 #[derive(Debug)]
 pub(crate) struct WriteHold {
-    /// Cancelled at shutdown: points that cannot be stored fail.
+    /// Cancelled at shutdown; points that cannot be stored then fail.
     ended: CancellationToken,
     held_points: AtomicU64,
-    /// Points that were held, and failed because the engine stopped.
+    /// Held points that failed because the engine stopped.
     given_up: AtomicU64,
     retries: metrics::Counter,
     log: ErrorLogLimit,
@@ -50,12 +50,12 @@ impl Default for WriteHold {
 }
 
 impl WriteHold {
-    /// True if points that failed with this error are to be written again.
+    /// True if points that failed with this error must be written again.
     pub(crate) fn holds(&self, error: &StorageError) -> bool {
         error.is_transient() && !self.is_ended()
     }
 
-    /// No point is held from now on; those that are fail unless their next write succeeds.
+    /// Ends the hold: held points fail unless their next write succeeds, and no further points are held.
     pub(crate) fn end(&self) {
         self.ended.cancel();
     }
@@ -64,7 +64,7 @@ impl WriteHold {
         self.ended.is_cancelled()
     }
 
-    /// Waits until no point is held any more.
+    /// Waits until the hold was ended.
     pub(crate) async fn ended(&self) {
         self.ended.cancelled().await;
     }
@@ -73,7 +73,7 @@ impl WriteHold {
     pub(crate) async fn pause(&self, n: u32) {
         self.retries.increment(1);
         let pause = FIRST_PAUSE.saturating_mul(1 << n.min(16)).min(LONGEST_PAUSE);
-        // An elapsed timeout is the end of the pause.
+        // If the timeout elapses, the pause is over.
         let _ = tokio::time::timeout(pause, self.ended.cancelled()).await;
     }
 
@@ -85,7 +85,7 @@ impl WriteHold {
         }
     }
 
-    /// Counts points that are held from now on, until the guard is dropped.
+    /// Counts points as held until the guard is dropped.
     pub(crate) fn hold(self: &Arc<Self>, points: usize) -> HeldPoints {
         self.held_points.fetch_add(points as u64, Ordering::Relaxed);
         HeldPoints { hold: Arc::clone(self), points: points as u64 }
@@ -107,7 +107,7 @@ impl WriteHold {
     }
 }
 
-/// Points that are held; dropped when they are stored or have failed.
+/// Held points. Dropped when they are stored or have failed.
 #[derive(Debug)]
 pub(crate) struct HeldPoints {
     hold: Arc<WriteHold>,

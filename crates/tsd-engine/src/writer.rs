@@ -1,18 +1,21 @@
 //! Write actors: one per salt bucket, for requests with an order.
 //!
-//! Chunks of a pipelined session are written one call after the other, so that points of one cell are
-//! stored in order: an actor has at most one call in flight for each target. An idle actor writes a
-//! request at once. Others arrive during the call and are merged into the next one, so batches grow
-//! with the load: a store cannot join them, since it gets one call at a time. Few points at a time from
-//! many connections would be as many calls and records of the log, so small batches are written once a
-//! tick, by all actors at the same time: nobody waits for a response to them.
-//! A client that waits for each response needs no order: its requests skip the actor, and stores join
-//! the calls (the group commit of a log, the queues by server of the HBase client). A request is
-//! completed when its points are durable. What the actors hold is bounded by the
-//! [`ByteBudget`](tsd_storage::ByteBudget) of the store: senders acquire the bytes of a chunk before
-//! they send it, and each request returns its part on completion. So a full budget blocks the
-//! senders, and these stop reading their sockets. A batch of a session that holds its points (see
-//! [`WriteHold`]) is written again after a transient failure, before all later ones of its queue.
+//! An actor writes the chunks of a pipelined session one call after the other, so that points of one cell are stored
+//! in order: it has at most one call in flight for each target. An idle actor writes a request at once. Requests that
+//! arrive during a call are merged into the next one, so batches grow with the load. The store could not join them,
+//! because it gets one call at a time.
+//!
+//! Many connections that send few points each would cause as many calls and log records. So small batches are written
+//! once per tick, by all actors at the same time; no client waits for a response to them.
+//!
+//! A client that waits for each response needs no order. Its requests skip the actor, and the store joins the calls
+//! (the group commit of a log, the queues by server of the HBase client). A request is completed when its points are
+//! durable.
+//!
+//! The [`ByteBudget`](tsd_storage::ByteBudget) of the store bounds the bytes that the actors hold: senders acquire the
+//! bytes of a chunk before they send it, and each request returns its share on completion. So a full budget blocks the
+//! senders, which then stop reading their sockets. If a session holds its points (see [`WriteHold`]), a batch with a
+//! transient failure is written again, before all later batches of its queue.
 
 use std::{
     collections::VecDeque,
@@ -33,9 +36,10 @@ use crate::{
     write_hold::{HeldPoints, WriteHold},
 };
 
-/// Time in which a queue starts one small batch: shorter than the pauses of a paced connection, so that it adds little.
+/// Length of a tick, in which a queue starts at most one small batch. Shorter than the pauses of a paced connection,
+/// so that it adds little delay.
 const TICK: Duration = Duration::from_millis(10);
-/// Points of a batch that is not small.
+/// Fewest points of a batch that is not small.
 const MANY_POINTS: usize = 512;
 
 /// Cells of one sender for one write actor.
@@ -46,15 +50,15 @@ pub(crate) struct WriteRequest {
     pub(crate) cells: CellBatch,
     /// Completed when the cells are durable or have failed.
     pub(crate) completion: WriteCompletion,
-    /// Rows to report to row compaction once they are stored.
+    /// Rows to report to row compaction after they are stored.
     pub(crate) touched: Vec<TouchedRow>,
     /// Bytes acquired from the store's budget.
     pub(crate) permit: BytePermit,
-    /// May wait for the next tick: its session sends few points at a time.
+    /// True if it may wait for the next tick, because its session sends few points at a time.
     pub(crate) may_wait: bool,
 }
 
-/// A row that got its first point, or a point after it became due for compaction.
+/// A row that got its first point, or that got a point after it became due for compaction.
 #[derive(Debug)]
 pub(crate) struct TouchedRow {
     /// Write shard, whose row compactor is notified.
@@ -69,12 +73,12 @@ pub(crate) enum WriteMessage {
     Write(WriteRequest),
     /// Reply when every request before it is stored or has failed.
     Drain(Reply<()>),
-    /// Panic inside the handler.
+    /// Panic inside the handler, for tests.
     #[cfg(test)]
     Panic,
 }
 
-/// A write actor, and the writes beside it.
+/// A write actor, and the writes that bypass it.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteShard {
     /// The actor.
@@ -95,8 +99,8 @@ impl DirectWrites {
         Self { settings, tasks: TaskTracker::new() }
     }
 
-    /// A task of its own: the write goes on if its client leaves. Only ordered requests are held, so
-    /// there is no batch to write again.
+    /// Starts the write as a task, which continues if the client disconnects. Only ordered requests are held, so no
+    /// batch is written again here.
     fn start(&self, request: WriteRequest) {
         self.tasks.spawn(WriteBatch::new(request).execute(Arc::clone(&self.settings)));
     }
@@ -113,8 +117,8 @@ impl WriteShard {
         if !request.completion.is_pipelined() {
             return self.direct.start(request);
         }
-        // The budget admits no more requests than the mailbox holds, so a full mailbox is not expected.
-        // A closed one drops the request, which completes it as lost.
+        // The budget admits no more requests than fit the mailbox, so a full mailbox is not expected. A closed mailbox
+        // drops the request, which completes it as lost.
         if let Err(SendError::Full(WriteMessage::Write(rejected))) =
             self.writer.try_send(WriteMessage::Write(request))
         {
@@ -122,7 +126,7 @@ impl WriteShard {
         }
     }
 
-    /// Waits until every request before is stored or has failed.
+    /// Waits until every earlier request is stored or has failed.
     pub(crate) async fn drain(&self) {
         // An actor that does not reply has nothing pending.
         let _ = self.writer.ask(WriteMessage::Drain).await;
@@ -147,7 +151,7 @@ pub(crate) struct WriterSettings {
 /// State of a write actor.
 pub(crate) struct Writer {
     settings: Arc<WriterSettings>,
-    /// One per target.
+    /// One queue per target.
     queues: Vec<WriteQueue>,
     drains: Vec<Reply<()>>,
 }
@@ -156,20 +160,20 @@ pub(crate) struct Writer {
 #[derive(Default)]
 struct WriteQueue {
     requests: VecDeque<WriteRequest>,
-    /// A call is in progress, or a batch waits for a retry.
+    /// True if a call is in progress, or a batch waits for a retry.
     is_busy: bool,
     /// A batch to be written again, before `requests`.
     held: Option<WriteBatch>,
     /// The tick in which the last small batch was started.
     last_tick: Option<u128>,
-    /// The actor will be called in the next tick.
+    /// True if the actor will be called in the next tick.
     has_timer: bool,
 }
 
-/// What a queue is to do.
+/// The next step of a queue.
 enum QueueTurn {
     Write(WriteBatch),
-    /// Nothing before the next tick.
+    /// Wait for the next tick.
     Wait,
     Nothing,
 }
@@ -180,7 +184,7 @@ impl Writer {
         Self { settings, queues, drains: Vec::new() }
     }
 
-    /// Starts a call for each queue that has none in progress.
+    /// Starts a call for each queue without a call in progress.
     fn start_writes(&mut self, ctx: &mut ActorContext<'_, Self>) {
         let ticking = self.settings.ticks_since.elapsed();
         let tick = self.drains.is_empty().then_some(ticking.as_millis() / TICK.as_millis());
@@ -218,7 +222,7 @@ impl Writer {
         }
     }
 
-    /// Writes a batch again after a pause. Its queue stays busy, for the order.
+    /// Writes a batch again after a pause. Its queue stays busy, to keep the order.
     fn retry_later(&mut self, at: usize, batch: WriteBatch, ctx: &mut ActorContext<'_, Self>) {
         let hold = Arc::clone(&self.settings.hold);
         let pause = async move {
@@ -245,7 +249,7 @@ impl WriteQueue {
         !self.is_busy && self.held.is_none() && self.requests.is_empty()
     }
 
-    /// `tick` is the number of this tick; `None` if no batch is to wait for the next one.
+    /// The next step of the queue. `tick` is the number of this tick; `None` if no batch may wait for the next one.
     fn next_batch(&mut self, max_bytes: usize, tick: Option<u128>) -> QueueTurn {
         if self.is_busy {
             return QueueTurn::Nothing;
@@ -271,7 +275,7 @@ impl WriteQueue {
         QueueTurn::Write(batch)
     }
 
-    /// True if the requests have few points, and all may wait.
+    /// True if the requests have few points and may all wait.
     fn is_small(&self) -> bool {
         let mut points = 0;
         self.requests.iter().all(|request| {
@@ -287,7 +291,7 @@ impl Actor for Writer {
     fn handle(&mut self, message: WriteMessage, ctx: &mut ActorContext<'_, Self>) {
         match message {
             WriteMessage::Write(request) => {
-                // Every target has its queue. A dropped request would complete as lost.
+                // Every target has a queue. A dropped request would complete as lost.
                 if let Some(queue) = self.queues.get_mut(request.target) {
                     queue.requests.push_back(request);
                 }
@@ -324,7 +328,7 @@ impl WriteBatch {
         }
     }
 
-    /// Merges requests from the front of the queue, up to `max_bytes` but at least one.
+    /// Merges requests from the front of the queue: at least one, and up to `max_bytes`.
     fn merge(requests: &mut VecDeque<WriteRequest>, max_bytes: usize) -> Option<Self> {
         let mut batch = Self::new(requests.pop_front()?);
         let room = max_bytes.saturating_sub(batch.cells.byte_len());
@@ -344,7 +348,7 @@ impl WriteBatch {
         Some(batch)
     }
 
-    /// Writes the batch and completes its requests. Returns it if it is to be written again.
+    /// Writes the batch and completes its requests. Returns the batch if it must be written again.
     async fn execute(mut self, settings: Arc<WriterSettings>) -> Option<Self> {
         let started = Instant::now();
         let points: usize = self.waiters.iter().map(|(completion, _)| completion.points()).sum();
@@ -352,9 +356,6 @@ impl WriteBatch {
         cells.set_admitted();
         let holds = self.waiters.iter().any(|(completion, _)| completion.holds());
         let kept = (holds && !settings.hold.is_ended()).then(|| cells.clone());
-        if self.failures == 0 {
-            settings.metrics.batch_points.record(points as f64);
-        }
         let result = match settings.targets.get(self.target) {
             Some(to) if to.appends => settings.storage.append(&to.table, cells).await,
             Some(to) => settings.storage.put(&to.table, cells).await,

@@ -1,6 +1,6 @@
-//! How long drawing goes on without a pause: the longest piece of pictures of the greatest size, of the shapes that
-//! cost most. A piece is what a time slice of a query can end late by. Times are those of the processor, so that
-//! other load does not count.
+//! Measures the longest piece of drawing without a pause, in pictures of the greatest size and the most expensive
+//! shapes. A time slice of a query can overrun by one piece. Times are processor times, so that other load does not
+//! count.
 //!
 //! ```text
 //! cargo bench -p tsd-graph --bench longest_piece
@@ -89,10 +89,7 @@ fn main() {
         ("5000 series of 10 points", lines(5_000, 10)),
         ("2000 annotations", notes(2_000)),
         ("cubic splines", smooth(3, 100_000, Smoothing::CSplines)),
-        ("cubic splines near the points", smooth(3, 100_000, Smoothing::ACSplines)),
-        ("Bezier curves", smooth(3, 100_000, Smoothing::Bezier)),
-        ("densities", smooth(3, 100_000, Smoothing::KDensity)),
-        ("sums of seconds", smooth(3, 100_000, Smoothing::Cumulative)),
+        ("averages of seconds", smooth(3, 100_000, Smoothing::Unique)),
     ];
     println!(
         "{:<42} {:>10} {:>8} {:>10} {:>10} {:>9}",

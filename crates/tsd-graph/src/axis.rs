@@ -1,4 +1,4 @@
-//! Axes: where a value or time is, and which of them have a label.
+//! Axes, which map values and times to positions and choose labels.
 
 mod number_ticks;
 mod time_ticks;
@@ -12,8 +12,8 @@ pub(crate) use self::{
 /// A mark of an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AxisTick {
-    /// Where it is: 0 is the begin of the axis, 1 its end.
+    /// Position of the mark: 0 is the begin of the axis, 1 its end.
     pub(crate) position: f64,
-    /// Its label; `None` for a mark between labels.
+    /// Label of the mark; `None` between labels.
     pub(crate) label: Option<String>,
 }

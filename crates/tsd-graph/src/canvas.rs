@@ -1,4 +1,4 @@
-//! A picture in memory, with the few shapes that a graph is made of.
+//! A picture in memory, with the few shapes that a graph needs.
 
 mod area;
 mod font;
@@ -28,17 +28,17 @@ const FILLED_PIXELS: usize = 8;
 const BAND_HEIGHT: f32 = 32.0;
 /// Pixels of a line that are drawn at once.
 const LONG_RUN: f32 = 4_096.0;
-// Work, as times of a point.
+// Work of a pixel of a line, in points.
 const LINE_PIXEL_WORK: usize = 2;
 const DASHED_PIXEL_WORK: usize = 8;
 const CORNER_WORK: usize = 20;
 const MARKER_WORK: usize = 100;
 const LETTER_WORK: usize = 200;
-/// Work of outlines and markers from which a picture is crowded: lines that are two thousand times as long as it is
-/// wide, or tens of thousands of markers.
+/// Work of outlines and markers from which a picture is crowded. This is a total line length of two thousand
+/// widths, or tens of thousands of markers.
 const CROWDED_WORK: usize = if cfg!(test) { 400_000 } else { 4_000_000 };
 
-/// Which point of a text is at its position.
+/// Point of a text that is at the given position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TextAnchor {
     Start,
@@ -60,12 +60,12 @@ impl LineStroke {
     }
 }
 
-/// A picture that is being drawn. Once its drawing was stopped, nothing is added.
+/// A picture that is being drawn. After a stop, nothing is added.
 #[derive(Debug)]
 pub(crate) struct Canvas<'p> {
     pixmap: Pixmap,
     pace: &'p Pace<'p>,
-    /// Work of the outlines and markers that it has.
+    /// Work of its outlines and markers.
     outline_work: usize,
 }
 
@@ -82,8 +82,8 @@ impl<'p> Canvas<'p> {
         pace: &'p Pace<'p>,
     ) -> Option<Self> {
         let mut pixmap = Pixmap::new(size.width, size.height)?;
-        // A transparent one is filled, too: memory is mapped when it is first written, which takes longer than to
-        // draw, and a column of pixels would map as many pages as the picture has rows.
+        // A transparent picture is also filled. The first write to a page maps it, which takes longer than drawing,
+        // and a column of pixels would map a page for each row.
         let pixel = background.map_or(PremultipliedColorU8::TRANSPARENT, pixel);
         for row in pixmap.pixels_mut().chunks_mut(size.width as usize) {
             if !pace.goes_on(row.len() / FILLED_PIXELS) {
@@ -102,7 +102,7 @@ impl<'p> Canvas<'p> {
         self.pace
     }
 
-    /// True if it has so many lines and markers that more of them cannot be told from each other.
+    /// True if more lines and markers could not be distinguished.
     pub(crate) const fn is_crowded(&self) -> bool {
         self.outline_work >= CROWDED_WORK
     }
@@ -112,7 +112,7 @@ impl<'p> Canvas<'p> {
         let paint = paint(color, opacity);
         let mut top = area.top;
         while top < area.bottom {
-            // Bands end on whole pixels, where two of them do not overlap.
+            // Bands end on whole pixels, so that they do not overlap.
             let bottom = (top.floor() + BAND_HEIGHT).min(area.bottom);
             let work = (area.width() * (bottom - top)) as usize / FILLED_PIXELS;
             if !self.pace.goes_on(work) {
@@ -153,7 +153,7 @@ impl<'p> Canvas<'p> {
         self.stroke(&[from, to], stroke, LineCap::Butt);
     }
 
-    /// Draws what of a line is inside an area.
+    /// Draws the segments of a line that are inside an area.
     pub(crate) fn strip(&mut self, positions: &[Position], area: Area, stroke: LineStroke) {
         let mut run: Vec<Position> = Vec::with_capacity(positions.len());
         let mut length = 0.0;
@@ -189,7 +189,7 @@ impl<'p> Canvas<'p> {
         let skia = Stroke {
             width: stroke.width,
             line_cap: cap,
-            // At this width a corner is a pixel, whatever its shape; this one is the cheapest.
+            // At this width any corner is a single pixel, so the cheapest shape is enough.
             line_join: LineJoin::Bevel,
             dash,
             ..Stroke::default()
@@ -239,7 +239,7 @@ impl<'p> Canvas<'p> {
     }
 }
 
-/// Work of a line: by its length, since it covers as many pixels.
+/// Work of a line, from its length in pixels.
 fn stroke_work(positions: &[Position], stroke: LineStroke) -> usize {
     let parts = positions.windows(2).map(|pair| match pair {
         [from, to] => distance(*from, *to),

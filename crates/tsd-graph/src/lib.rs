@@ -1,9 +1,9 @@
 //! Draws graphs of series: points and options in, PNG or terminal text out.
 //!
-//! Options have gnuplot's names and notations, because OpenTSDB hands them to gnuplot and its clients
-//! send them. Nothing is handed to a program here: an option is parsed to a value or refused, so a
-//! text can be no command. No I/O and no clock; long work is divided into pieces that the caller schedules.
-//! Fonts are compiled in.
+//! Options have gnuplot's names and notations, since OpenTSDB hands them to gnuplot and its clients
+//! send them. This crate runs no program: it parses each option to a value or rejects it, so a text
+//! cannot become a command. It does no I/O and reads no clock. Long work is divided into pieces
+//! that the caller schedules. Fonts are compiled in.
 
 mod axis;
 mod canvas;
@@ -12,7 +12,6 @@ mod pace;
 mod plot;
 mod png_file;
 mod point_values;
-mod sixel;
 mod smooth;
 mod strip;
 mod terminal;

@@ -31,9 +31,9 @@ pub struct PlotOptions {
     pub y: AxisOptions,
     /// The right axis.
     pub y2: AxisOptions,
-    /// Format of times below the x axis; by the length of the range if absent.
+    /// Format of times below the x axis; `None` chooses it by the length of the range.
     pub time_format: Option<TimeFormat>,
-    /// The key, unless there is none.
+    /// Placement of the key; `None` hides it.
     pub key: Option<KeyPlacement>,
     /// Text above the graph.
     pub title: Option<String>,
@@ -43,18 +43,18 @@ pub struct PlotOptions {
     pub foreground: Color,
     /// How points are drawn.
     pub style: PlotStyle,
-    /// What is computed of the points before they are drawn.
+    /// Computation on the points before they are drawn.
     pub smoothing: Option<Smoothing>,
 }
 
 /// Options of a y axis.
 #[derive(Clone, Debug, Default)]
 pub struct AxisOptions {
-    /// Its ends.
+    /// Ends of the axis.
     pub range: AxisRange,
-    /// Its label.
+    /// Label of the axis.
     pub label: Option<String>,
-    /// Format of its numbers.
+    /// Format of the numbers.
     pub format: NumberFormat,
     /// True for a logarithmic axis.
     pub is_log: bool,
@@ -63,12 +63,12 @@ pub struct AxisOptions {
 /// How points are drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PlotStyle {
-    /// A line with a marker at each point, as far as markers have space.
+    /// A line with a marker at each point, if markers have space.
     #[default]
     LinesPoints,
     /// A line.
     Lines,
-    /// A marker at each point, of a shape for each series.
+    /// A marker at each point; each series has its own shape.
     Points,
     /// A circle at each point.
     Circles,
@@ -76,35 +76,13 @@ pub enum PlotStyle {
     Dots,
 }
 
-/// What is computed of the points before they are drawn.
+/// Computation on the points before they are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Smoothing {
     /// The average of the points of each second.
     Unique,
-    /// The sum of the points of each second.
-    Frequency,
-    /// As [`Self::Frequency`], scaled to a sum of 1.
-    FNormal,
-    /// The running sum.
-    Cumulative,
-    /// The running sum, scaled to end at 1.
-    CNormal,
-    /// The sums of a hundred equal intervals.
-    Bins,
     /// Natural cubic splines.
     CSplines,
-    /// Natural cubic splines near the points.
-    ACSplines,
-    /// Cubic splines that are monotonic between points.
-    MCSplines,
-    /// A Bezier curve.
-    Bezier,
-    /// A Bezier curve of the averages of each second.
-    SBezier,
-    /// The density of the points in time, weighted by their values.
-    KDensity,
-    /// Jumps of more than half a turn are removed: values are angles in radians.
-    Unwrap,
 }
 
 impl Default for PlotOptions {
@@ -125,13 +103,13 @@ impl Default for PlotOptions {
 }
 
 impl PlotOptions {
-    /// Names of all options, in the order in which they are applied: `nokey` is after `key`.
+    /// Names of all options, in the order in which they are applied: `nokey` follows `key`.
     pub const NAMES: [&str; 17] = [
         "wxh", "yrange", "y2range", "ylabel", "y2label", "yformat", "y2format", "xformat", "ylog",
         "y2log", "key", "title", "bgcolor", "fgcolor", "smooth", "style", "nokey",
     ];
 
-    /// Parses the options that `value_of` has a value of.
+    /// Parses the options for which `value_of` returns a value.
     pub fn parse<'v>(
         value_of: impl Fn(&'static str) -> Option<&'v str>,
     ) -> Result<Self, PlotOptionError> {
@@ -177,7 +155,7 @@ impl PlotOptions {
             "bgcolor" if value == "transparent" => self.background = None,
             "bgcolor" => self.background = Some(Color::parse(value)?),
             "fgcolor" => self.foreground = Color::parse(value)?,
-            "smooth" => self.smoothing = Smoothing::parse(value)?,
+            "smooth" => self.smoothing = Some(Smoothing::parse(value)?),
             "style" => self.style = PlotStyle::parse(value)?,
             "nokey" => self.key = None,
             _ => {}
@@ -200,39 +178,17 @@ impl PlotStyle {
 }
 
 impl Smoothing {
-    /// Parses the name of a smoothing; `None` is one that changes nothing.
-    fn parse(value: &str) -> Result<Option<Self>, PlotOptionProblem> {
-        Ok(Some(match value {
-            "unique" => Self::Unique,
-            "frequency" => Self::Frequency,
-            "fnormal" => Self::FNormal,
-            "cumulative" => Self::Cumulative,
-            "cnormal" => Self::CNormal,
-            "bins" => Self::Bins,
-            "csplines" => Self::CSplines,
-            "acsplines" => Self::ACSplines,
-            "mcsplines" => Self::MCSplines,
-            "bezier" => Self::Bezier,
-            "sbezier" => Self::SBezier,
-            "kdensity" => Self::KDensity,
-            "unwrap" => Self::Unwrap,
-            // Sorts by a third column. Points have none, so that they stay in their order.
-            "zsort" => return Ok(None),
-            _ => return Err(PlotOptionProblem::Smoothing),
-        }))
+    fn parse(value: &str) -> Result<Self, PlotOptionProblem> {
+        match value {
+            "unique" => Ok(Self::Unique),
+            "csplines" => Ok(Self::CSplines),
+            _ => Err(PlotOptionProblem::Smoothing),
+        }
     }
 
     /// True if the result is a curve between the points.
     pub(crate) const fn is_curve(self) -> bool {
-        matches!(
-            self,
-            Self::CSplines
-                | Self::ACSplines
-                | Self::MCSplines
-                | Self::Bezier
-                | Self::SBezier
-                | Self::KDensity
-        )
+        matches!(self, Self::CSplines)
     }
 }
 

@@ -1,12 +1,11 @@
 //! Divides long work into short pieces.
 //!
-//! Drawing has no steps of its own: it counts what it does, and after each piece of about a millisecond it calls
-//! a function of the caller, which may let others work first, or stop the drawing. Once stopped, what is left of
-//! the work does nothing.
+//! Drawing counts its work. After each piece of about a millisecond it calls a function of the caller, which may
+//! let others work first, or stop the drawing. After a stop, the remaining work does nothing.
 
 use std::cell::{Cell, RefCell};
 
-/// Work of a piece. A unit is a point that is looked at, which takes some twenty nanoseconds.
+/// Work of a piece. A unit is one processed point, about 20 ns.
 const PIECE: usize = 20_000;
 
 /// The pieces of a drawing.
@@ -22,8 +21,7 @@ impl<'p> Pace<'p> {
         Self { left: Cell::new(PIECE), is_stopped: Cell::new(false), pause: RefCell::new(pause) }
     }
 
-    /// Counts work that is about to be done, and pauses before it if its piece is full. False if the work
-    /// is to stop.
+    /// Counts the next work, and pauses before it if the piece is full. Returns false if the work must stop.
     pub(crate) fn goes_on(&self, work: usize) -> bool {
         if self.is_stopped.get() {
             return false;

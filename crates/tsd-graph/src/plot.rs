@@ -1,4 +1,4 @@
-//! A graph: its series, and how they become a picture.
+//! Draws a graph of series to a picture.
 
 mod colors;
 mod contents;
@@ -23,31 +23,31 @@ use crate::{
     options::{PlotOptions, PlotSize},
     pace::Pace,
     png_file::encode_png,
-    sixel::encode_sixel,
 };
 
-/// Bytes that drawing needs beside the picture and its file: outlines of a part of a line, the encoder.
+/// Bytes that drawing needs in addition to the picture and its file: outlines of a strip, the
+/// encoder.
 const BESIDE_BYTES: usize = 4 << 20;
-/// Points whose memory is freed in the time of one that is looked at.
+/// Points whose memory is freed in the time of processing one point.
 const FREED_POINTS: usize = 8;
 
 impl PlotSize {
     /// Most bytes that a graph of this size needs, without its points: the picture and its file.
     #[must_use]
     pub const fn drawing_bytes(self) -> usize {
-        // A row of noise takes three bytes a pixel in the file.
+        // The file takes three bytes per pixel for a row of noise.
         Canvas::memory_bytes(self) / 4 * 7 + BESIDE_BYTES
     }
 }
 
-/// Why there is no picture.
+/// Reason why drawing failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DrawError {
-    /// There is no memory for the pixels.
+    /// Memory for the pixels could not be allocated.
     #[error("there is no memory for the picture")]
     NoMemory,
-    /// The caller stopped it.
+    /// The caller stopped the drawing.
     #[error("the drawing was stopped")]
     Stopped,
     /// The file could not be written to memory.
@@ -62,7 +62,7 @@ impl Plot {
         let pace = Pace::new(pause);
         let canvas = self.draw(&pace)?;
         let is_transparent = self.options.background.is_none();
-        // The points are no longer needed; the file is.
+        // The points are no longer needed, and the file needs the memory.
         for series in self.series {
             let _ = pace.goes_on(series.points.len() / FREED_POINTS);
             drop(series);
@@ -72,13 +72,6 @@ impl Plot {
             return Err(DrawError::Stopped);
         }
         file.map_err(DrawError::Encode)
-    }
-
-    /// Draws the graph as text that a terminal shows as a picture.
-    pub fn draw_sixel(&self) -> Result<String, DrawError> {
-        let mut pause = || true;
-        let pace = Pace::new(&mut pause);
-        Ok(encode_sixel(self.draw(&pace)?.pixmap()))
     }
 
     fn draw<'p>(&self, pace: &'p Pace<'p>) -> Result<Canvas<'p>, DrawError> {

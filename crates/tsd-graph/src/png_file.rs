@@ -1,7 +1,7 @@
 //! PNG files: the chunks around a zlib stream of rows.
 //!
-//! The format needs a few lines, and the daemon has a DEFLATE encoder already; a crate for it would bring
-//! three more.
+//! Writing the format takes a few lines, since the daemon already has a DEFLATE encoder; a crate
+//! would add three dependencies.
 
 use std::io::{self, Write};
 
@@ -14,19 +14,20 @@ const SIGNATURE: [u8; 8] = *b"\x89PNG\r\n\x1a\n";
 /// Color types of the format.
 const RGB: u8 = 2;
 const RGBA: u8 = 6;
-/// Each byte of a row is stored as its difference from the byte above, which is zero in most of a graph.
+/// Stores each byte of a row as the difference from the byte above, which is zero in most of a
+/// graph.
 const FILTER_UP: u8 = 2;
-/// Fast, and within a tenth of the size of the slowest one on graphs.
+/// A fast level; on graphs its files are within a tenth of the size of the slowest level.
 const LEVEL: Compression = Compression::new(5);
 
-/// Bytes of a chunk of pixels, about.
+/// Approximate bytes of a chunk of pixels.
 const CHUNK_BYTES: usize = 64 << 10;
-/// A file of at most so many bytes is copied to memory of its size.
+/// Files up to this size are copied to a buffer of exactly their size.
 const SMALL_FILE_BYTES: usize = 256 << 10;
-/// Work of a pixel, as times of a point.
+/// Work of a pixel, in points.
 const PIXEL_WORK: usize = 2;
 
-/// Encodes a picture. A file that was stopped lacks its last rows.
+/// Encodes a picture. After a stop the file lacks its last rows.
 pub(crate) fn encode_png(
     pixmap: &Pixmap,
     is_transparent: bool,
@@ -35,7 +36,7 @@ pub(crate) fn encode_png(
     let (width, height) = (pixmap.width(), pixmap.height());
     let channels = if is_transparent { 4 } else { 3 };
     let row_bytes = width as usize * channels;
-    // Its growth would copy tens of megabytes at once. What is not written takes no memory.
+    // Reserved at once, since growing would copy tens of megabytes. Unwritten pages take no memory.
     let mut out = Vec::with_capacity(row_bytes * height as usize);
     out.extend(SIGNATURE);
     let mut header = Vec::with_capacity(13);

@@ -20,7 +20,7 @@ pub(crate) fn values_between(
     })
 }
 
-/// Indexes of the points within times, both inclusive: the first one, and the one after the last.
+/// Index range (end exclusive) of the points between two times, both inclusive.
 pub(crate) fn indexes_within(
     points: &PointColumns,
     (start_ms, end_ms): (i64, i64),

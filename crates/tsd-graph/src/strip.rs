@@ -1,7 +1,7 @@
-//! Reduces the points of a series to what a picture can show.
+//! Reduces the points of a series to the positions that a picture can show.
 //!
-//! Of the points of one column of pixels only the first, the least, the greatest and the last one can be
-//! seen in a line. So a series of any length becomes at most four positions a column.
+//! In a line, only the first, least, greatest and last point of a column of pixels are visible. So a series of any
+//! length becomes at most four positions per column.
 
 /// A position on the picture, in pixels.
 pub(crate) type Position = (f32, f32);
@@ -18,8 +18,8 @@ struct Column {
     count: u64,
 }
 
-/// Reduces positions to strips, parts of a line without gaps. A strip ends where a value is missing, unless the gap
-/// is narrower than two pixels, or where it has become long.
+/// Reduces positions to strips, segments of a line without gaps. A strip ends at a gap of at least two pixels, or
+/// at [`LONG_STRIP`] positions.
 #[derive(Debug)]
 pub(crate) struct StripBuilder<F> {
     emit: F,
@@ -29,7 +29,7 @@ pub(crate) struct StripBuilder<F> {
     gap: bool,
 }
 
-/// Positions at which a strip is emitted; the next one continues it.
+/// Positions after which a strip is emitted; the next strip continues it.
 const LONG_STRIP: usize = 2_048;
 
 impl<F: FnMut(&[Position])> StripBuilder<F> {
@@ -38,7 +38,7 @@ impl<F: FnMut(&[Position])> StripBuilder<F> {
         Self { emit, strip: Vec::new(), column: None, gap: false }
     }
 
-    /// Adds the next position, at or right of the one before.
+    /// Adds the next position, at or right of the previous position.
     pub(crate) fn push(&mut self, position: Position) {
         let number = position.0.floor() as i64;
         if let Some(column) = &mut self.column {
@@ -61,7 +61,7 @@ impl<F: FnMut(&[Position])> StripBuilder<F> {
         self.gap = true;
     }
 
-    /// Emits what is left.
+    /// Emits the remaining positions.
     pub(crate) fn finish(mut self) {
         self.close_column();
         self.close_strip();

@@ -17,17 +17,17 @@ const DOTS: (usize, usize) = (2, 4);
 const LEAST: TerminalSize = TerminalSize { columns: 30, rows: 8 };
 /// Greatest size of a graph, in characters.
 const MOST: TerminalSize = TerminalSize { columns: 1_000, rows: 500 };
-/// Most characters of a number beside the graph.
+/// Most characters of a number on a y axis.
 const MOST_LABEL: usize = 16;
 /// Most lines of the key.
 const MOST_KEY_LINES: usize = 12;
 /// Rows from one number of an axis to the next.
 const LABEL_ROWS: usize = 2;
-/// Most numbers of an axis, about.
+/// Approximate greatest number of labels of an axis.
 const MOST_LABELS: usize = 8;
 /// Characters between two times.
 const TIME_DISTANCE: usize = 3;
-/// Foreground colors of terminals, by their codes: the ones that can be read on black and on white.
+/// Codes of the foreground colors that are readable on black and on white.
 const COLORS: [u8; 6] = [34, 31, 32, 35, 36, 33];
 
 /// Size of a terminal, in characters.
@@ -179,7 +179,7 @@ fn color_code(number: usize) -> u8 {
 #[derive(Debug)]
 struct DotGrid {
     columns: usize,
-    /// For each character its dots and the series that set the last one.
+    /// Dots of each character, and the series that set the last dot.
     cells: Vec<(u8, usize)>,
     area: Area,
 }

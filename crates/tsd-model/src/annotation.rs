@@ -3,7 +3,8 @@
 //! The qualifier reproduces a quirk of OpenTSDB: a start time divisible by 1000 is divided by 1000
 //! whatever its unit, and offset and width follow from the quotient. For whole seconds given in
 //! milliseconds that is correct; for seconds divisible by 1000 the offset is unrelated to the row.
-//! Lookups repeat the computation, so it must match; readers take times from the JSON.
+//! Lookups repeat this computation, so it must match OpenTSDB's. Readers take the times from the
+//! JSON.
 
 use smallvec::SmallVec;
 
@@ -11,7 +12,7 @@ use crate::{
     base_time::BaseTime,
     column_kind::ANNOTATION_PREFIX,
     json_object::{CustomFields, CustomOrder, JsonError, ObjectReader, ObjectWriter},
-    timestamp::Timestamp,
+    timestamp::{Timestamp, TimestampError},
 };
 
 /// An annotation. Times are in the client's unit.
@@ -21,7 +22,7 @@ pub struct Annotation {
     pub tsuid: String,
     /// Start time; at least 1.
     pub start_time: i64,
-    /// End time; 0 if none.
+    /// End time; 0 for an open end.
     pub end_time: i64,
     /// Short text.
     pub description: String,
@@ -41,14 +42,12 @@ pub struct AnnotationPlace {
 }
 
 impl AnnotationPlace {
-    /// Position of an annotation; `None` unless the start time is at least 1.
-    #[must_use]
-    pub fn of(start_time: i64) -> Option<Self> {
-        if start_time < 1 {
-            return None;
-        }
-        let secs = if start_time > Timestamp::MAX_SECS { start_time / 1_000 } else { start_time };
-        let base = (secs - secs % i64::from(BaseTime::SPAN_SECONDS)) as u32;
+    /// Computes the place of an annotation; `start_time` must be at least 1.
+    pub fn of(start_time: i64) -> Result<Self, TimestampError> {
+        let time = match start_time {
+            ..1 => return Err(TimestampError::OutOfRange(start_time)),
+            _ => Timestamp::try_new(start_time)?,
+        };
         let mut qualifier: SmallVec<[u8; 8]> = SmallVec::new();
         qualifier.push(ANNOTATION_PREFIX);
         let number = if start_time % 1_000 == 0 { start_time / 1_000 } else { start_time };
@@ -59,7 +58,7 @@ impl AnnotationPlace {
             let offset_secs = number % i64::from(BaseTime::SPAN_SECONDS);
             qualifier.extend_from_slice(&(offset_secs as u16).to_be_bytes());
         }
-        Some(Self { base: BaseTime::from_stored(base.to_be_bytes()), qualifier })
+        Ok(Self { base: time.base_time(), qualifier })
     }
 }
 
@@ -102,8 +101,18 @@ mod tests {
 
     #[test]
     fn start_times_below_one_have_no_position() {
-        assert_eq!(AnnotationPlace::of(0), None);
-        assert_eq!(AnnotationPlace::of(i64::MIN), None);
+        for start in [0, i64::MIN] {
+            assert_eq!(AnnotationPlace::of(start), Err(TimestampError::OutOfRange(start)));
+        }
+    }
+
+    /// Issue 37: such a start time was stored 2^32 seconds earlier.
+    #[test]
+    fn start_times_after_2106_have_no_position() {
+        assert!(AnnotationPlace::of(4_294_967_295_999).is_ok());
+        for start in [4_294_967_296_000, 9_999_999_999_999] {
+            assert_eq!(AnnotationPlace::of(start), Err(TimestampError::AfterLast(start)));
+        }
     }
 
     #[test]
@@ -159,9 +168,9 @@ mod tests {
         }
 
         #[test]
-        fn positions_are_annotation_columns(start_time in 1..i64::MAX) {
+        fn positions_are_annotation_columns(start_time in 1..Timestamp::MAX.as_given()) {
             let kind = AnnotationPlace::of(start_time).map(|p| ColumnKind::of(&p.qualifier));
-            prop_assert_eq!(kind, Some(ColumnKind::Annotation));
+            prop_assert_eq!(kind, Ok(ColumnKind::Annotation));
         }
 
         #[test]

@@ -1,12 +1,12 @@
 //! The base time of a row: the start of its hour.
 //!
-//! The row key has the hour, and each qualifier only the offset inside it, so a row key with an
-//! unaligned time is never found again. This type makes such keys impossible.
+//! The row key has the hour, and each qualifier only the offset in that hour. No lookup would find
+//! a row key with an unaligned time, so this type never makes one.
 
 /// Start of the hour that one row covers, epoch seconds; four bytes in the row key.
 ///
-/// A multiple of [`Self::SPAN_SECONDS`] for every time before the year 2106. Later times, which
-/// only millisecond timestamps reach, keep their low 32 bits as they do in OpenTSDB.
+/// A multiple of [`Self::SPAN_SECONDS`]. Times after 2106-02-07 06:28:15 UTC do not fit:
+/// [`crate::Timestamp`] and [`crate::AnnotationPlace`] reject them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BaseTime(u32);
 
@@ -16,18 +16,12 @@ impl BaseTime {
 
     /// Base time of the row that holds `epoch_secs`.
     #[must_use]
+    #[inline]
     pub const fn containing(epoch_secs: u32) -> Self {
         Self(epoch_secs - epoch_secs % Self::SPAN_SECONDS)
     }
 
-    /// Base time of the row of a time that is so many seconds after its hour. Only its low 32 bits count, before or
-    /// after the subtraction.
-    #[inline]
-    pub(crate) const fn before(low_secs: u32, offset_secs: u32) -> Self {
-        Self(low_secs.wrapping_sub(offset_secs))
-    }
-
-    /// Base time as a stored row key has it; other writers may have stored unaligned ones.
+    /// Base time of a stored row key, which may be unaligned if another program wrote it.
     #[must_use]
     pub const fn from_stored(bytes: [u8; 4]) -> Self {
         Self(u32::from_be_bytes(bytes))
@@ -69,7 +63,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::timestamp::Timestamp;
 
     #[track_caller]
     fn check(epoch_secs: u32, expected: u32) {
@@ -85,13 +78,6 @@ mod tests {
     }
 
     #[test]
-    fn times_beyond_2106_keep_their_low_bits() {
-        let base = |n| Timestamp::try_new(n).map(|t| t.base_time().0);
-        assert_eq!(base(9_999_999_999_999), Ok(1_410_062_608));
-        assert_eq!(base(((1 << 32) + 100) * 1_000), Ok(4_294_965_600));
-    }
-
-    #[test]
     fn last_hour_has_no_next() {
         assert_eq!(BaseTime::containing(u32::MAX).next(), None);
         assert_eq!(BaseTime::containing(0).next(), Some(BaseTime(3_600)));
@@ -101,6 +87,16 @@ mod tests {
         #[test]
         fn offset_fits_the_span(ts: u32) {
             prop_assert!(ts - BaseTime::containing(ts).0 < BaseTime::SPAN_SECONDS);
+        }
+
+        /// Issue 37: a time after 2106 was stored 2^32 seconds earlier.
+        #[test]
+        fn no_timestamp_wraps(number: i64) {
+            if let Ok(time) = crate::Timestamp::try_new(number) {
+                let (base, ms) = (time.base_time(), time.as_millis());
+                prop_assert_eq!(base.as_millis() + i64::from(time.offset_ms()), ms);
+                prop_assert!(base.as_millis() <= ms && ms <= crate::Timestamp::MAX.as_millis());
+            }
         }
 
         #[test]

@@ -1,8 +1,8 @@
 //! Kind of a column of a data row, from its qualifier.
 //!
-//! The parity of the length decides first, the prefix second: a point 16 s into the hour has the
-//! first byte of an annotation, one at 80 s that of an append column. OpenTSDB's fsck misses this
-//! and deletes valid points.
+//! The parity of the length decides first, the prefix second. A point at 16 s of the hour has the
+//! same first byte as an annotation, and a point at 80 s the same as an append column. OpenTSDB's
+//! fsck misses this and deletes valid points.
 
 /// Kind of a column in family `t` of the data table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,7 +15,8 @@ pub enum ColumnKind {
     Annotation,
     /// An append column.
     Append,
-    /// Prefix of an append column with five bytes: never written, and an error in queries.
+    /// Five bytes with the prefix of an append column. No program writes such columns; queries fail
+    /// on them.
     BadAppend,
     /// A histogram.
     Histogram,
@@ -31,7 +32,7 @@ pub(crate) const APPEND_PREFIX: u8 = 5;
 pub(crate) const HISTOGRAM_PREFIX: u8 = 6;
 
 impl ColumnKind {
-    /// Qualifier that append columns are written under; readers accept any last two bytes.
+    /// Qualifier of written append columns; readers accept any last two bytes.
     pub const APPEND_QUALIFIER: [u8; 3] = [APPEND_PREFIX, 0, 0];
 
     /// Returns the kind of a column.

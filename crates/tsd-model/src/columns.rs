@@ -19,7 +19,7 @@ pub struct PointColumns {
 /// Types of the values. Separate from the values, so that uniform series need no per-point flag.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ValueKinds {
-    /// Every point is an integer (also: there are no points).
+    /// Every point is an integer; also the kind of empty columns.
     #[default]
     AllIntegers,
     /// Every point is floating.
@@ -77,7 +77,8 @@ impl PointColumns {
         self.times_ms.is_empty()
     }
 
-    /// Sorts the points by time; false if two times are equal, in any order then.
+    /// Sorts the points by time. Returns false if two times are equal; their points are then in any
+    /// order.
     pub fn sort_distinct(&mut self) -> bool {
         if self.times_ms.is_sorted_by(|a, b| a < b) {
             return true;
@@ -155,8 +156,8 @@ impl PointColumns {
         self.bits.push(bits);
     }
 
-    /// Appends points `from..to` of other columns; none if there are fewer. The caller ensures increasing
-    /// times.
+    /// Appends points `from..to` of other columns; nothing if the range exceeds them. The caller
+    /// ensures increasing times.
     pub fn extend_range(&mut self, other: &Self, from: usize, to: usize) {
         let (Some(times), Some(bits)) = (other.times_ms.get(from..to), other.bits.get(from..to))
         else {

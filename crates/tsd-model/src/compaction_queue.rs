@@ -17,7 +17,7 @@ pub fn compare_queued_rows(schema: &TableSchema, a: &[u8], b: &[u8]) -> Ordering
 pub struct FlushPace {
     /// Seconds between two rounds.
     pub interval_secs: u32,
-    /// A round is skipped unless more rows than this are queued.
+    /// A round runs only if more than this many rows are queued.
     pub min_rows: u64,
     /// Speed relative to the hour of the rows (`flush_speed`).
     pub speed: u32,

@@ -41,7 +41,7 @@ impl Flags {
         self.0 & 8 != 0
     }
 
-    /// Bytes of the value, 1 to 8; not every number is valid for every type.
+    /// Length of the value, 1 to 8 bytes; [`Self::is_valid`] checks it against the type.
     #[must_use]
     #[inline]
     pub const fn value_len(self) -> usize {

@@ -1,8 +1,8 @@
 //! Parser of floating point numbers in Java's grammar.
 //!
-//! A value may be any text that `Double.parseDouble` accepts: decimal digits with point and exponent, a type suffix (`1.5f`), hexadecimal floats (`0x1.8p1`), blanks around it.
-//! Decimal texts are checked against that grammar and converted by the standard library, which
-//! rounds as Java does; hexadecimal ones are converted here.
+//! A value may be any text that `Double.parseDouble` accepts: decimal digits with point and exponent, a type suffix (`1.5f`), hexadecimal
+//! floats (`0x1.8p1`), blanks around it. The standard library converts decimal texts that match this grammar, and rounds as Java does. This
+//! module converts hexadecimal texts.
 
 use std::str;
 
@@ -84,7 +84,7 @@ fn parse(text: &[u8]) -> Result<Parsed<'_>, FloatTextError> {
     }
 }
 
-/// Length of the number in front of an optional type suffix; `None` if it is not a number.
+/// Length of the number in front of an optional type suffix; `None` if the text is not a number.
 fn decimal_length(body: &[u8]) -> Result<Option<usize>, FloatTextError> {
     let (mut digits, mut points, mut at) = (0_usize, 0_usize, 0_usize);
     for byte in body {
@@ -164,7 +164,7 @@ fn parse_hex(negative: bool, text: &[u8]) -> Option<HexFloat> {
 }
 
 impl HexFloat {
-    /// IEEE bits of the nearest float (ties to even) with that many fraction bits and that bias.
+    /// IEEE bits of the nearest float (ties to even) with `fraction_bits` and `bias`.
     fn round(&self, fraction_bits: u32, bias: i64) -> u64 {
         let sign = u64::from(self.negative) << (fraction_bits + exponent_bits(bias));
         if self.significand == 0 {
@@ -189,8 +189,8 @@ impl HexFloat {
             let up = half > 1 << 63 || (half == 1 << 63 && kept & 1 == 1);
             kept + u64::from(up)
         };
-        // For normal numbers the hidden bit adds one to the exponent field, and a carry out of
-        // the fraction does the same; for subnormal ones both are right as they are.
+        // In normal numbers, the hidden bit adds one to the exponent field, and so does a carry out of the fraction. Subnormal numbers need
+        // no correction.
         let field = (lowest + i64::from(fraction_bits) + bias - 1) as u64;
         sign | ((field << fraction_bits) + kept).min(infinity)
     }

@@ -13,7 +13,7 @@ pub fn to_hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Bytes of a hex text of either case; `None` unless it is pairs of hex digits.
+/// Bytes of a hex text of either case; `None` for a text that is not pairs of hex digits.
 #[must_use]
 pub fn from_hex(text: &[u8]) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(2) {

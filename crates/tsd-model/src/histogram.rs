@@ -78,7 +78,7 @@ pub enum HistogramError {
     #[error("\"{0}\" is no part of a histogram")]
     Text(String),
     /// More buckets than 16 bits can count.
-    #[error("{0} buckets")]
+    #[error("the histogram has {0} buckets; the limit is {most}", most = u16::MAX)]
     TooManyBuckets(usize),
     /// A bound that is not a number.
     #[error("a bucket bound is not a number")]
@@ -91,7 +91,7 @@ impl SimpleHistogram {
     /// Minimum length of a payload, bytes.
     const MIN_PAYLOAD: usize = 6;
 
-    /// A histogram of buckets in any order; of those with the same bounds the last wins.
+    /// A histogram of buckets in any order; the last of several buckets with equal bounds wins.
     #[must_use]
     pub fn from_buckets(mut buckets: Vec<HistogramBucket>, underflow: i64, overflow: i64) -> Self {
         let same = |a: &HistogramBucket, b: &HistogramBucket| {

@@ -1,15 +1,15 @@
 //! The decimal digits that Java before version 19 chooses for a double.
 //!
-//! `Double.toString` was to give the fewest digits that identify a double, but its algorithm gives more in
-//! some cases: powers of two, integers from 2^53 to 2^63, and decimals halfway between two doubles.
-//! OpenTSDB prints every value with it. Here are the same steps with integers of any length; they are
-//! slow, and only needed where [`may_not_be_shortest`] holds.
+//! OpenTSDB prints every value with `Double.toString`. Its algorithm prints more digits than
+//! necessary for powers of two, integers from 2^53 to 2^63, and decimals halfway between two
+//! doubles. This module repeats its steps with integers of any length. They are slow, and only
+//! needed where [`may_not_be_shortest`] holds.
 
 use std::cmp::Ordering;
 
 /// Bits of the significand, the hidden one included.
 const SIGNIFICAND_BITS: i32 = 53;
-/// Digits that an integer of Java's `long` may have.
+/// Largest exponent of an integer that Java converts in a `long`.
 const LONG_BITS: i32 = 62;
 
 /// True if Java's digits may not be the fewest that identify `value`.
@@ -29,7 +29,7 @@ pub(crate) fn java_digits(value: f64) -> (Vec<u8>, i32) {
     let bits = value.to_bits();
     let fraction = bits & ((1 << (SIGNIFICAND_BITS - 1)) - 1);
     let biased = ((bits >> (SIGNIFICAND_BITS - 1)) & 0x7FF) as i32;
-    // `significant` bits of the significand are known; subnormal doubles have fewer.
+    // The significand has `significant` bits, fewer for subnormal doubles.
     let (significand, exponent, significant) = if biased == 0 {
         let significant = 64 - fraction.leading_zeros() as i32;
         let shift = SIGNIFICAND_BITS - significant;
@@ -53,7 +53,7 @@ pub(crate) fn java_digits(value: f64) -> (Vec<u8>, i32) {
     (digits, position)
 }
 
-/// Digits of an integer, of which the lowest `insignificant_bits` + 1 bits are not known.
+/// Digits of an integer whose lowest `insignificant_bits` + 1 bits are unknown.
 fn integer_digits(mut integer: u64, insignificant_bits: i32) -> (Vec<u8>, i32) {
     let mut dropped = 0;
     // Java's table has the decimal digits of 2^n - 1 that cannot be told apart, 0 for n < 2.
@@ -73,7 +73,7 @@ fn integer_digits(mut integer: u64, insignificant_bits: i32) -> (Vec<u8>, i32) {
     (digits, position)
 }
 
-/// Generates digits until those that remain are less than half the distance to the next double.
+/// Generates digits until the rest is less than half the distance to the next double.
 ///
 /// With d = `significand` · 2^x: B/S is d scaled to one digit before the point, M/S half that distance.
 fn generated_digits(
@@ -94,7 +94,7 @@ fn generated_digits(
     numerator_twos -= common;
     scale_twos -= common;
     half_twos -= common;
-    // The next smaller double of a power of two is half as far away as the next greater one.
+    // Below a power of two, doubles are half as far apart as above it.
     if fraction_bits == 1 {
         half_twos -= 1;
     }
@@ -174,7 +174,7 @@ fn estimated_exponent(significand: u64, fraction_bits: i32, exponent: i32) -> i3
     estimate.floor() as i32
 }
 
-/// Bits of 5^n, as Java's table and estimate have them.
+/// Bits of 5^n, as in Java's table and estimate.
 fn bits_of_power_of_five(n: i32) -> i32 {
     match u32::try_from(n) {
         Ok(0) => 0,

@@ -1,7 +1,7 @@
 //! Java's hash functions, on which OpenTSDB's bytes depend.
 //!
-//! Salt buckets come from the hash of an array of bytes, branches and leaves of trees from the hash
-//! of a string, and JSON objects keep the order of a hash map.
+//! Salt buckets are hashes of byte arrays, branches and leaves of trees are hashes of strings, and
+//! JSON objects have the order of a hash map.
 
 /// `Arrays.hashCode(byte[])`: bytes are signed, arithmetic wraps, the empty array is 1.
 #[must_use]
@@ -40,8 +40,9 @@ pub fn sort_as_copied_hash_map<T>(entries: &mut [T], key: impl Fn(&T) -> &str) {
     sort_by_slot(entries, slots, key);
 }
 
-/// Sorts entries in the order of a hash map that Java created for this number of entries and filled one
-/// by one: as many slots, rounded up to a power of two, doubled if more than three quarters full.
+/// Sorts entries in the order of a hash map that Java created for this number of entries and filled
+/// one by one. Its slots are that number, rounded up to a power of two, and doubled if more than
+/// three quarters full.
 pub fn sort_as_sized_hash_map<T>(entries: &mut [T], key: impl Fn(&T) -> &str) {
     let slots = (entries.len() as u64).next_power_of_two();
     let slots = if entries.len() as u64 > slots * 3 / 4 { slots * 2 } else { slots };

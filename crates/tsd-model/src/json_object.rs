@@ -1,7 +1,7 @@
 //! JSON objects in cells: written with OpenTSDB's bytes, read in any form.
 //!
-//! OpenTSDB updates some of them by comparing the stored bytes with its own rendering of the parsed
-//! object, so it can never update an object with other bytes.
+//! OpenTSDB updates some objects only if the stored bytes equal its own rendering of the parsed
+//! object. It could never update an object with other bytes.
 
 use std::fmt::Write as _;
 
@@ -220,7 +220,7 @@ impl ObjectReader {
     }
 }
 
-/// The whole part of a number; `None` if it is no 64-bit integer.
+/// The whole part of a number; `None` outside the range of 64-bit integers.
 fn truncated(number: f64) -> Option<i64> {
     const END: f64 = 9_223_372_036_854_775_808.0;
     (-END..END).contains(&number).then_some(number as i64)

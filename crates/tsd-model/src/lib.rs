@@ -24,6 +24,7 @@ mod meta;
 mod meta_edit;
 mod name;
 mod packed_run;
+mod per_kind;
 mod point_column;
 mod point_value;
 mod qualifier;
@@ -31,6 +32,7 @@ mod rollup;
 mod row_compaction;
 mod row_conflict;
 mod row_decode;
+mod row_delete;
 mod row_error;
 mod row_key;
 mod row_merge;
@@ -76,6 +78,7 @@ pub use packed_run::{
     ChunkEncoder, ChunkPoint, DaySummaries, PackablePoint, PackedChunk, PackedRun, PackedRunError,
     RunEncoder, RunShape, SummaryEncoder,
 };
+pub use per_kind::PerKind;
 pub use point_column::{
     AppendedPoints, PointReader, StoredPoint, append_entry, encode_column, fix_up, read_column,
     read_points_strictly,
@@ -89,6 +92,7 @@ pub use rollup::{
 pub use row_compaction::{ReplacedColumn, RowCompaction, plan_row_compaction, superseded_ms};
 pub use row_conflict::{ConflictingPoint, conflicting_points};
 pub use row_decode::{RowExtras, decode_row};
+pub use row_delete::{PointDelete, plan_point_delete};
 pub use row_error::{ColumnError, RowError};
 pub use row_key::{RowKey, RowKeyError};
 pub use row_merge::{DroppedDuplicates, MergeRule, points_and_other_cells};
@@ -99,7 +103,7 @@ pub use summary::{
     is_exact_magnitude,
 };
 pub use table_schema::{SchemaError, TableSchema};
-pub use timestamp::{Timestamp, TimestampError};
+pub use timestamp::{Timestamp, TimestampError, millis_of};
 pub use timestamp_text::{
     TimestampTextError, parse_http_timestamp_number, parse_http_timestamp_string,
     parse_import_timestamp, parse_telnet_timestamp,

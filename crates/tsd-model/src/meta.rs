@@ -1,4 +1,4 @@
-//! TSMeta and UIDMeta: user-defined descriptions of series and names.
+//! User-defined descriptions of series (TSMeta) and names (UIDMeta).
 
 use crate::{
     json_object::{CustomFields, CustomOrder, JsonError, ObjectReader, ObjectWriter},
@@ -136,7 +136,8 @@ impl UidMeta {
             .finish()
     }
 
-    /// Parses a cell value. `kind` is that of the qualifier; it is used if the object has none.
+    /// Parses a cell value. `kind` comes from the qualifier and applies if the object names no
+    /// kind.
     pub fn from_json(kind: UidKind, value: &[u8]) -> Result<Self, JsonError> {
         let object = ObjectReader::new(value)?;
         let name = object.string("type")?;

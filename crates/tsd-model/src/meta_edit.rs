@@ -1,7 +1,7 @@
-//! Edits of TSMeta and UIDMeta, and their merge with what is stored.
+//! Edits of TSMeta and UIDMeta, and their merge with the stored objects.
 //!
-//! As in OpenTSDB a field is set if it differs from its default: an empty text sets nothing, and neither
-//! does a retention of 0. Text that is `Some` but empty resets a field; only a body with `null` has it.
+//! As in OpenTSDB, a field is set if it differs from its default: an empty text or a retention of 0
+//! sets nothing. An empty `Some` text resets a field; it comes from `null` in a body.
 
 use crate::{
     json_object::CustomFields,
@@ -81,7 +81,8 @@ impl TsMetaEdit {
         *self == Self::default()
     }
 
-    /// The object after the edit; see [`UidMetaEdit::merged`]. `stored` is the present one, or a new one.
+    /// The object after the edit; see [`UidMetaEdit::merged`]. `stored` is the stored object or a
+    /// new object.
     #[must_use]
     pub fn merged(&self, stored: TsMeta, replace: bool) -> TsMeta {
         let created = earlier(stored.created, self.created);

@@ -1,12 +1,11 @@
 //! Names of metrics, tag keys and tag values: valid characters and stored bytes.
 //!
-//! Tables store names in ISO-8859-1. OpenTSDB accepts other letters and stores them as `?`, so that
-//! all such names of one length share a UID; here encoding such a name is an error
-//! ([`NameEncodeError`]) and no UID is created for it.
+//! Tables store names in ISO-8859-1. OpenTSDB accepts other letters and stores them as `?`, so that different
+//! names share a UID. This module rejects such names ([`NameEncodeError`]), so they never get a UID.
 
 use crate::java_letter::is_java_letter;
 
-/// Longest name that can be stored, in bytes: names are row keys, and those of HBase are no longer.
+/// Longest name that can be stored, in bytes: names are row keys, which HBase limits to this length.
 pub const MAX_NAME_BYTES: usize = 32_767;
 
 /// Role of a name in error texts.
@@ -45,7 +44,7 @@ pub enum NameError {
     TooLong {
         /// `metric name`, `tag name` or `tag value`.
         what: &'static str,
-        /// Its length, in characters: each is one byte of the table.
+        /// Length of the name, in characters; the table stores each as one byte.
         length: usize,
     },
 }

@@ -12,9 +12,9 @@
 //! ```
 //!
 //! Offsets, span and steps are in the run's resolution; the sequences are integer streams
-//! (`packed_run/int_stream.rs`), single numbers varints. Equal steps are not stored. `cell
-//! times` are relative to the point's offset, that is, the delay of its write; a compacted column has
-//! one, absolute. They come last, so that a query does not read them.
+//! (`packed_run/int_stream.rs`), single numbers varints. Equal steps are not stored. `cell times`
+//! are relative to the point's offset, that is, the delay of its write; a compacted column has one,
+//! absolute. They come last, since queries do not read them.
 
 mod bit_packing;
 mod chunk;
@@ -126,7 +126,7 @@ impl PackedRun {
     }
 
     /// Appends the points, in time order, to `columns`. `base_secs` is the base time of the row.
-    /// After an error `columns` is as before.
+    /// After an error `columns` is unchanged.
     pub fn decode_into(
         &self,
         base_secs: u32,

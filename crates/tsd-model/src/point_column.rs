@@ -15,7 +15,7 @@ use crate::{
 /// A point as stored in a column: qualifier and value bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredPoint<'a> {
-    /// Its own qualifier.
+    /// Qualifier of the point.
     pub qualifier: Qualifier,
     /// Value bytes, of the length in the qualifier, valid for the type.
     pub value: &'a [u8],
@@ -49,8 +49,8 @@ const fn wrong_length(flags: Flags, actual: usize) -> ValueError {
 
 /// Reads the points of a column with an even qualifier as OpenTSDB's queries do.
 ///
-/// Bytes after the last value are ignored. Points without any value bytes do not exist, as in
-/// OpenTSDB; a truncated value is an error.
+/// Bytes after the last value are ignored. As in OpenTSDB, points without any value bytes are
+/// skipped; a truncated value is an error.
 #[derive(Clone, Debug)]
 pub struct PointReader<'a> {
     qualifiers: &'a [u8],
@@ -241,8 +241,8 @@ pub fn append_entry(qualifier: Qualifier, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
 }
 
-/// Appends all points of a column to `out`: those of an append column in time order, others as
-/// stored. Columns of other kinds have none.
+/// Appends all points of a column to `out`. Points of an append column are sorted by time, other
+/// points keep the stored order. Columns of other kinds add no points.
 pub fn read_column<'a>(
     qualifier: &'a [u8],
     value: &'a [u8],

@@ -1,8 +1,8 @@
 //! Plan of a row compaction: the cells to put and to delete.
 //!
-//! The plan is a pure function of the cells: all servers make the same plan for a row, and after a
-//! crash between put and delete the row reads the same and the next plan has only the rest. The caller
-//! checks the age of the row and whether compaction is enabled.
+//! The plan is a pure function of the cells, so all servers plan the same for a row. After a crash
+//! between put and delete the row reads the same, and the next plan has the remaining deletes. The
+//! caller checks the age of the row and whether compaction is enabled.
 
 use bytes::Bytes;
 
@@ -20,8 +20,8 @@ use crate::{
 pub struct RowCompaction {
     /// The column with all points of the row afterwards; `None` if there are no points.
     pub result: Option<Cell>,
-    /// The cell to put first; `None` if the row has it already. Its timestamp is part of the plan: that
-    /// of the newest point column that was read.
+    /// The cell to put first; `None` if the row already has it. Its timestamp is the timestamp of
+    /// the newest point column that was read.
     pub put: Option<Cell>,
     /// [`superseded_ms`] of the put.
     pub superseded_ms: Option<i64>,
@@ -33,8 +33,8 @@ pub struct RowCompaction {
 
 /// A column that a row compaction replaces.
 ///
-/// Later writes to the column are not part of the plan, so only versions with a timestamp up to the
-/// one that was read may be deleted.
+/// Later writes to the column are not part of the plan, so only versions up to `timestamp_ms` may
+/// be deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReplacedColumn {
     /// Column family.
@@ -45,7 +45,7 @@ pub struct ReplacedColumn {
     pub timestamp_ms: i64,
 }
 
-/// Timestamp of the cell that a put to the same column supersedes, as it was read; `None` if the row has none.
+/// Timestamp of the cell that `put` supersedes, as read from the row; `None` if the column is new.
 #[must_use]
 pub fn superseded_ms(cells: &[Cell], put: &Cell) -> Option<i64> {
     let is_superseded = |old: &&Cell| old.family == put.family && old.qualifier == put.qualifier;
@@ -72,9 +72,9 @@ impl RowCompaction {
 /// Plans the compaction of a row from its cells.
 ///
 /// All points are merged into one column. Other columns (annotations, histograms, unknown ones) are
-/// not changed, and a row with an append column is merged but never written. The put has the timestamp
-/// of the newest point column of the row, so a value never gets a time later than its newest source:
-/// a correction that is written meanwhile, or arrives late, stays newer than the compacted column.
+/// not changed, and a row with an append column is merged but never written. The put has the
+/// timestamp of the newest point column of the row, so a value never gets a time later than its
+/// newest source. A concurrent or late correction therefore stays newer than the compacted column.
 pub fn plan_row_compaction(
     key: &Bytes,
     cells: &[Cell],
@@ -95,7 +95,7 @@ pub fn plan_row_compaction(
         value: value.into(),
         timestamp_ms: newest_ms,
     };
-    // One point under its own qualifier: that column is the result, with or without a tail.
+    // A single point column is the result itself, with or without a tail.
     let lone = cells.iter().find(|c| ColumnKind::of(&c.qualifier) == ColumnKind::Point);
     if let Some(lone) = lone.filter(|_| untouched && !appended) {
         return Ok(RowCompaction { result: Some(lone.clone()), dropped, ..Default::default() });
@@ -141,7 +141,7 @@ mod tests {
         bytes("00000150E22700000001000001")
     }
 
-    /// Cells from `qualifier=value`, each written a millisecond after the one before.
+    /// Cells from `qualifier=value`, each written a millisecond after the previous cell.
     fn cells(texts: &[&str]) -> Vec<Cell> {
         texts
             .iter()
@@ -286,7 +286,7 @@ mod tests {
         assert!(RowCompaction::is_due(base, 10_801));
     }
 
-    /// The row as it is after the plan, or after the put alone.
+    /// The row after the plan, or after the put alone.
     fn apply(row: &[Cell], plan: &RowCompaction, deletes: bool) -> Vec<Cell> {
         let mut after: Vec<Cell> = row.to_vec();
         if let Some(cell) = &plan.put {

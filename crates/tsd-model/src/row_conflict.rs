@@ -9,7 +9,7 @@ use crate::{
     point_column::{AppendedPoints, PointReader, StoredPoint},
 };
 
-/// A stored point of an instant for which a row has several.
+/// One of several stored points of an instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConflictingPoint {
     /// Qualifier of the point.

@@ -1,9 +1,9 @@
 //! Decoding of a row to columns of points, for all queries.
 //!
 //! Most rows are a few increasing sequences, consecutive or interleaved: packed runs, a compacted
-//! column, single cells in seconds or milliseconds. They are decoded directly into the columns and
-//! sorted if their times overlap. Only a row with duplicate instants or columns that need a repair
-//! takes the slow path, the merge of [`crate::row_merge`], which compares cell timestamps and bytes.
+//! column, single cells in seconds or milliseconds. The decoder writes them directly into the
+//! columns and sorts if their times overlap. Duplicate instants and columns that need a repair take
+//! the slow path: the merge of [`crate::row_merge`], which compares cell timestamps and bytes.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -34,8 +34,8 @@ pub struct RowExtras {
     pub unknown: usize,
 }
 
-/// Appends the points of a row to `columns`, in time order and one per instant, and the rest to
-/// `extras`. After an error both are unchanged.
+/// Appends the points of a row to `columns`, in time order and one per instant, and all other
+/// content to `extras`. After an error both are unchanged.
 ///
 /// The caller passes the rows of a series in time order. Unsorted columns are sorted; OpenTSDB's
 /// queries return them in stored order.
@@ -75,7 +75,7 @@ fn decode_runs(row: &Row, base: BaseTime, writer: &mut ColumnWriter<'_>) -> Resu
     Ok(())
 }
 
-/// Decodes cells of points; returns false if one needs the slow path.
+/// Decodes cells of points; returns false if a cell needs the slow path.
 fn decode_cells(cells: &[Cell], writer: &mut ColumnWriter<'_>) -> bool {
     for cell in cells {
         if cell.family != Family::T {
@@ -300,7 +300,7 @@ mod tests {
         from_hex(hex.as_bytes()).unwrap().into()
     }
 
-    /// A row from `qualifier=value` texts, each cell written a millisecond after the one before.
+    /// A row from `qualifier=value` texts, each written a millisecond after the previous cell.
     fn row(texts: &[&str]) -> Row {
         let mut cells: Vec<Cell> = texts
             .iter()

@@ -41,12 +41,12 @@ pub enum RowError {
     /// An inconsistent column of points.
     #[error("{problem}")]
     Column {
-        /// Its qualifier.
+        /// Qualifier of the column.
         qualifier: Bytes,
         /// The problem.
         problem: ColumnError,
     },
-    /// A column with the prefix of an append column and the length of something else.
+    /// A column with the prefix of an append column, but another length.
     #[error(
         "Can not parse cell, it is not  an appended cell. It has a different qualifier {}, row key {}",
         java_byte_list(qualifier),
@@ -86,7 +86,7 @@ pub enum ColumnError {
         /// Last byte of the qualifier.
         flags: u8,
     },
-    /// A value of a length its type does not have.
+    /// A value whose length does not fit its type.
     #[error(transparent)]
     Value(#[from] ValueError),
     /// The column ends inside a qualifier.

@@ -89,7 +89,7 @@ impl<'a> RowKey<'a> {
         self.tags.is_empty()
     }
 
-    /// The series; that of a global row is the metric alone.
+    /// The series; for a global row, the metric alone.
     #[must_use]
     pub fn tsuid(&self) -> Tsuid {
         Tsuid::from_parts(self.metric, self.tags)

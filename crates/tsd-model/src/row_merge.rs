@@ -1,11 +1,11 @@
 //! Merge of the point columns of a row, for queries and row compaction.
 //!
-//! Each column is read in stored order. The next point is the one with the smallest offset; of
-//! several, the one with the newest cell, so the first point of an instant is the newest. The
-//! [`MergeRule`] decides about the others.
+//! Columns are read in stored order. The merge takes the point with the smallest offset, and among
+//! equal offsets the point with the newest cell first. The [`MergeRule`] decides about the other
+//! points of an instant.
 //!
-//! A column of several points has one cell timestamp, that of its newest source: its other points
-//! may be older. So of two cells with the same timestamp, a column of one point is the newer one.
+//! A column of several points has the timestamp of its newest source, so its other points may be
+//! older. Of two cells with equal timestamps, the column of a single point is therefore the newer.
 
 use std::{
     cmp::{Ordering, Reverse},
@@ -22,15 +22,15 @@ use crate::{
     row_error::{ColumnError, RowError},
 };
 
-/// Which of several points of one instant is kept.
+/// Selects the point to keep of several points of one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MergeRule {
-    /// Equal values are one point; different ones are an error. OpenTSDB's default.
+    /// Equal values are one point; different values are an error. OpenTSDB's default.
     #[default]
     Unanimous,
     /// The cell written last (`tsd.storage.fix_duplicates`).
     Newest,
-    /// The largest value, of equal ones the newest (`tsd.storage.use_otsdb_timestamp`, where cell
+    /// The largest value; the newest of equal values (`tsd.storage.use_otsdb_timestamp`, where cell
     /// timestamps do not reflect the order of writes).
     Largest,
     /// The smallest value (the same, with `tsd.storage.use_max_value` off).
@@ -249,11 +249,11 @@ impl Ord for ColumnHead<'_> {
     }
 }
 
-/// The points of some cells of a row as a reader gets them, the newest of each instant, in time order; and
-/// the cells that are no points, or cannot be read, each as it is.
+/// Splits cells of a row into points as a reader sees them (the newest of each instant, in time
+/// order) and unchanged other cells, including unreadable cells.
 ///
-/// However the points of a row are divided into columns, the result is the same: a row compares equal
-/// before and after its compaction.
+/// The result does not depend on how columns divide the points: a row compares equal before and
+/// after its compaction.
 #[must_use]
 pub fn points_and_other_cells<'a>(
     key: &Bytes,
@@ -269,7 +269,7 @@ pub fn points_and_other_cells<'a>(
     }
     match all.merge(key, MergeRule::Newest, ColumnOrder::Sorted) {
         Ok((points, _)) => (points, others),
-        // Only another rule has errors.
+        // Only other rules return errors.
         Err(_) => (Vec::new(), cells.iter().collect()),
     }
 }

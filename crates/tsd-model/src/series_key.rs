@@ -23,7 +23,7 @@ pub struct SaltBucket(u32);
 impl SaltBucket {
     /// Bucket of a series, whose metric UID and tag bytes are hashed.
     ///
-    /// The remainder has the sign of the hash, as in Java, and the sign is dropped afterwards.
+    /// As in Java, the remainder has the sign of the hash; then the sign is dropped.
     #[must_use]
     pub fn of_series(schema: &TableSchema, metric: &[u8], tags: &[u8]) -> Self {
         Self::of_hash(continue_bytes_hash(java_bytes_hash(metric), tags), schema.salt_buckets())
@@ -44,7 +44,7 @@ impl SaltBucket {
         Self(index)
     }
 
-    /// Its number.
+    /// Number of the bucket.
     #[must_use]
     #[inline]
     pub const fn index(self) -> u32 {
@@ -77,7 +77,7 @@ pub enum SeriesKeyError {
     /// A UID has another width than the tables.
     #[error("{kind} UID of {actual} bytes where the tables have {expected}")]
     Width {
-        /// Its kind.
+        /// Kind of the UID.
         kind: UidKind,
         /// Configured width.
         expected: usize,
@@ -124,7 +124,7 @@ impl SeriesKey {
         Self::from_parts(*schema, metric, tags)
     }
 
-    /// The series of a metric with these tag pairs, which are sorted.
+    /// The series of a metric with these tag pairs, which must be sorted.
     pub fn from_tags(schema: &TableSchema, metric: &[u8], tags: &[u8]) -> Result<Self, TsuidError> {
         let is_whole = tags.len().is_multiple_of(schema.tag_pair_width());
         if metric.len() != schema.metric_width() || tags.is_empty() || !is_whole {
@@ -161,7 +161,7 @@ impl SeriesKey {
         Self { template: template.into(), time_at, salt_width: schema.salt_width() as u8, bucket }
     }
 
-    /// Bucket of the series, the same whether keys are salted or not.
+    /// Bucket of the series; does not depend on whether keys are salted.
     #[must_use]
     #[inline]
     pub const fn bucket(&self) -> SaltBucket {

@@ -1,4 +1,4 @@
-//! Meta objects together with the names that clients see: those of a name, and those of a series.
+//! Meta objects of a name and of a series, together with the names that clients see.
 
 use crate::{
     meta::{TsMeta, UidMeta},
@@ -10,9 +10,9 @@ use crate::{
 pub struct NamedUidMeta {
     /// The UID.
     pub uid: Uid,
-    /// Its name.
+    /// Name of the UID.
     pub name: String,
-    /// The stored object, or one with defaults.
+    /// The stored object, or the default object.
     pub meta: UidMeta,
 }
 
@@ -21,12 +21,12 @@ pub struct NamedUidMeta {
 pub struct SeriesMeta {
     /// The stored object.
     pub meta: TsMeta,
-    /// Of its metric.
+    /// The metric with its UIDMeta.
     pub metric: NamedUidMeta,
-    /// Of its tags, in order: key, value, key, value.
+    /// The tags with their UIDMeta, in order: key, value, key, value.
     pub tags: Vec<NamedUidMeta>,
-    /// When the counter was last written, in epoch seconds; 0 if there is none.
+    /// When the counter was last written, in epoch seconds; 0 if the row lacks a counter.
     pub last_received: i64,
-    /// The counter; 0 if there is none.
+    /// Counter of the data points; 0 if the row lacks a counter.
     pub data_points: i64,
 }

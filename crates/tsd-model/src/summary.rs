@@ -1,4 +1,4 @@
-//! Summaries: what downsampling needs of the points of an hour or a day, instead of the points.
+//! Summaries of an hour or a day of points, so that downsampling need not read the points.
 //!
 //! A summary has the results of the folds of this module over its points. Downsampling uses the same
 //! folds, so a bucket has the same bits whether it was folded from points or taken from a summary.
@@ -13,7 +13,8 @@ use crate::{
 /// Sums of integers are exact in doubles, in any order, while their magnitudes add up to less.
 const EXACT_MAGNITUDE: f64 = 9_007_199_254_740_992.0;
 
-/// Adds values to a sum, in order and without those that are NaN. Returns the sum and their number.
+/// Adds the values that are not NaN to a sum, in order. Returns the sum and the number of these
+/// values.
 #[inline]
 pub fn fold_sum(from: f64, values: impl Iterator<Item = f64> + Clone) -> (f64, u64) {
     let (mut sum, mut count) = (from, 0);
@@ -32,7 +33,7 @@ pub fn fold_sum(from: f64, values: impl Iterator<Item = f64> + Clone) -> (f64, u
     (sum, count)
 }
 
-/// The value that no other one beats, of `best` and the values that are not NaN: the first of equal ones.
+/// The extreme of `best` and the values that are not NaN; the first of equal extremes.
 #[inline]
 pub fn fold_extreme(
     best: Option<f64>,
@@ -43,18 +44,18 @@ pub fn fold_extreme(
     Some(values.fold(first, |best, v| if beats(v, best) { v } else { best }))
 }
 
-/// The points of an hour or a day of one series, summarized. It has at least one point, and none is NaN.
+/// Summary of an hour or a day of one series. It covers at least one point, and no NaN.
 #[derive(Clone, Debug)]
 pub struct Summary {
     /// Start of the hour or UTC day, epoch milliseconds.
     pub start_ms: i64,
-    /// Its end, exclusive.
+    /// End of the hour or UTC day, exclusive.
     pub end_ms: i64,
     /// Number of points.
     pub count: u64,
-    /// Smallest value, the first of equal ones. Integers are rounded to doubles, here and below.
+    /// Smallest value, the first of equal values. Integers are rounded to doubles, here and below.
     pub min: f64,
-    /// Greatest value, the first of equal ones.
+    /// Greatest value, the first of equal values.
     pub max: f64,
     /// Sum in order of time.
     pub sum: f64,
@@ -64,13 +65,13 @@ pub struct Summary {
     pub last: f64,
     /// No value has a fraction.
     pub is_integral: bool,
-    /// The points, where the reader may need them after all.
+    /// The points, if the reader may still need them.
     pub points: Option<Arc<SummarizedPoints>>,
 }
 
 impl Summary {
-    /// Upper bound of the sum of all magnitudes, if the sum has the same bits in any order: all values
-    /// are integers, and there are not too many of them.
+    /// Upper bound of the sum of all magnitudes, if the sum has the same bits in any order: all
+    /// values are integers, and their sum is small enough.
     #[must_use]
     pub fn exact_magnitude(&self) -> Option<f64> {
         let bound = self.count as f64 * self.min.abs().max(self.max.abs());
@@ -84,7 +85,7 @@ pub fn is_exact_magnitude(bound: f64) -> bool {
     bound < EXACT_MAGNITUDE
 }
 
-/// Packed points that summaries were made of.
+/// Packed points of some summaries.
 #[derive(Clone, Debug)]
 pub struct SummarizedPoints(pub Vec<PackedChunk>);
 
@@ -109,14 +110,15 @@ impl SummarizedPoints {
     }
 }
 
-/// What a reader does with summaries.
+/// Values that a reader takes from summaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SummaryFold {
     /// Uses counts, minima and maxima.
     Extremes,
     /// Uses the first and the last values.
     Ends,
-    /// Uses sums and counts. Of floats only if the summary is the whole bucket, whose length is this.
+    /// Uses sums and counts; sums of floats only if the summary covers a whole bucket, whose length
+    /// is given.
     Sums(SumBucket),
 }
 
@@ -131,16 +133,16 @@ pub enum SumBucket {
     Longer,
 }
 
-/// Which points may be returned as summaries, and which summaries.
+/// Tells a store which points it may return as summaries, and in which form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SummaryUse {
-    /// Start, inclusive, and end, exclusive, of the time of which hours may be summaries, epoch
-    /// milliseconds. Each full hour in it is in one bucket.
+    /// Time range whose hours may be summaries: start inclusive, end exclusive, epoch milliseconds.
+    /// Each full hour of it is in one bucket.
     pub range_ms: (i64, i64),
     /// Each UTC day in the range is in one bucket, so that it may be one summary.
     pub has_days: bool,
-    /// What the summaries are used for.
+    /// Use of the summaries.
     pub fold: SummaryFold,
-    /// Summaries come with their points: rows of the series may be added that the store does not have.
+    /// Summaries come with their points, since layers in front may add rows of the series.
     pub with_points: bool,
 }

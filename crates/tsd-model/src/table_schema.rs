@@ -1,7 +1,7 @@
 //! UID widths and salting of the tables, validated once.
 //!
-//! OpenTSDB keeps them in mutable statics, so its decoders depend on the order of initialisation. Here
-//! they are a value that is passed by reference.
+//! The schema is an immutable value that is passed by reference, so that no decoder depends on an
+//! order of initialisation as in OpenTSDB.
 
 /// Widths of UIDs and the salting of row keys. Immutable after [`TableSchema::try_new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -9,22 +9,32 @@ use crate::base_time::BaseTime;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
-/// An invalid timestamp: negative, or milliseconds of more than 13 digits.
+/// An invalid timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("bad timestamp={0}")]
-pub struct TimestampError(pub i64);
+pub enum TimestampError {
+    /// Negative, or of more than 13 digits. The text is OpenTSDB's.
+    #[error("bad timestamp={0}")]
+    OutOfRange(i64),
+    /// After [`Timestamp::MAX`]. OpenTSDB stores it 2^32 seconds earlier.
+    #[error("timestamp {0} is after 2106-02-07 06:28:15 UTC, the last that a row key can have")]
+    AfterLast(i64),
+}
 
 impl Timestamp {
-    /// Largest timestamp, in milliseconds: November 2286.
-    pub const MAX: Self = Self(9_999_999_999_999);
+    /// Largest timestamp, in milliseconds: the last millisecond whose second fits the row key.
+    pub const MAX: Self = Self(Self::MAX_SECS * 1_000 + 999);
+    /// Largest number of 13 digits, the most that OpenTSDB accepts.
+    const MAX_DIGITS: i64 = 9_999_999_999_999;
     /// Largest number that means seconds.
     pub const MAX_SECS: i64 = 0xFFFF_FFFF;
 
     /// Validates a number sent by a client.
     #[inline]
     pub const fn try_new(number: i64) -> Result<Self, TimestampError> {
-        if number < 0 || number > Self::MAX.0 {
-            Err(TimestampError(number))
+        if number < 0 || number > Self::MAX_DIGITS {
+            Err(TimestampError::OutOfRange(number))
+        } else if number > Self::MAX.0 {
+            Err(TimestampError::AfterLast(number))
         } else {
             Ok(Self(number))
         }
@@ -48,21 +58,21 @@ impl Timestamp {
     #[must_use]
     #[inline]
     pub const fn as_millis(self) -> i64 {
-        if self.is_millis() { self.0 } else { self.0 * 1_000 }
+        millis_of(self.0)
     }
 
-    /// Whole epoch seconds; more than 32 bits from 2106 on.
+    /// Whole epoch seconds. They fit 32 bits up to [`Self::MAX`].
     #[must_use]
     #[inline]
-    pub const fn as_secs(self) -> u64 {
-        (if self.is_millis() { self.0 / 1_000 } else { self.0 }) as u64
+    pub const fn as_secs(self) -> u32 {
+        (if self.is_millis() { self.0 as u64 / 1_000 } else { self.0 as u64 }) as u32
     }
 
     /// Base time of the row that contains this time.
     #[must_use]
     #[inline]
     pub const fn base_time(self) -> BaseTime {
-        BaseTime::before(self.as_secs() as u32, self.offset_secs())
+        BaseTime::containing(self.as_secs())
     }
 
     /// Whole seconds since the start of the hour, below 3600.
@@ -89,6 +99,14 @@ impl Timestamp {
     }
 }
 
+/// Epoch milliseconds of a number in seconds, or in milliseconds if it exceeds 32 bits. Accepts
+/// numbers that are not a [`Timestamp`].
+#[must_use]
+#[inline]
+pub const fn millis_of(number: i64) -> i64 {
+    if number > Timestamp::MAX_SECS { number } else { number.saturating_mul(1_000) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,8 +121,18 @@ mod tests {
 
     #[test]
     fn negative_and_fourteen_digits_are_rejected() {
-        assert_eq!(Timestamp::try_new(-1), Err(TimestampError(-1)));
-        assert!(Timestamp::try_new(9_999_999_999_999).is_ok());
-        assert!(Timestamp::try_new(10_000_000_000_000).is_err());
+        for number in [-1, i64::MIN, 10_000_000_000_000, i64::MAX] {
+            assert_eq!(Timestamp::try_new(number), Err(TimestampError::OutOfRange(number)));
+        }
+    }
+
+    /// Issue 37.
+    #[test]
+    fn times_after_the_last_of_a_row_key_are_rejected() {
+        let last = Timestamp::try_new(4_294_967_295_999).map(Timestamp::as_secs);
+        assert_eq!(last, Ok(u32::MAX));
+        for number in [4_294_967_296_000, 9_999_999_999_999] {
+            assert_eq!(Timestamp::try_new(number), Err(TimestampError::AfterLast(number)));
+        }
     }
 }

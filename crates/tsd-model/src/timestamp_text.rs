@@ -58,7 +58,7 @@ pub fn parse_http_timestamp_number(token: &[u8]) -> Result<i64, TimestampTextErr
         return Err(TimestampTextError::NotALong);
     }
     let number = parse_java_double(token).map_err(|_| TimestampTextError::NotALong)?;
-    // 2^63 is a double, the largest i64 is not.
+    // 2^63 is exact as a double; the largest i64 is not.
     if (-(2_f64.powi(63))..=2_f64.powi(63)).contains(&number) {
         positive(number as i64)
     } else {
@@ -66,7 +66,8 @@ pub fn parse_http_timestamp_number(token: &[u8]) -> Result<i64, TimestampTextErr
     }
 }
 
-/// HTTP, the content of a JSON string: an integer, blanks around it; an empty one is 0.
+/// HTTP, the content of a JSON string: an integer with optional blanks around it; an empty string
+/// is 0.
 pub fn parse_http_timestamp_string(text: &[u8]) -> Result<i64, TimestampTextError> {
     let trimmed = java_trim(text);
     if trimmed.is_empty() {

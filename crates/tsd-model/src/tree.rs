@@ -35,13 +35,13 @@ impl TreeId {
         if number == 0 { None } else { Some(Self(number)) }
     }
 
-    /// The tree with this number; `None` if no tree can have it.
+    /// The tree with this number; `None` outside 1 to 65535.
     #[must_use]
     pub fn from_number(number: i64) -> Option<Self> {
         u16::try_from(number).ok().and_then(Self::try_new)
     }
 
-    /// Its number.
+    /// Number of the tree.
     #[must_use]
     pub const fn number(self) -> u16 {
         self.0
@@ -85,7 +85,7 @@ pub enum TreeColumn {
     Definition,
     /// A rule.
     Rule {
-        /// Level of the tree it works on.
+        /// Level of the tree that the rule works on.
         level: u32,
         /// Order among the rules of the level.
         order: u32,
@@ -156,7 +156,7 @@ impl TreeColumn {
 /// Definition of a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TreeDefinition {
-    /// Its name.
+    /// Name of the tree.
     pub name: String,
     /// Short text.
     pub description: String,
@@ -244,7 +244,7 @@ impl TreeRuleKind {
 /// A rule of a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TreeRule {
-    /// Its subject.
+    /// Subject of the rule.
     pub kind: TreeRuleKind,
     /// Name of the tag or owner of the custom field.
     pub field: String,

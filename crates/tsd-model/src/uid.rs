@@ -29,6 +29,12 @@ impl UidKind {
         }
     }
 
+    /// Finds the kind of a column of mappings by its qualifier.
+    #[must_use]
+    pub fn of_column(qualifier: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str().as_bytes() == qualifier)
+    }
+
     /// Qualifier of the UIDMeta cell.
     #[must_use]
     pub const fn meta_qualifier(self) -> &'static str {

@@ -1,4 +1,4 @@
-//! Parser of values of points.
+//! Parses values of points.
 //!
 //! It runs once per point, so the common forms (an integer, or digits with one decimal point) are
 //! parsed in one pass without allocation; all others use Java's full grammar.
@@ -27,7 +27,7 @@ pub enum ValueTextError {
     /// Without `.`, `e` and `E` it must be an integer.
     #[error(transparent)]
     Integer(#[from] IntegerTextError),
-    /// With one of them it must be a floating point number.
+    /// With `.`, `e` or `E` it must be a floating point number.
     #[error(transparent)]
     Float(#[from] FloatTextError),
     /// A number too large for its precision. The text is Java's: `Infinity` or `-Infinity`.
@@ -46,8 +46,8 @@ pub fn parse_point_value(text: &[u8], format: InputFormat) -> Result<PointValue,
 
 /// As [`parse_point_value`], for the common forms; `None` for all others, valid or not.
 ///
-/// A result that an error may take the place of is passed in memory. Read back as a whole just after its parts
-/// were written, it would wait for all writes before it.
+/// Returns an `Option`, since a `Result` would be returned in memory. Reading it back as a whole just after
+/// its parts were written would stall on those writes.
 #[inline]
 #[must_use]
 pub fn parse_common_value(text: &[u8], format: InputFormat) -> Option<PointValue> {
@@ -76,8 +76,8 @@ fn scan(text: &[u8]) -> Option<Scanned> {
     if body.len() <= 8 { scan_short(negative, body) } else { scan_long(negative, body) }
 }
 
-/// Up to eight characters in one word: the digits are shifted to its end, those before the point
-/// over the point, and zeros fill the front.
+/// Parses up to eight characters in one word. Digits are shifted to its end, digits before the point over the
+/// point, and zeros fill the front.
 #[inline]
 fn scan_short(negative: bool, body: &[u8]) -> Option<Scanned> {
     const ONES: u64 = 0x0101_0101_0101_0101;
@@ -85,7 +85,7 @@ fn scan_short(negative: bool, body: &[u8]) -> Option<Scanned> {
     const POINTS: u64 = 0x2E2E_2E2E_2E2E_2E2E;
     let gap = 64 - 8 * body.len() as u32;
     let word = load(body)? << gap | (ZEROS & !(u64::MAX << gap));
-    // The lowest top bit marks the first point; those above it may be wrong.
+    // The lowest top bit marks the first point; higher top bits may be wrong.
     let difference = word ^ POINTS;
     let points = difference.wrapping_sub(ONES) & !difference & TOPS;
     if points == 0 {
@@ -119,7 +119,7 @@ fn load(bytes: &[u8]) -> Option<u64> {
     )
 }
 
-/// Nine and more characters, one by one.
+/// Parses nine and more characters one by one.
 fn scan_long(negative: bool, body: &[u8]) -> Option<Scanned> {
     if body.len() > MAX_DIGITS {
         return None;

@@ -15,9 +15,9 @@ pub struct BuildInfo {
     pub repo_status: String,
     /// Build time, in epoch seconds.
     pub built_at_secs: i64,
-    /// User who built it.
+    /// User who built the program.
     pub user: String,
-    /// Host it was built on.
+    /// Host of the build.
     pub host: String,
     /// Directory or address of the source tree.
     pub repo: String,
@@ -55,8 +55,8 @@ fn utc_text(epoch_secs: i64) -> String {
     format!("{year:04}/{month:02}/{day:02} {hour:02}:{minute:02}:{second:02}")
 }
 
-/// Returns the Gregorian date `days` after 1970-01-01. Years are counted from March, so that the
-/// leap day is last.
+/// Returns the Gregorian date `days` after 1970-01-01. Counts years from March, so that the leap day
+/// is last.
 fn civil_date(days: i64) -> (i64, i64, i64) {
     let days = days.saturating_add(719_468);
     let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));

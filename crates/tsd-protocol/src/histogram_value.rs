@@ -44,7 +44,7 @@ impl HistogramValue {
     }
 }
 
-/// Decodes base64 like Java: other characters and an incomplete group at the end are skipped.
+/// Decodes base64 like Java: skips other characters and an incomplete group at the end.
 pub(crate) fn decode_base64(text: &[u8]) -> Vec<u8> {
     const PADDING: u8 = 64;
     let digits = text.iter().filter_map(|byte| match byte {

@@ -31,6 +31,7 @@ mod sub_query_echo;
 mod tag_text;
 mod tree;
 mod tree_response;
+mod uid_names;
 
 pub use annotation::{
     AnnotationRange, parse_annotation_body, parse_annotation_range_body,
@@ -86,3 +87,4 @@ pub use tree_response::{
     ListedLeaf, TestedPlace, TreeTestResult, TreeTestWriter, render_branch, render_tree,
     render_tree_failures, render_tree_rule, render_trees,
 };
+pub use uid_names::{parse_uid_assign_body, parse_uid_rename_body};

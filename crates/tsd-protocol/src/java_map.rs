@@ -1,8 +1,8 @@
 //! Iteration order of Java's hash map.
 //!
-//! OpenTSDB keeps the tags of a point in a `HashMap`. Its order is visible in error texts
-//! (`{host=a, cpu=0}`), in the `tags` object of a response, and in the order of UID assignment to
-//! new names. So this crate returns tags in that order.
+//! OpenTSDB keeps the tags of a point in a `HashMap`. The order of the map is visible in error texts
+//! (`{host=a, cpu=0}`), in the `tags` object of a response, and in the order in which new names get
+//! UIDs. So this crate returns tags in that order.
 
 use std::{
     borrow::Cow,

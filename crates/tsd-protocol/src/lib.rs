@@ -1,10 +1,10 @@
-//! OpenTSDB's telnet lines, HTTP bodies and responses: parsing and rendering, without sockets and
+//! Parses and renders OpenTSDB's telnet lines, HTTP bodies and responses, without sockets and
 //! storage.
 //!
-//! Points are parsed by [`PutLine`] (telnet) and [`PutBatch`] (HTTP); both keep the series as raw
-//! text, a cache key, and parse it only on request. Queries are parsed by [`parse_query_body`] and
-//! [`parse_query_uri`]; [`QueryResponseWriter`] writes their results. OpenTSDB's error texts are
-//! the `Display` of the error types.
+//! [`PutLine`] (telnet) and [`PutBatch`] (HTTP) parse points. Both keep the series as raw text, which
+//! is a cache key, and parse it only on request. [`parse_query_body`] and [`parse_query_uri`] parse
+//! queries; [`QueryResponseWriter`] writes their results. `Display` of the error types renders
+//! OpenTSDB's error texts.
 
 mod build_info;
 mod health;
@@ -37,10 +37,11 @@ pub use http::{
     parse_gexp_body, parse_gexp_uri, parse_graph_request, parse_last_body, parse_last_uri,
     parse_lookup_body, parse_lookup_uri, parse_query_body, parse_query_uri, parse_search_body,
     parse_search_uri, parse_series_text, parse_ts_meta_body, parse_ts_meta_uri,
-    parse_uid_meta_body, parse_uid_meta_uri, parse_uid_uri, query_error, render_annotation,
-    render_annotations, render_exp_query, render_query, render_query_list, render_running_list,
-    render_series_meta, render_sub_query, render_uid_meta, search_disabled, search_response,
-    search_text, series_metas_response, unnamed_series_text,
+    parse_uid_assign_body, parse_uid_meta_body, parse_uid_meta_uri, parse_uid_rename_body,
+    parse_uid_uri, query_error, render_annotation, render_annotations, render_exp_query,
+    render_query, render_query_list, render_running_list, render_series_meta, render_sub_query,
+    render_uid_meta, search_disabled, search_response, search_text, series_metas_response,
+    unnamed_series_text,
 };
 pub use http::{
     ListedLeaf, TestedPlace, TreeRequest, TreeSeriesRequest, TreeTestResult, TreeTestWriter,
@@ -55,6 +56,6 @@ pub use put_error_kind::PutErrorKind;
 pub use rollup_rules::{RollupError, RollupPlacement, RollupRules, RollupSpec};
 pub use tag_pairs::TagPairs;
 pub use telnet::{
-    AdminCommand, HistogramLine, HistogramLineError, LineSplitter, PutLine, PutLineError,
-    RollupLine, TelnetCommand, TelnetCommands, TelnetPutError, parse_tags, reply,
+    AdminCommand, HistogramLine, HistogramLineError, InputLine, LineSplitter, PutLine,
+    PutLineError, RollupLine, TelnetCommand, TelnetCommands, TelnetPutError, parse_tags, reply,
 };

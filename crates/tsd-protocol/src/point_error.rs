@@ -3,7 +3,8 @@
 //! Telnet prefixes these texts with `illegal argument: `; HTTP shows them unchanged.
 
 use tsd_model::{
-    NameEncodeError, NameError, NameRole, NameRule, PointValue, decode_latin1, java_byte_list,
+    NameEncodeError, NameError, NameRole, NameRule, PointValue, Timestamp, TimestampError,
+    decode_latin1, java_byte_list,
 };
 
 use crate::{TagPairs, java_map::JavaMapText};
@@ -36,6 +37,9 @@ pub enum PointError {
         /// The tags as `{k=v}`.
         tags: String,
     },
+    /// The time is after the last time that a row key can have.
+    #[error(transparent)]
+    AfterLastTime(TimestampError),
     /// A point without tags.
     #[error("Need at least one tag (metric={metric}, tags={{}})")]
     NoTags {
@@ -117,7 +121,7 @@ impl PointError {
         Self::NotFinite { value, metric: decode_latin1(metric), timestamp }
     }
 
-    /// Returns the error for a time of more than 13 digits.
+    /// Returns the error for a time that no point can have.
     pub(crate) fn bad_timestamp(
         timestamp: i64,
         value: PointValue,
@@ -141,11 +145,14 @@ impl PointError {
     }
 
     fn bad_timestamp_of(timestamp: i64, value: String, metric: &[u8], tags: &TagPairs<'_>) -> Self {
-        Self::BadTimestamp {
-            timestamp,
-            value,
-            metric: decode_latin1(metric),
-            tags: JavaMapText(tags).to_string(),
+        match Timestamp::try_new(timestamp) {
+            Err(error @ TimestampError::AfterLast(_)) => Self::AfterLastTime(error),
+            _ => Self::BadTimestamp {
+                timestamp,
+                value,
+                metric: decode_latin1(metric),
+                tags: JavaMapText(tags).to_string(),
+            },
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Validates rolled-up points and selects their table. Errors are OpenTSDB's texts.
 //!
-//! A point aggregated over series is marked by a tag that names the aggregator. The tag is added
-//! here, or validated if the client sent it, so the stored series may differ from the sent one.
+//! A tag that names the aggregator marks a point aggregated over series. This module adds the tag, or
+//! validates it if the client sent it, so the stored series may differ from the sent series.
 
 use tsd_model::{PointValue, RollupConfig, Timestamp};
 use tsd_query::Aggregator;
@@ -13,6 +13,17 @@ use crate::{
 
 /// Aggregators whose values cannot be aggregated again.
 const DERIVED: [&[u8]; 2] = [b"avg", b"dev"];
+
+/// Aggregators over time that a configuration may give an id, but whose cells no query reads; see
+/// `tsd_query::choose_reads`.
+const UNREAD: [(&[u8], &str); 6] = [
+    (b"avg", "averages are computed from sum and count; send sum and count"),
+    (b"dev", "deviations cannot be computed from rollups"),
+    (b"zimsum", "queries for zimsum read sum; send sum"),
+    (b"mimmin", "queries for mimmin read min; send min"),
+    (b"mimmax", "queries for mimmax read max; send max"),
+    (b"none", "no downsampling has this function"),
+];
 
 /// Rules for rolled-up points.
 #[derive(Clone, Debug)]
@@ -71,7 +82,7 @@ pub enum RollupError {
     RejectedAggregator {
         /// OpenTSDB's text.
         reason: &'static str,
-        /// As sent; in upper case if it is that of a blocked rollup.
+        /// As sent; in upper case for a blocked rollup.
         aggregator: String,
         /// Metric of the point.
         metric: String,
@@ -86,7 +97,7 @@ pub enum RollupError {
     OtherAggregatorTag {
         /// Key of that tag.
         key: String,
-        /// Its value.
+        /// Value of that tag.
         value: String,
         /// The aggregator, or `null`.
         aggregator: String,
@@ -98,6 +109,22 @@ pub enum RollupError {
     /// A group-by aggregator while rollups are disabled, so its tag has no key.
     #[error("Invalid tag name with value [{0}]: null")]
     NoAggregatorTag(String),
+    /// An interval whose rollups no query reads.
+    #[error("no query reads rollups of the interval {interval}: {reason}")]
+    UnreadInterval {
+        /// As sent.
+        interval: String,
+        /// The reason, and what to send instead.
+        reason: String,
+    },
+    /// An aggregator over time whose rollups no query reads.
+    #[error("no query reads rollups by {aggregator}: {reason}")]
+    UnreadAggregator {
+        /// As sent.
+        aggregator: String,
+        /// The reason, and what to send instead.
+        reason: &'static str,
+    },
     /// An error of any kind of point.
     #[error(transparent)]
     Point(#[from] PointError),
@@ -151,7 +178,11 @@ impl RollupRules {
             Some(_) if self.block_derived && is_derived(spec.aggregator) => return None,
             Some(interval) => {
                 let interval = self.interval(interval)?;
-                Some((interval, self.aggregator_id(spec.aggregator)?))
+                let id = self.aggregator_id(spec.aggregator)?;
+                if self.unread(interval, spec).is_some() {
+                    return None;
+                }
+                Some((interval, id))
             }
         };
         let pre_aggregate = spec.group_by.is_some();
@@ -221,6 +252,9 @@ impl RollupRules {
             let reason = "Derived rollup aggregations are not allowed";
             return Err(rejected(reason, upper(Latin1(spec.aggregator))));
         }
+        if let Some(error) = slot.and_then(|(interval, _)| self.unread(interval, spec)) {
+            return Err(error);
+        }
         let pre_aggregate = spec.group_by.is_some();
         Ok(RollupPlacement { slot, pre_aggregate, tag_value: self.tag_value(spec) })
     }
@@ -270,6 +304,40 @@ impl RollupRules {
 
     fn interval(&self, text: &[u8]) -> Option<usize> {
         self.config.intervals().iter().position(|interval| interval.interval.as_bytes() == text)
+    }
+
+    /// Returns why no query would read a point of an interval. OpenTSDB stores such points.
+    fn unread(&self, at: usize, spec: &RollupSpec<'_>) -> Option<RollupError> {
+        let intervals = self.config.intervals();
+        let interval = intervals.get(at)?;
+        let reason = if interval.is_default {
+            let instead = if spec.group_by.is_some() {
+                "send its pre-aggregates without an interval"
+            } else {
+                "send its points by put"
+            };
+            Some(format!("it is the default interval; {instead}"))
+        } else {
+            let mut before = intervals.iter().take(at);
+            let chosen = before.find(|other| other.seconds == interval.seconds);
+            chosen.map(|other| {
+                format!(
+                    "{} has the same length and precedes it in tsd.rollups.config",
+                    other.interval
+                )
+            })
+        };
+        if let Some(reason) = reason {
+            return Some(RollupError::UnreadInterval {
+                interval: interval.interval.clone(),
+                reason,
+            });
+        }
+        let unread = UNREAD.iter().find(|(name, _)| name.eq_ignore_ascii_case(spec.aggregator));
+        unread.map(|&(_, reason)| RollupError::UnreadAggregator {
+            aggregator: Latin1(spec.aggregator).to_string(),
+            reason,
+        })
     }
 
     fn aggregator_id(&self, name: &[u8]) -> Option<u8> {
@@ -372,6 +440,22 @@ mod tests {
         assert_eq!(placement_of("", "sum", "sum"), placement(None, Some("SUM")));
     }
 
+    /// Issue 37, C11.
+    #[test]
+    fn rollups_that_no_query_reads_are_refused() {
+        let mut rules = rules();
+        rules.block_derived = false;
+        let error = |interval, aggregator, group_by| {
+            check(&rules, &spec(interval, aggregator, group_by), 1, &HOST).unwrap_err()
+        };
+        let texts = [error("1m", "sum", ""), error("1m", "Sum", "max"), error("1h", "AVG", "sum")];
+        insta::assert_snapshot!(texts.join("\n"), @r"
+        no query reads rollups of the interval 1m: it is the default interval; send its points by put
+        no query reads rollups of the interval 1m: it is the default interval; send its pre-aggregates without an interval
+        no query reads rollups by AVG: averages are computed from sum and count; send sum and count
+        ");
+    }
+
     #[test]
     fn errors_have_opentsdbs_order_and_texts() {
         let rules = rules();
@@ -446,8 +530,10 @@ mod tests {
     #[test]
     fn derived_aggregators_and_raw_tags_are_settings() {
         let open = RollupRules { block_derived: false, tag_raw: true, ..rules() };
-        let placement_of = check(&open, &spec("1h", "AVG", ""), 1, &HOST).unwrap();
-        assert_eq!(placement_of.slot, Some((1, 42)));
+        let grouped = check(&open, &spec("1h", "sum", "avg"), 1, &HOST).unwrap();
+        assert_eq!(grouped.tag_value.as_deref(), Some(&b"AVG"[..]));
+        let placement_of = check(&open, &spec("1h", "SUM", ""), 1, &HOST).unwrap();
+        assert_eq!(placement_of.slot, Some((1, 0)));
         assert_eq!(placement_of.tag_value.as_deref(), Some(&b"RAW"[..]));
         let mut cache_key = Vec::new();
         open.write_cache_key(b"host=a", &placement_of, b' ', b'=', &mut cache_key);

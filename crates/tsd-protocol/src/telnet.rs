@@ -10,7 +10,7 @@ mod rollup_line;
 
 pub use command::{AdminCommand, TelnetCommand, TelnetCommands};
 pub use histogram_line::{HistogramLine, HistogramLineError};
-pub use line_splitter::LineSplitter;
+pub use line_splitter::{InputLine, LineSplitter};
 pub use put_line::{PutLine, parse_tags};
 pub use put_line_error::{PutLineError, TelnetPutError};
 pub use rollup_line::RollupLine;

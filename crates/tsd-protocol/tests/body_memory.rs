@@ -1,6 +1,6 @@
-//! What parsing the worst bodies allocates stays within what is reserved for them.
+//! Parsing the worst bodies allocates no more memory than their reservations.
 //!
-//! One test, since the allocator counts the whole process.
+//! This is a single test, since the allocator counts the whole process.
 
 #![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
@@ -21,12 +21,12 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 const NOW_MS: i64 = 1_500_000_000_000;
 /// Bytes of a body.
 const BYTES: usize = 300_000;
-/// What a request may allocate beside its reservation.
+/// Bytes that a request may allocate in addition to its reservation.
 const SMALL: usize = 64 << 10;
-/// Tags and buckets of one point are read before their size is known. Their numbers are bounded.
+/// Bytes of the tags and buckets of one point, which are read before their size is known.
 const ONE_POINT: usize = 5 << 20;
 
-/// Most bytes that were allocated at once during a call.
+/// Returns the peak of allocated bytes during a call.
 fn peak<T>(call: impl FnOnce() -> T) -> usize {
     let before = ALLOCATOR.current_usage();
     ALLOCATOR.reset_peak_usage();
@@ -34,12 +34,12 @@ fn peak<T>(call: impl FnOnce() -> T) -> usize {
     ALLOCATOR.peak_usage().saturating_sub(before)
 }
 
-/// `head`, a number of elements, `tail`.
+/// Returns `head`, `count` elements and `tail`.
 fn few(head: &str, element: &str, count: usize, tail: &str) -> String {
     format!("{head}{}{tail}", vec![element; count].join(","))
 }
 
-/// As [`few`], with as many elements as a body has.
+/// Like [`few`], with elements up to [`BYTES`].
 fn list(head: &str, element: &str, tail: &str) -> String {
     few(head, element, BYTES / (element.len() + 1), tail)
 }
@@ -48,7 +48,7 @@ fn array(element: &str) -> String {
     list("[", element, "]")
 }
 
-/// Sums what is taken.
+/// Sums the reserved bytes.
 #[derive(Default)]
 struct Counted(usize);
 
@@ -80,7 +80,7 @@ fn point_bodies() -> Vec<String> {
         long("-1"),
         long(far),
         few(r#"{"metric":"m","timestamp":1,"value":1,"tags":{"#, r#""":1"#, 4_000, "}}"),
-        // Of rolled-up points and histograms.
+        // Fields of rolled-up points and histograms.
         array(
             r#"{"metric":1,"timestamp":1,"value":1,"interval":"1h","aggregator":"sum","groupByAggregator":"sum","tags":{"a":1}}"#,
         ),
@@ -96,7 +96,7 @@ fn point_bodies() -> Vec<String> {
     ]
 }
 
-/// Reports what a body needs, and checks it.
+/// Prints the memory of a body and checks it.
 fn check_within(kind: &str, body: &str, used: usize, reserved: usize, beside: usize) {
     let per_byte = |bytes: usize| bytes as f64 / body.len() as f64;
     let (used_per, reserved_per) = (per_byte(used), per_byte(reserved));
@@ -105,7 +105,7 @@ fn check_within(kind: &str, body: &str, used: usize, reserved: usize, beside: us
     assert!(used <= reserved + beside, "{kind}: {used} of {reserved} for {head}");
 }
 
-/// Checks the batches of points, with what an outcome adds.
+/// Checks the batches of points, including the memory of an outcome.
 fn check_points(body: &str) {
     let options = PutOptions::default();
     let common = CommonTag::parse("datacenter=lga");

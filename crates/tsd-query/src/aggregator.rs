@@ -1,8 +1,8 @@
-//! Aggregators: how several values become one.
+//! Aggregators, which combine several values into one.
 //!
 //! An aggregator has two forms. The integer form is used if every contributing value is an integer;
 //! it wraps like Java's `long` and truncates. The floating-point form treats NaN as a missing
-//! value. Values are aggregated in the order given, since floating-point sums depend on it.
+//! value. Values are aggregated in the given order, since floating-point sums depend on it.
 
 mod floats;
 mod integers;
@@ -12,7 +12,7 @@ pub(crate) use floats::aggregate_floats;
 pub(crate) use integers::aggregate_integers;
 pub use percentile::{Estimation, percentile};
 
-/// What a series contributes at a time at which it has no point.
+/// Value that a series contributes at a time without a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Interpolation {
     /// Linear interpolation between the neighbouring points.
@@ -150,7 +150,7 @@ impl Aggregator {
         REGISTERED.iter().find(|(_, a)| *a == self).map_or("none", |(name, _)| *name)
     }
 
-    /// What a series contributes at a time at which it has no point.
+    /// Value that a series contributes at a time without a point.
     #[must_use]
     pub(crate) const fn interpolation(self) -> Interpolation {
         match self {

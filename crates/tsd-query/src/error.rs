@@ -1,7 +1,7 @@
-//! Why a query has no result: causes with their data.
+//! Causes why a query has no result, with their data.
 //!
-//! They have no status and no text for clients: `tsd-protocol` maps each to those of OpenTSDB, on which
-//! some clients match. [`std::fmt::Display`] shows the cause for logs and tests.
+//! `tsd-protocol` maps each cause to OpenTSDB's status and text, on which some clients match.
+//! [`std::fmt::Display`] shows the cause for logs and tests.
 
 mod gexp;
 mod request;
@@ -41,7 +41,7 @@ pub enum QueryError {
     Gexp(GexpError),
     /// A name, UID or TSUID does not exist or is invalid.
     Series(SeriesError),
-    /// The configured rollups have no cells for it.
+    /// The configured rollups have no cells for the query.
     Rollup(RollupError),
     /// Stored data cannot be read, or have no result.
     Data(DataError),
@@ -52,9 +52,9 @@ pub enum QueryError {
         /// Address of the client.
         endpoint: String,
     },
-    /// An operator cancelled it.
+    /// An operator cancelled the query.
     CancelledByOperator,
-    /// It has ended; what still works for it stops. No client sees this.
+    /// The query has ended, so its remaining tasks stop. No client sees this error.
     Ended,
 }
 
@@ -105,7 +105,7 @@ pub enum ExpError {
     SetOperator(String),
     /// A fill policy is invalid.
     Fill(FillError),
-    /// The metrics are no valid query.
+    /// The metrics do not form a valid query.
     Query(Box<QueryError>),
     /// The expression with this id uses itself.
     SelfReference(String),
@@ -151,7 +151,7 @@ pub enum SeriesError {
     NoSuchUid {
         /// Kind of the UID.
         kind: UidKind,
-        /// Its bytes.
+        /// Bytes of the UID.
         uid: Vec<u8>,
     },
     /// A filter has an empty tag value.
@@ -160,7 +160,7 @@ pub enum SeriesError {
     MixedMetrics {
         /// UID of the first metric, as sent.
         first: String,
-        /// Another one.
+        /// Another metric UID.
         other: String,
     },
     /// A TSUID is too short, or ends within a UID.
@@ -171,7 +171,7 @@ pub enum SeriesError {
     TsuidWithoutTags,
     /// A TSUID of the newest points has no metric, no tags, or ends within a UID.
     TsuidIncomplete,
-    /// Newest points are asked back in time for a metric without tags.
+    /// A request for newest points with a range names a metric without tags.
     MissingTags,
     /// UIDs do not form a series.
     Key(SeriesKeyError),
@@ -179,14 +179,14 @@ pub enum SeriesError {
     EmptyLookupTag,
     /// A name or UID of a series look-up does not exist.
     NotFound {
-        /// What was looked up.
+        /// Step of the look-up that failed.
         lookup: LookupStep,
         /// The name or UID.
         missing: MissingName,
     },
     /// The metric whose series are to be counted does not exist.
     NoSuchMetric(String),
-    /// The store has no index by which series are counted.
+    /// The store has no series index, which counts series.
     NoSeriesIndex,
 }
 
@@ -213,7 +213,7 @@ pub enum MissingName {
     Uid {
         /// Kind of the UID.
         kind: UidKind,
-        /// Its bytes.
+        /// Bytes of the UID.
         uid: Vec<u8>,
     },
 }
@@ -221,15 +221,15 @@ pub enum MissingName {
 /// Rollups that cannot serve a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RollupError {
-    /// Pre-aggregates are asked for, and there are no rollups.
+    /// The query requests pre-aggregates, but rollups are not configured.
     NotConfigured,
     /// The function of this name has no cells.
     NoCells(String),
-    /// Standard deviations are not made of cells.
+    /// Standard deviations cannot be computed from cells.
     Deviation,
 }
 
-/// Stored data that cannot be read, or whose result is no number.
+/// Stored data that cannot be read, or whose result is not a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DataError {
     /// A row cannot be decoded.
@@ -240,12 +240,15 @@ pub enum DataError {
     Block(PackedRunError),
     /// A histogram cannot be decoded.
     Histogram(HistogramError),
+    /// Percentiles or buckets of a metric whose points are numbers; has the name of the metric, or
+    /// TSUIDs.
+    NoHistograms(String),
     /// An aggregate is infinite.
     Infinite {
         /// True for negative infinity.
         negative: bool,
     },
-    /// Missing points are to be filled, and the fill policy has no value for them.
+    /// The fill policy has no value for missing points.
     NoFillValue,
 }
 
@@ -256,7 +259,7 @@ pub struct PointConflict {
     pub error: RowError,
     /// Name of the metric, or its UID in hexadecimal digits.
     pub metric: String,
-    /// Tags, with UIDs where there are no names.
+    /// Tags; UIDs replace unknown names.
     pub tags: Vec<(String, String)>,
     /// The instant, in epoch milliseconds.
     pub time_ms: i64,
@@ -281,14 +284,14 @@ pub enum LimitError {
     Memory {
         /// The limit, in MiB.
         limit_mb: u64,
-        /// Its key.
+        /// Setting of the limit.
         key: &'static str,
     },
     /// Memory of all queries, within a computation.
     TotalMemory {
         /// The limit, in MiB.
         limit_mb: u64,
-        /// Its key.
+        /// Setting of the limit.
         key: &'static str,
     },
     /// Time.
@@ -300,7 +303,7 @@ pub enum LimitError {
     },
     /// Sub queries of a query.
     SubQueries {
-        /// Their number.
+        /// Number of sub queries.
         count: usize,
         /// The limit.
         limit: usize,

@@ -1,7 +1,7 @@
 //! `/api/query/gexp`: functions over series, `scale(sum:sys.cpu{host=*},10)`.
 //!
-//! OpenTSDB finds the series of a metric by its index among the sub queries, which can be the wrong
-//! one. Here they are found by the text of the metric.
+//! The series of a metric are found by the text of the metric. OpenTSDB finds them by an index
+//! among the sub queries, which can be wrong.
 
 mod arithmetic;
 mod call;
@@ -19,7 +19,7 @@ use crate::{
 };
 
 use self::{
-    call::{Call, CallInput},
+    call::{Call, MovedMetric},
     gexp_series::SeriesOf,
 };
 
@@ -29,28 +29,30 @@ pub use self::{gexp_series::GexpSeries, query::GexpQuery};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gexp {
     root: Call,
+    /// Distinct metrics in order of appearance.
+    metrics: Vec<MovedMetric>,
 }
 
 impl Gexp {
     /// Parses the value of an `exp` parameter.
     pub fn parse(text: &str) -> Result<Self, QueryError> {
-        Ok(Self { root: parse::parse(text)? })
-    }
-
-    /// Distinct texts of the metrics, in order of appearance.
-    #[must_use]
-    pub fn metrics(&self) -> Vec<&str> {
+        let root = parse::parse(text)?;
         let mut metrics = Vec::new();
-        collect_metrics(&self.root, &mut metrics);
-        metrics
+        root.collect_metrics(0, &mut metrics)?;
+        Ok(Self { root, metrics })
     }
 
-    /// The metrics as sub queries, in the order of [`Self::metrics`].
+    /// The distinct metrics as sub queries, in order of appearance. Each sub query reads the range
+    /// that the functions around its metric move into the query range.
     pub fn sub_queries(&self) -> Result<Vec<RawSubQuery>, QueryError> {
-        self.metrics().into_iter().map(parse_m_parameter).collect()
+        let sub_query = |metric: &MovedMetric| {
+            let parsed = parse_m_parameter(&metric.text)?;
+            Ok(RawSubQuery { offset_ms: metric.offset_ms, ..parsed })
+        };
+        self.metrics.iter().map(sub_query).collect()
     }
 
-    /// Evaluates the expression. `series_of` returns sub query and series of a metric's text with all points
+    /// Evaluates the expression. `series_of` returns sub query and series of a metric with all points
     /// that were read ([`crate::OutputSeries::from_group`] over the range of the scan); the result
     /// is cut to `range`, first and last millisecond.
     pub fn evaluate(
@@ -68,21 +70,11 @@ impl Gexp {
         series_of: &SeriesOf<'_>,
         limits: &mut dyn ExecutionLimits,
     ) -> Result<Vec<GexpSeries>, QueryError> {
-        let mut result = functions::apply(&self.root, range, series_of, limits)?;
+        let mut result = functions::apply(&self.root, (range, 0), series_of, limits)?;
         for output in &mut result {
             output.series.cut(range.0, range.1);
         }
         Ok(result)
-    }
-}
-
-fn collect_metrics<'a>(call: &'a Call, metrics: &mut Vec<&'a str>) {
-    for input in &call.inputs {
-        match input {
-            CallInput::Metric(text) if metrics.contains(&text.as_str()) => {}
-            CallInput::Metric(text) => metrics.push(text),
-            CallInput::Call(call) => collect_metrics(call, metrics),
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Histogram queries: percentiles and bucket counts instead of numbers.
 //!
-//! Histograms are only added: those of one downsampling bucket, and those of a group at the same
-//! time. There is no interpolation, fill or rate.
+//! Histograms are only added: within a downsampling bucket, and within a group at equal times.
+//! Interpolation, fill and rate do not apply.
 
 use std::collections::BTreeMap;
 
@@ -43,8 +43,8 @@ impl HistogramSeries {
     }
 }
 
-/// Groups and merges histograms and computes what a sub query requests. Memory of `series` must be
-/// reserved already.
+/// Groups and merges histograms, and computes the requested percentiles and buckets. The caller has
+/// reserved the memory of `series`.
 pub fn evaluate_histograms(
     sub: &SubQuery,
     plan: &SubQueryPlan,

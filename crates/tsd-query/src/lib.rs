@@ -1,8 +1,8 @@
 //! OpenTSDB's query engine over columns, without I/O.
 //!
-//! The stages are [`RawQuery`] → [`Query`] → plan → series → groups. Nothing here is async, reads a
-//! clock or knows a store. Results equal OpenTSDB's to the last bit of a sum, including the quirks
-//! that dashboards rely on.
+//! The stages are [`RawQuery`] → [`Query`] → plan → series → groups. The crate is synchronous, and
+//! reads neither a clock nor a store. Results equal OpenTSDB's to the last bit of a sum, including
+//! the quirks that dashboards rely on.
 
 mod aggregator;
 mod error;
@@ -31,8 +31,8 @@ pub use exp::{
     RawExpQuery, RawExpTime,
 };
 pub use filter::{
-    Comparison, FilterError, FilterKind, TagFilter, ValueFilter, ValueFilterError, Wildcard,
-    compile_pattern,
+    Comparison, FilterError, FilterKind, PatternError, TagFilter, ValueFilter, ValueFilterError,
+    Wildcard, compile_pattern,
 };
 pub use gexp::{Gexp, GexpQuery, GexpSeries};
 pub use histogram::{HistogramOutput, HistogramSeries, evaluate_histograms};

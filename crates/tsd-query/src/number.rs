@@ -2,7 +2,7 @@
 
 use tsd_model::Value;
 
-/// The value as a double; integers are rounded to the nearest one.
+/// The value as a double; integers are rounded to the nearest double.
 pub(crate) const fn as_double(value: Value) -> f64 {
     match value {
         Value::Integer(v) => v as f64,

@@ -1,4 +1,4 @@
-//! Operators: from the points of series to the points of a result.
+//! Operators, which turn the points of series into the points of a result.
 //!
 //! Two steps. **Per series**: value filters, downsampling, fill, rate ([`SeriesPipeline`]); this
 //! runs in parallel and row by row, and its result does not depend on how the rows were split.

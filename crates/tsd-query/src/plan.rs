@@ -1,7 +1,7 @@
-//! Planning: what is read from the table for a validated sub query.
+//! Plans which rows of the table a validated sub query reads.
 //!
-//! A plan is plain data: key ranges, the pattern that row keys must match, the filters to check
-//! after the scan, and how series are grouped. It can be printed and tested without a store.
+//! A plan is plain data: key ranges, the pattern of row keys, the filters to check after the scan,
+//! and the grouping of series. It can be printed and tested without a store.
 
 mod explain;
 mod ranges;

@@ -1,7 +1,7 @@
 //! Requests: from a URI or body to a validated [`Query`].
 //!
-//! Parsers of bodies and URIs fill a [`RawQuery`]; [`RawQuery::validate`] checks it in OpenTSDB's
-//! order, so that of several mistakes the same one is reported.
+//! Parsers of bodies and URIs fill a [`RawQuery`]. [`RawQuery::validate`] checks it in OpenTSDB's
+//! order, so that it reports the same one of several mistakes.
 
 mod downsample;
 mod query;

@@ -1,4 +1,4 @@
-//! Rollups and pre-aggregates: which tables a sub query reads, and how their cells are combined.
+//! Rollups and pre-aggregates: selects the tables that a sub query reads, and combines their cells.
 
 mod average;
 mod select;

@@ -13,11 +13,11 @@
 //! | a word without a field, with `*` | as after a field, in any field |
 //! | characters in quotes | a text that contains them |
 //!
-//! A backslash takes its meaning from the character behind it. Case is ignored. Empty texts match nothing, so
-//! `notes:*` finds the objects that have notes. A field is one of the object's, the key of a custom field or
-//! of a tag. Fields that no object has are no error: they match nothing.
+//! A backslash makes the next character literal. Case is ignored. Empty texts match nothing, so `notes:*`
+//! finds the objects with notes. A field is a field of the object, or the key of a custom field or of a tag.
+//! Unknown fields match nothing and are not an error.
 //!
-//! A match costs time in proportion to the text and the value, whatever the stars.
+//! The time of a match is proportional to the text and the value, however many stars there are.
 
 /// Longest text of a query, bytes.
 const MAX_BYTES: usize = 4_096;
@@ -46,7 +46,7 @@ enum ValuePattern {
     Glob(Vec<String>),
 }
 
-/// Text that is no query.
+/// Text that is not a query.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SearchTextError {
@@ -59,7 +59,7 @@ pub enum SearchTextError {
     /// Too many terms.
     #[error("the query has more than {MAX_TERMS} words")]
     TooManyTerms,
-    /// A quote without its end.
+    /// A quote that is not closed.
     #[error("a quote is not closed")]
     OpenQuote,
     /// A backslash at the end.
@@ -86,7 +86,7 @@ pub enum SearchField<'a> {
 
 /// An object that can be searched.
 pub trait Searchable {
-    /// Calls `visit` with the fields and their texts until it returns true; returns what it returned last.
+    /// Calls `visit` with the fields and their texts until it returns true; returns its last result.
     fn any_field(&self, visit: &mut dyn FnMut(SearchField<'_>, &str) -> bool) -> bool;
 }
 
@@ -116,7 +116,7 @@ impl SearchText {
         })
     }
 
-    /// The text that a field must have, if a term says so without a star.
+    /// The exact text of a field, if a term requires it without a star.
     #[must_use]
     pub fn exact(&self, field: &str) -> Option<&str> {
         self.terms.iter().find_map(|term| match &term.pattern {
@@ -163,8 +163,8 @@ impl ValuePattern {
     }
 }
 
-/// True if a text is the parts with any characters between them. Each part is searched once: the first place
-/// where it is leaves the most for the following ones.
+/// True if a text consists of the parts with any characters between them. Each part is searched once, since
+/// its first occurrence leaves the most text for the next parts.
 fn matches_glob(parts: &[String], text: &str) -> bool {
     let [first, middle @ .., last] = parts else {
         return parts.first().is_some_and(|part| part == text);
@@ -184,7 +184,7 @@ struct TermScanner<'t> {
     rest: &'t str,
 }
 
-/// What ended the characters of a word.
+/// Reason why a word ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WordEnd {
     Blank,
@@ -208,7 +208,7 @@ impl TermScanner<'_> {
             };
             return Ok(Some(SearchTerm { field: None, pattern }));
         }
-        // A star in the name of a field is none.
+        // A star in a field name is literal.
         let field = parts.join("*");
         if field.is_empty() {
             return Err(SearchTextError::NoField);
@@ -227,7 +227,7 @@ impl TermScanner<'_> {
         Ok(Some(SearchTerm { field: Some(field), pattern }))
     }
 
-    /// Reads the characters of a quote, if one begins here, in lower case.
+    /// Reads the characters of a quote that begins here, in lower case.
     fn quoted(&mut self) -> Result<Option<String>, SearchTextError> {
         let Some(inner) = self.rest.strip_prefix('"') else { return Ok(None) };
         let mut text = String::new();
@@ -244,7 +244,8 @@ impl TermScanner<'_> {
         Ok(Some(text.to_lowercase()))
     }
 
-    /// Reads up to a blank, or a colon if one may end the word: the parts between stars, in lower case.
+    /// Reads a word up to a blank, or up to a colon if the word may be a field. Returns the parts between
+    /// stars, in lower case.
     fn word(&mut self, may_be_field: bool) -> Result<(Vec<String>, WordEnd), SearchTextError> {
         let mut parts = Vec::new();
         let mut part = String::new();

@@ -13,7 +13,7 @@ pub use zone::find_zone;
 pub struct Clock {
     /// Current time, epoch milliseconds.
     pub now_ms: i64,
-    /// Time zone of calendar texts if the request has none (`tsd.core.timezone`).
+    /// Time zone of calendar texts in requests without a zone (`tsd.core.timezone`).
     pub zone: jiff::tz::TimeZone,
 }
 

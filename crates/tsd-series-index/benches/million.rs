@@ -1,4 +1,5 @@
-//! A million series with five tags: memory, and the time of additions, loads and selections.
+//! Measures memory, and the time of additions, loads and selections, for a million series with five
+//! tags.
 //!
 //! `cargo bench -p tsd-series-index [-- SERIES]`
 

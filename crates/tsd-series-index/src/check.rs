@@ -1,24 +1,22 @@
-//! Compares an index with the rows of its table, and with itself.
-
-use std::sync::PoisonError;
+//! Checks an index against the rows of its table, and its postings against its series.
 
 use roaring::RoaringBitmap;
 use tsd_model::{BaseTime, DAY_SECS, RowKey};
 
 use crate::{SeriesIndex, metric_series::MetricSeries};
 
-/// Series that are looked at under one lock of their metric.
+/// Series that are checked under one lock of their metric.
 const LOCKED_SERIES: u32 = 4_096;
 
 impl SeriesIndex {
-    /// Number of rows, by their keys, that the index lacks: a selection by tags would miss them. Keys that
-    /// [`Self::add_rows`] ignores are not missing.
+    /// Counts the rows, given by their keys, that the index lacks and a selection by tags would
+    /// miss. Keys that [`Self::add_rows`] ignores do not count.
     #[must_use]
     pub fn count_missing<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) -> u64 {
         let has = |key: &RowKey<'_>| {
             let metrics = self.shared_metric(key.metric());
             metrics.is_some_and(|metric| {
-                let series = metric.read().unwrap_or_else(PoisonError::into_inner);
+                let series = metric.read();
                 series.has_row(key.tag_bytes(), key.base_time().as_secs())
             })
         };
@@ -26,15 +24,15 @@ impl SeriesIndex {
         keys.filter(|key| !key.is_global() && !has(key)).count() as u64
     }
 
-    /// Number of series that a selection by one of their tags would miss, though the index has them, and of
-    /// entries that are those of no series.
+    /// Counts the series of the index that a selection by one of their tags would miss, and the
+    /// entries of unknown series.
     #[must_use]
     pub fn count_wrong(&self) -> u64 {
         let wrong_of = |metric: &crate::metric_series::SharedMetric| {
             let mut wrong = 0;
             let mut first = 0;
             loop {
-                let series = metric.read().unwrap_or_else(PoisonError::into_inner);
+                let series = metric.read();
                 let end = series.len().min(first + LOCKED_SERIES);
                 wrong += (first..end).filter(|id| !series.is_right(*id)).count() as u64;
                 first = end;
@@ -46,11 +44,11 @@ impl SeriesIndex {
         self.shared_metrics().iter().map(|(_, metric)| wrong_of(metric)).sum()
     }
 
-    /// Makes what [`Self::count_wrong`] counts right, from the tags of the series. Writers of a metric
-    /// wait meanwhile.
+    /// Repairs the errors that [`Self::count_wrong`] counts, from the tags of the series. Writers
+    /// of a metric wait meanwhile.
     pub fn restore_postings(&self) {
         for (_, metric) in self.shared_metrics() {
-            metric.write().unwrap_or_else(PoisonError::into_inner).restore_postings();
+            metric.write().restore_postings();
         }
     }
 }
@@ -71,7 +69,7 @@ impl MetricSeries {
         self.find(tags) == Some(id) && self.has_postings(tags, id)
     }
 
-    /// Series of days that do not exist.
+    /// Counts series of days that do not exist.
     fn unknown_entries(&self) -> u64 {
         let unknown = |set: &RoaringBitmap| set.len() - set.rank(self.len().saturating_sub(1));
         let is_empty = self.len() == 0;
@@ -96,12 +94,12 @@ mod tests {
         let key = [0, 0, 1, 80, 225, 99, 128, 0, 0, 1, 0, 0, 9];
         index.add_rows([&key[..]]);
         let metric = index.shared_metric(&[0, 0, 1]).unwrap();
-        metric.write().unwrap().days.entry(3).or_default().series.insert(7);
+        metric.write().days.entry(3).or_default().series.insert(7);
         assert_eq!(index.count_wrong(), 1);
         index.restore_postings();
         assert_eq!(index.count_wrong(), 0);
         assert_eq!(index.count_missing([&key[..]]), 0);
-        let series = metric.read().unwrap();
+        let series = metric.read();
         assert_eq!(series.with_key(&[0, 0, 1]).len(), 1);
     }
 }

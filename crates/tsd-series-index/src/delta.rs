@@ -1,4 +1,4 @@
-//! What is new in an index since it was written: encoded, for a file of the store.
+//! Encodes the changes of an index since its last write, for a file of the store.
 //!
 //! A frame has sections, each of one metric:
 //!
@@ -9,10 +9,8 @@
 //!   each day: day since the epoch u32, hours u32, bytes u32, roaring bitmap of series numbers
 //! ```
 //!
-//! Numbers are little-endian. Series have the numbers that they have in memory, so frames are loaded
-//! in the order in which they were written.
-
-use std::sync::PoisonError;
+//! Numbers are little-endian. Series keep their numbers in memory, so frames must be loaded in the
+//! order in which they were written.
 
 use roaring::RoaringBitmap;
 
@@ -21,22 +19,24 @@ use crate::{
     metric_series::{MetricSeries, SharedMetric},
 };
 
-/// Length from which a frame is complete.
+/// Length from which a frame is complete, bytes.
 const FRAME_BYTES: usize = 1 << 20;
 /// Series of one section.
 const SECTION_SERIES: u32 = 16_384;
 
 const IRREGULAR: u8 = 1;
+/// Day of the last base time.
+const LAST_DAY: u32 = u32::MAX / tsd_model::DAY_SECS;
 
-/// What is new since the last delta that was committed.
+/// Changes since the last committed delta.
 #[derive(Debug, Default)]
 pub struct Delta {
-    /// To be written in this order, each with a checksum.
+    /// Frames to write in this order, each with a checksum.
     pub frames: Vec<Vec<u8>>,
     marks: Vec<Mark>,
 }
 
-/// What a delta has of a metric.
+/// Position of a delta in a metric.
 #[derive(Debug)]
 struct Mark {
     metric: SharedMetric,
@@ -45,36 +45,41 @@ struct Mark {
     days: Vec<(u32, u32, RoaringBitmap)>,
 }
 
-/// A frame that is not one of this index.
+/// A frame that does not fit this index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// Ends inside a section.
+    /// The frame ends inside a section.
     #[error("a frame of the series index ends inside of a section")]
     TooShort,
-    /// Its series do not follow those that are loaded.
-    #[error("a frame of the series index has series {found}, expected is {expected}")]
+    /// The series of the frame do not follow the loaded series.
+    #[error(
+        "a frame of the series index begins with series {found}; it must begin with {expected}"
+    )]
     OutOfOrder {
         /// Number of the first series in the frame.
         found: u32,
         /// Number of the next series in memory.
         expected: u32,
     },
-    /// Not a bitmap, or one with series that do not exist.
+    /// Not a bitmap, or a bitmap with unknown series.
     #[error("a frame of the series index has an invalid set of series")]
     Set,
+    /// A day after the last base time.
+    #[error("a frame of the series index has the day {0}; the last one is {LAST_DAY}")]
+    Day(u32),
 }
 
 impl SeriesIndex {
-    /// Encodes what is new since the last [`Self::commit`]; `None` if nothing is. `all` encodes
+    /// Encodes the changes since the last [`Self::commit`]; `None` without changes. `all` encodes
     /// everything.
     #[must_use]
     pub fn delta(&self, all: bool) -> Option<Delta> {
         let mut delta = Delta::default();
         for (uid, metric) in self.shared_metrics() {
             loop {
-                // A lock for each section: a writer waits for no more than one.
-                let series = metric.read().unwrap_or_else(PoisonError::into_inner);
+                // Locks for one section at a time, so a writer waits for at most one section.
+                let series = metric.read();
                 let same =
                     delta.marks.last().filter(|mark| std::sync::Arc::ptr_eq(&mark.metric, &metric));
                 let first = match same {
@@ -117,7 +122,7 @@ impl SeriesIndex {
     /// Notes that a delta is persistent.
     pub fn commit(&self, delta: Delta) {
         for Mark { metric, series: until, is_irregular, days } in delta.marks {
-            let mut series = metric.write().unwrap_or_else(PoisonError::into_inner);
+            let mut series = metric.write();
             series.persisted = series.persisted.max(until);
             series.is_irregular_persisted |= is_irregular;
             for (number, hours, written) in days {
@@ -129,16 +134,16 @@ impl SeriesIndex {
         }
     }
 
-    /// Loads a frame. The index is used by nobody else yet. After an error it is of no use.
+    /// Loads a frame into an index that nobody else uses yet. After an error the index is unusable.
     ///
     /// # Errors
     ///
-    /// Fails if the frame is invalid or does not follow the one before.
+    /// Fails if the frame is invalid or does not follow the previous frame.
     pub fn load(&self, frame: &[u8]) -> Result<(), LoadError> {
         let mut input = Input(frame);
         while !input.0.is_empty() {
             let metric = self.metric_or_new(input.take(self.schema().metric_width())?);
-            let mut series = metric.write().unwrap_or_else(PoisonError::into_inner);
+            let mut series = metric.write();
             if input.u8()? & IRREGULAR != 0 {
                 series.is_irregular = true;
                 series.is_irregular_persisted = true;
@@ -155,6 +160,9 @@ impl SeriesIndex {
             series.persisted = series.len();
             for _ in 0..input.u32()? {
                 let (number, hours, len) = (input.u32()?, input.u32()?, input.u32()?);
+                if number > LAST_DAY {
+                    return Err(LoadError::Day(number));
+                }
                 let set = RoaringBitmap::deserialize_from(input.take(len as usize)?);
                 let set = set.map_err(|_| LoadError::Set)?;
                 if set.max().is_some_and(|max| max >= series.len()) {
@@ -170,7 +178,7 @@ impl SeriesIndex {
     }
 }
 
-/// Days with something new: number, hours, series.
+/// Days with changes: number, hours, series.
 fn new_days(series: &MetricSeries, all: bool) -> Vec<(u32, u32, RoaringBitmap)> {
     let is_new = |day: &crate::metric_series::Day| {
         all || !day.new_series.is_empty() || day.hours != day.persisted_hours

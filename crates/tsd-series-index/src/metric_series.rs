@@ -1,10 +1,7 @@
 //! The series of one metric.
 
-use std::{
-    collections::BTreeMap,
-    hash::BuildHasher,
-    sync::{Arc, RwLock},
-};
+use parking_lot::RwLock;
+use std::{collections::BTreeMap, hash::BuildHasher, sync::Arc};
 
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashTable, hash_map::Entry};
@@ -13,10 +10,10 @@ use tsd_model::{BaseTime, DAY_SECS, TableSchema, Uid};
 
 use crate::posting::Posting;
 
-/// Rows that are noted at most; with more the copy is given up.
+/// Most rows that are noted during a copy; with more rows the copy is abandoned.
 pub(crate) const MAX_NOTED_ROWS: usize = 1 << 18;
 
-/// A tag value's UID as a number: UIDs have at most 8 bytes, those of a table equally many.
+/// A tag value's UID as a number: UIDs have at most 8 bytes, and equal widths within a table.
 type ValueUid = u64;
 
 /// Series and postings.
@@ -33,21 +30,21 @@ pub(crate) struct MetricSeries {
     by_tags: HashTable<u32>,
     keys: HashMap<Box<[u8]>, TagKey, RandomState>,
     pub(crate) days: BTreeMap<u32, Day>,
-    /// False if it is not known on which days the series are active.
+    /// False if the index does not know the days on which series are active.
     pub(crate) has_days: bool,
     /// Series that are registered in a table that all writers share.
     pub(crate) registered: RoaringBitmap,
     hasher: RandomState,
-    /// Bytes of the postings, about.
+    /// Approximate bytes of the postings.
     posting_bytes: usize,
-    /// Series that are persistent: those with lower numbers.
+    /// Series with lower numbers are persistent.
     pub(crate) persisted: u32,
-    /// True if there is a row whose base time is not that of an hour; it cannot be found by its key.
+    /// True if a row has a base time other than a full hour; such a row cannot be found by its key.
     pub(crate) is_irregular: bool,
     pub(crate) is_irregular_persisted: bool,
-    /// What is added while the series are copied.
+    /// Rows that are added while the series are copied.
     pub(crate) noted: Option<NotedRows>,
-    /// True if a copy has taken the place of these series: nothing is added to them.
+    /// True if a copy has replaced these series; writers must not add to them.
     pub(crate) is_replaced: bool,
 }
 
@@ -57,9 +54,9 @@ pub(crate) type SharedMetric = Arc<RwLock<MetricSeries>>;
 /// Rows that were added to a metric while it is copied.
 #[derive(Debug)]
 pub(crate) enum NotedRows {
-    /// Number of the series and base time of each.
+    /// Series number and base time of each row.
     Rows(Vec<(u32, u32)>),
-    /// There were too many.
+    /// More than [`MAX_NOTED_ROWS`] rows.
     TooMany,
 }
 
@@ -79,14 +76,14 @@ struct TagKey {
     values: HashMap<ValueUid, Posting, RandomState>,
 }
 
-/// What is active on a UTC day.
+/// Active series and hours of a UTC day.
 #[derive(Debug, Default)]
 pub(crate) struct Day {
     /// Series with rows.
     pub(crate) series: RoaringBitmap,
     /// Hours with rows of any series, a bit for each.
     pub(crate) hours: u32,
-    /// Of `series`, those that are not persistent yet for this day.
+    /// Subset of `series` that is not persistent yet for this day.
     pub(crate) new_series: RoaringBitmap,
     /// Hours that are persistent.
     pub(crate) persisted_hours: u32,
@@ -142,7 +139,7 @@ impl MetricSeries {
         self.by_tags.find(hash, |id| self.tags_of(*id) == tags).copied()
     }
 
-    /// Adds a series that is new. Returns its number.
+    /// Adds a new series. Returns its number.
     pub(crate) fn add_series(&mut self, tags: &[u8]) -> u32 {
         let id = self.ends.len() as u32;
         let hash = self.hasher.hash_one(tags);
@@ -155,7 +152,7 @@ impl MetricSeries {
         id
     }
 
-    /// Makes the postings again from the tags of all series, and removes entries of no series.
+    /// Rebuilds the postings from the tags of all series, and removes entries of unknown series.
     pub(crate) fn restore_postings(&mut self) {
         self.keys.clear();
         self.posting_bytes = 0;
@@ -170,7 +167,7 @@ impl MetricSeries {
         }
     }
 
-    /// Adds a series, whose number is above all, to the postings of its tags.
+    /// Adds a series with the highest number to the postings of its tags.
     fn add_postings(&mut self, tags: &[u8], id: u32) {
         for pair in tags.chunks_exact(self.pair_width.max(1)) {
             let (tagk, tagv) = pair.split_at(self.tagk_width);
@@ -204,7 +201,7 @@ impl MetricSeries {
         self.ends.len() as u32
     }
 
-    /// Tag pairs of a series; empty if there is none with this number.
+    /// Tag pairs of the series with this number; empty for an unknown number.
     pub(crate) fn tags_of(&self, id: u32) -> &[u8] {
         slice_of(&self.tags, &self.ends, self.pair_width, id)
     }
@@ -292,7 +289,7 @@ impl MetricSeries {
         self.tags_of(id).len() / self.pair_width.max(1)
     }
 
-    /// Bytes of memory, about.
+    /// Approximate bytes of memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         let value = size_of::<(ValueUid, Posting)>() + 1;
         let keys = self.keys.values().map(|key| {

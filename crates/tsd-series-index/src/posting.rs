@@ -1,14 +1,14 @@
-//! A set of series numbers that is small while it has few members.
+//! A set of series numbers that takes little memory while it has few members.
 //!
-//! Most tag pairs of a large metric have one series or few (a host name): a bitmap for each would
+//! Most tag pairs of a large metric, such as host names, have few series. A bitmap for each would
 //! take some 250 bytes, ten times as much as the numbers.
 
 use roaring::RoaringBitmap;
 
-/// Members from which a set is a bitmap.
+/// Most members of a set that is not a bitmap.
 const MAX_FEW: usize = 32;
 
-/// Memory of a bitmap beside its members, in bytes.
+/// Fixed memory of a bitmap, without its members, in bytes.
 const BITMAP_BYTES: usize = 128;
 
 /// Series numbers, ascending.
@@ -20,7 +20,7 @@ pub(crate) enum Posting {
 }
 
 impl Posting {
-    /// Adds a number above all members. Returns by how many bytes the set has grown, about.
+    /// Adds a number above all members. Returns the approximate growth in bytes.
     pub(crate) fn push(&mut self, id: u32) -> usize {
         match self {
             Self::One(first) => {

@@ -1,11 +1,10 @@
-//! Removes the days that a retention has discarded, and the series that have no day left.
+//! Removes the days that a retention has discarded, and the series without remaining days.
 //!
-//! The number of a series is its position, so series are removed by copying those that are left, a metric at
-//! a time, in small steps. What writers add meanwhile is noted and added to the copy, which then takes
-//! the place of the metric. Readers keep the former series, as they were; a writer that finds them
-//! replaced looks the metric up again.
+//! The number of a series is its position, so removal copies the remaining series, a metric at a time, in small
+//! steps. Rows that writers add meanwhile are noted and added to the copy, which then replaces the metric.
+//! Readers keep the unchanged former series. A writer that finds them replaced looks the metric up again.
 
-use std::{ops::Range, sync::PoisonError};
+use std::ops::Range;
 
 use hashbrown::hash_map::Entry;
 use roaring::RoaringBitmap;
@@ -18,12 +17,12 @@ use crate::{
 
 /// Series that are copied under one lock of their metric.
 const COPIED_SERIES: u32 = 4_096;
-/// A metric is copied when so large a part of its series has no day left.
+/// A metric is copied when at least one in this many of its series has no day left.
 const DEAD_PART: u64 = 4;
 /// Noted rows that are added while the metric is locked.
 const LAST_ROWS: usize = 1_024;
 
-/// The series of a metric that have days left.
+/// Copy of the series of a metric that have days left.
 #[derive(Debug)]
 pub struct LiveSeries {
     metric: Box<[u8]>,
@@ -33,29 +32,29 @@ pub struct LiveSeries {
 
 impl Drop for LiveSeries {
     fn drop(&mut self) {
-        // It was not installed, or nobody adds to it.
-        self.former.write().unwrap_or_else(PoisonError::into_inner).noted = None;
+        // The copy was not installed, or nobody adds to it.
+        self.former.write().noted = None;
     }
 }
 
 impl SeriesIndex {
-    /// Removes the UTC days in a range of times, epoch seconds, of which the table has no rows. Their series stay
-    /// until [`Self::copy_live`].
+    /// Removes the UTC days in a range of times, epoch seconds, which must have no rows in the table. Their
+    /// series stay until [`Self::copy_live`].
     pub fn remove_days(&self, secs: Range<u32>) {
         let (first, end) = (secs.start.div_ceil(DAY_SECS), secs.end / DAY_SECS);
         if first >= end {
             return;
         }
         for (_, metric) in self.shared_metrics() {
-            let mut series = metric.write().unwrap_or_else(PoisonError::into_inner);
+            let mut series = metric.write();
             let mut later = series.days.split_off(&first);
             let mut kept = later.split_off(&end);
             series.days.append(&mut kept);
         }
     }
 
-    /// Copies the series of a metric that have days left, if many have none; `None` if not, and if
-    /// `checkpoint`, called between two steps, returned false.
+    /// Copies the series of a metric that still have days, if enough others have lost all days. Returns `None`
+    /// without a copy, also if `checkpoint`, called between two steps, returned false.
     #[must_use]
     pub fn copy_live(
         &self,
@@ -64,7 +63,7 @@ impl SeriesIndex {
     ) -> Option<LiveSeries> {
         let former = self.shared_metric(metric)?;
         let live_of = |former: &SharedMetric| {
-            let series = former.read().unwrap_or_else(PoisonError::into_inner);
+            let series = former.read();
             (series.live(), series.len())
         };
         let (live, len) = live_of(&former);
@@ -73,25 +72,25 @@ impl SeriesIndex {
             return None;
         }
         let noted = Some(NotedRows::Rows(Vec::new()));
-        former.write().unwrap_or_else(PoisonError::into_inner).noted = noted;
-        // Again: what was added before is in it, and what is added after it is noted.
+        former.write().noted = noted;
+        // Read again: this includes all earlier rows, and later rows are noted.
         let (live, len) = live_of(&former);
         let copy = MetricSeries::new(*self.schema(), true);
-        // From here on dropping it ends the notes.
+        // From here on, dropping the copy ends the notes.
         let mut found = LiveSeries { metric: metric.into(), former, copy };
         found.copy_series(&live, len, checkpoint)?;
         found.add_noted(checkpoint)?;
         Some(found)
     }
 
-    /// Puts a copy in the place of its metric. Returns the number of series that are gone; 0 if they stay.
-    /// Series have other numbers then: the index must be written whole.
+    /// Replaces a metric by its copy. Returns the number of removed series; 0 if the metric stays. Series get
+    /// other numbers, so the index must be written as a whole.
     pub fn install(&self, mut live: LiveSeries) -> u64 {
         let LiveSeries { former, copy, metric } = &mut live;
-        // Nobody who has a lock of a metric waits for this one.
-        let mut metrics = self.metrics.write().unwrap_or_else(PoisonError::into_inner);
+        // Holders of a metric's lock never wait for this lock.
+        let mut metrics = self.metrics.write();
         let Entry::Occupied(mut entry) = metrics.entry(metric.clone()) else { return 0 };
-        let mut series = former.write().unwrap_or_else(PoisonError::into_inner);
+        let mut series = former.write();
         let Some(NotedRows::Rows(rows)) = series.noted.take() else { return 0 };
         for (id, base_secs) in rows {
             copy.add_row(series.tags_of(id), base_secs);
@@ -118,7 +117,7 @@ impl LiveSeries {
         checkpoint: &mut dyn FnMut() -> bool,
     ) -> Option<()> {
         let Self { former, copy, .. } = self;
-        let read = || former.read().unwrap_or_else(PoisonError::into_inner);
+        let read = || former.read();
         // New numbers by former ones.
         let mut numbers = vec![None; len as usize];
         let mut left = live.iter();
@@ -152,12 +151,12 @@ impl LiveSeries {
         Some(())
     }
 
-    /// Adds what was noted, until few rows are left.
+    /// Adds the noted rows until few remain.
     fn add_noted(&mut self, checkpoint: &mut dyn FnMut() -> bool) -> Option<()> {
         let Self { former, copy, .. } = self;
         loop {
             checkpoint().then_some(())?;
-            let mut series = former.write().unwrap_or_else(PoisonError::into_inner);
+            let mut series = former.write();
             let Some(NotedRows::Rows(rows)) = &mut series.noted else { return None };
             if rows.len() < LAST_ROWS {
                 return Some(());
@@ -165,7 +164,7 @@ impl LiveSeries {
             let rows = std::mem::take(rows);
             drop(series);
             for rows in rows.chunks(LAST_ROWS) {
-                let series = former.read().unwrap_or_else(PoisonError::into_inner);
+                let series = former.read();
                 for (id, base_secs) in rows {
                     copy.add_row(series.tags_of(*id), *base_secs);
                 }
@@ -243,7 +242,7 @@ mod tests {
         assert_eq!(reclaim(&index, 4 * DAY), 60);
         assert_eq!(index.metrics(), [[0, 0, 1].into(), [0, 0, 3].into()]);
         assert_eq!((index.size().series, index.count_wrong()), (110, 0));
-        // Those that it has selected are the same series still.
+        // Its selected series are unchanged.
         let mut tags = Vec::new();
         reader.for_each(&before, |_, found| tags.push(found.to_vec()));
         assert_eq!(tags.len(), 150);
@@ -285,7 +284,7 @@ mod tests {
         let mut step = 0;
         let copy = index.copy_live(&[0, 0, 1], &mut || {
             step += 1;
-            // A series that is gone otherwise, one that is copied, a new one; another hour.
+            // A series that would be removed, a copied series and a new series; another hour.
             add(&index, 1, 4, 20..20 + step);
             add(&index, 1, 4 + u32::from(step), 5..6);
             add(&index, 1, 4, 200..200 + step);
@@ -322,7 +321,7 @@ mod tests {
         let index = Arc::new(SeriesIndex::new(TableSchema::opentsdb_default()));
         add(&index, 1, 3, 0..1);
         let former = index.shared_metric(&[0, 0, 1]).unwrap();
-        former.write().unwrap().is_replaced = true;
+        former.write().is_replaced = true;
         let writer = {
             let index = Arc::clone(&index);
             std::thread::spawn(move || add(&index, 1, 4, 7..8))
@@ -330,10 +329,10 @@ mod tests {
         // The writer finds the former metric until then.
         std::thread::sleep(std::time::Duration::from_millis(50));
         let copy = SharedMetric::new(MetricSeries::new(*index.schema(), true).into());
-        index.metrics.write().unwrap().insert([0, 0, 1].into(), copy);
+        index.metrics.write().insert([0, 0, 1].into(), copy);
         writer.join().unwrap();
         assert_eq!(index.count_missing([&key(1, 4 * DAY, 7)[..]]), 0);
-        assert_eq!(former.read().unwrap().len(), 1);
+        assert_eq!(former.read().len(), 1);
     }
 
     #[test]

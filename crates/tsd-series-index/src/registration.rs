@@ -1,17 +1,15 @@
-//! Which series are registered in a table that all writers of a table of points share.
+//! Tracks the series that are registered in a table that all writers of a table of points share.
 //!
-//! A series is registered once; from then on every daemon knows it. The index may have others too, of rows
-//! that are in memory only.
-
-use std::sync::PoisonError;
+//! A series is registered once; from then on every daemon knows it. The index may also have
+//! unregistered series, whose rows are only in memory.
 
 use tsd_model::RowKey;
 
 use crate::SeriesIndex;
 
 impl SeriesIndex {
-    /// TSUIDs of the series of these row keys that are not registered, each once. Keys of global
-    /// annotations, and those that are no row keys, are ignored.
+    /// TSUIDs of the unregistered series of these row keys, each once. Keys of global annotations
+    /// and invalid row keys are ignored.
     #[must_use]
     pub fn unregistered<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) -> Vec<Box<[u8]>> {
         let mut found: Vec<Box<[u8]>> = Vec::new();
@@ -35,7 +33,7 @@ impl SeriesIndex {
         });
     }
 
-    /// Adds registered series by their TSUIDs. Those that are no TSUIDs are ignored.
+    /// Adds registered series by their TSUIDs. Invalid TSUIDs are ignored.
     pub fn add_registered<'t>(&self, tsuids: impl IntoIterator<Item = &'t [u8]>) {
         let (width, pair_width) = (self.schema.metric_width(), self.schema.tag_pair_width());
         for tsuid in tsuids.into_iter().take_while(|_| !self.is_full()) {
@@ -44,7 +42,7 @@ impl SeriesIndex {
                 continue;
             }
             let metric = self.metric_or_new(metric);
-            let mut series = metric.write().unwrap_or_else(PoisonError::into_inner);
+            let mut series = metric.write();
             let id = series.find(tags).unwrap_or_else(|| series.add_series(tags));
             series.registered.insert(id);
         }
@@ -52,7 +50,7 @@ impl SeriesIndex {
 
     fn is_registered(&self, metric: &[u8], tags: &[u8]) -> bool {
         let Some(metric) = self.shared_metric(metric) else { return false };
-        let series = metric.read().unwrap_or_else(PoisonError::into_inner);
+        let series = metric.read();
         series.find(tags).is_some_and(|id| series.registered.contains(id))
     }
 }

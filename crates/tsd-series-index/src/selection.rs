@@ -1,6 +1,6 @@
-//! Which series match conditions on tags, and which of their rows are in a range of time.
+//! Selects the series that match conditions on tags, and their rows in a range of time.
 
-use std::sync::{PoisonError, RwLockReadGuard};
+use parking_lot::RwLockReadGuard;
 
 use bytes::Bytes;
 use roaring::RoaringBitmap;
@@ -44,8 +44,8 @@ pub struct RowCounts {
     pub all: u64,
 }
 
-/// The series of one metric. Its answers may grow between two calls; they shrink by days that a retention has
-/// discarded only.
+/// The series of one metric. Results may grow between two calls, and shrink only by days that a retention has
+/// discarded.
 #[derive(Clone, Debug)]
 pub struct MetricIndex {
     series: SharedMetric,
@@ -97,7 +97,7 @@ impl SeriesSet {
         }
     }
 
-    /// Bytes of memory, about.
+    /// Approximate bytes of memory.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.0.serialized_size()
@@ -139,8 +139,8 @@ impl MetricIndex {
         self.read().values_of(tagk).collect()
     }
 
-    /// The last days with rows, the newest first: start, in seconds since the epoch, and number of series
-    /// that are active. Empty if the index does not know the days.
+    /// The last days with rows, newest first: start in epoch seconds, and number of active series. Empty if
+    /// the index does not know the days.
     #[must_use]
     pub fn last_days(&self, count: usize) -> Vec<(u32, u64)> {
         let series = self.read();
@@ -295,7 +295,7 @@ impl MetricIndex {
         }
     }
 
-    /// Calls `visit` for batches of a set, each under a lock of its own.
+    /// Calls `visit` for batches of a set, each under its own lock.
     fn for_batches(&self, set: &SeriesSet, mut visit: impl FnMut(&MetricSeries, &[u32])) {
         let mut batch = Vec::with_capacity(MAX_COPIED_SERIES.min(set.len() as usize));
         let mut ids = set.0.iter();
@@ -310,7 +310,7 @@ impl MetricIndex {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, MetricSeries> {
-        self.series.read().unwrap_or_else(PoisonError::into_inner)
+        self.series.read()
     }
 }
 

@@ -1,7 +1,8 @@
 //! The index of a table: metrics with their series.
 
+use parking_lot::RwLock;
 use std::sync::{
-    Arc, PoisonError, RwLock,
+    Arc,
     atomic::{AtomicBool, Ordering},
 };
 
@@ -34,13 +35,13 @@ pub struct IndexSize {
     pub metrics: usize,
     /// Number of series.
     pub series: u64,
-    /// Bytes of memory, about.
+    /// Approximate bytes of memory.
     pub memory_bytes: usize,
 }
 
 impl SeriesIndex {
-    /// An empty index of a table with these row keys. It is not complete until
-    /// [`Self::set_complete`] says so.
+    /// An empty index of a table with these row keys. It is incomplete until
+    /// [`Self::set_complete`].
     #[must_use]
     pub fn new(schema: TableSchema) -> Self {
         Self {
@@ -52,8 +53,8 @@ impl SeriesIndex {
         }
     }
 
-    /// An empty index that does not know on which days a series has rows: every series counts as active
-    /// in each hour.
+    /// An empty index that does not record the days of series: every series counts as active in
+    /// each hour.
     #[must_use]
     pub fn without_days(schema: TableSchema) -> Self {
         Self { has_days: false, ..Self::new(schema) }
@@ -82,21 +83,20 @@ impl SeriesIndex {
         self.is_complete.store(is_complete, Ordering::Release);
     }
 
-    /// Adds nothing more from now on: the index has as many series as it may. It is not complete then.
+    /// Stops adding series, since the index has reached its limit. The index is then incomplete.
     pub fn set_full(&self) {
         self.set_complete(false);
         self.is_full.store(true, Ordering::Release);
     }
 
-    /// True if nothing is added any more.
+    /// True if the index accepts no more series.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Acquire)
     }
 
-    /// Adds rows by their keys. Keys of global annotations, and those that are no row keys, are
-    /// ignored, as scans do. Rows of one metric should be together: each change of the metric takes
-    /// a lock.
+    /// Adds rows by their keys. Ignores keys of global annotations and invalid row keys, as scans
+    /// do. Rows of one metric should be together: each change of the metric takes a lock.
     pub fn add_rows<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) {
         if self.is_full() {
             keys.into_iter().for_each(drop);
@@ -109,7 +109,7 @@ impl SeriesIndex {
         let mut pending = keys.next();
         while let Some(first) = pending.take() {
             let metric = self.metric_or_new(first.metric());
-            let mut series = metric.write().unwrap_or_else(PoisonError::into_inner);
+            let mut series = metric.write();
             if series.is_replaced {
                 pending = Some(first);
                 continue;
@@ -134,17 +134,17 @@ impl SeriesIndex {
         }
     }
 
-    /// The series of a metric; `None` if it has none.
+    /// The series of a metric; `None` for a metric without series.
     #[must_use]
     pub fn metric(&self, metric: &[u8]) -> Option<MetricIndex> {
-        let metrics = self.metrics.read().unwrap_or_else(PoisonError::into_inner);
+        let metrics = self.metrics.read();
         Some(MetricIndex::new(Arc::clone(metrics.get(metric)?)))
     }
 
     /// UIDs of all metrics, ascending.
     #[must_use]
     pub fn metrics(&self) -> Vec<Box<[u8]>> {
-        let metrics = self.metrics.read().unwrap_or_else(PoisonError::into_inner);
+        let metrics = self.metrics.read();
         let mut uids: Vec<_> = metrics.keys().cloned().collect();
         uids.sort_unstable();
         uids
@@ -155,7 +155,7 @@ impl SeriesIndex {
     pub fn size(&self) -> IndexSize {
         let mut size = IndexSize::default();
         for (_, metric) in self.shared_metrics() {
-            let series = metric.read().unwrap_or_else(PoisonError::into_inner);
+            let series = metric.read();
             size.metrics += 1;
             size.series += u64::from(series.len());
             size.memory_bytes += size_of::<MetricSeries>() + series.memory_bytes();
@@ -164,25 +164,25 @@ impl SeriesIndex {
     }
 
     pub(crate) fn metric_or_new(&self, metric: &[u8]) -> SharedMetric {
-        let metrics = self.metrics.read().unwrap_or_else(PoisonError::into_inner);
+        let metrics = self.metrics.read();
         if let Some(found) = metrics.get(metric) {
             return Arc::clone(found);
         }
         drop(metrics);
-        let mut metrics = self.metrics.write().unwrap_or_else(PoisonError::into_inner);
+        let mut metrics = self.metrics.write();
         let new = || Arc::new(RwLock::new(MetricSeries::new(self.schema, self.has_days)));
         Arc::clone(metrics.entry(metric.into()).or_insert_with(new))
     }
 
     /// The series of a metric.
     pub(crate) fn shared_metric(&self, metric: &[u8]) -> Option<SharedMetric> {
-        let metrics = self.metrics.read().unwrap_or_else(PoisonError::into_inner);
+        let metrics = self.metrics.read();
         metrics.get(metric).cloned()
     }
 
     /// All metrics by UID, in no order.
     pub(crate) fn shared_metrics(&self) -> Vec<(Box<[u8]>, SharedMetric)> {
-        let metrics = self.metrics.read().unwrap_or_else(PoisonError::into_inner);
+        let metrics = self.metrics.read();
         metrics.iter().map(|(uid, metric)| (uid.clone(), Arc::clone(metric))).collect()
     }
 }

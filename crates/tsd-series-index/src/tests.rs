@@ -42,7 +42,7 @@ fn add(index: &SeriesIndex, rows: &[ModelRow]) {
     index.add_rows(keys.iter().map(Vec::as_slice));
 }
 
-/// Writes what is new, as a store does.
+/// Writes the changes, as a store does.
 fn write(index: &SeriesIndex, file: &mut Vec<Vec<u8>>, all: bool) {
     if all {
         file.clear();
@@ -234,7 +234,7 @@ fn frames_of_a_large_metric_are_divided() {
     let (set, hour) = (metric.matching(&[], false), BaseTime::containing(HOUR));
     assert_eq!(metric.count_rows(&set, hour, hour).selected, 60_000);
     assert_eq!(metric.values(&[0, 0, 1], &set).len(), 60_000);
-    // A frame twice: its series are known already.
+    // The same frame twice: its series are already known.
     let twice = again.load(file.first().unwrap());
     assert_eq!(twice, Err(LoadError::OutOfOrder { found: 0, expected: 60_000 }));
 }
@@ -271,9 +271,29 @@ fn rows_that_an_index_lacks_are_counted() {
     index.add_rows(known.iter().map(Vec::as_slice));
     assert_eq!(index.count_missing(known.iter().map(Vec::as_slice)), 0);
     assert_eq!(index.count_wrong(), 0);
-    // Another series, another day, an hour that no series of the metric has; no key of a row.
+    // Another series, another day, an hour that no series of the metric has, and an invalid row
+    // key.
     let others = [key(0, 60), key(24, 1), key(9, 1), vec![1, 2]];
     assert_eq!(index.count_missing(others.iter().map(Vec::as_slice)), 3);
-    // Hours are those of the metric.
+    // Hours are recorded by metric.
     assert_eq!(index.count_missing([key(0, 1).as_slice()]), 0);
+}
+
+/// Issue 37: a day beyond the last base time overflowed where it is shown in seconds.
+#[test]
+fn a_frame_with_a_day_without_base_times_is_refused() {
+    let index = SeriesIndex::new(schema());
+    add(&index, &[(1, Tags::from([(1, 1)]), 48)]);
+    let mut frame = index.delta(true).unwrap().frames.remove(0);
+    SeriesIndex::new(schema()).load(&frame).unwrap();
+    // One day, the second after the epoch.
+    let days_at = frame.windows(8).position(|bytes| bytes == [1, 0, 0, 0, 2, 0, 0, 0]);
+    let day_at = days_at.unwrap() + 4;
+    let last = u32::MAX / (24 * HOUR);
+    frame[day_at..day_at + 4].copy_from_slice(&last.to_le_bytes());
+    let loaded = SeriesIndex::new(schema());
+    loaded.load(&frame).unwrap();
+    assert_eq!(loaded.metric(&uid(1)).unwrap().last_days(1), [(last * 24 * HOUR, 1)]);
+    frame[day_at..day_at + 4].copy_from_slice(&(last + 1).to_le_bytes());
+    assert_eq!(SeriesIndex::new(schema()).load(&frame), Err(LoadError::Day(last + 1)));
 }

@@ -1,20 +1,20 @@
-/** @file Annotations: the dialog to write, change or delete one, and the list of those of a view. */
+/** @file Annotations: the dialog that creates, changes or deletes an annotation, and the list of a view's annotations. */
 
 import { callText } from "./api.js";
 import { problemBox } from "./cost.js";
 import { button, el, field, fill, keepFocus, select, textField } from "./dom.js";
 import { labelOf } from "./result.js";
 import { sortableTable } from "./table.js";
-import { parseTime, timeExpression, timeText } from "./time.js";
+import { parseTime, timeExpression, timeText, zonedTime } from "./time.js";
 
 /** @typedef {import("./result.js").Annotation} Annotation */
 /** @typedef {import("./result.js").Series} Series */
 /** @typedef {import("./table.js").Order} Order */
 
-/** Annotations that the list has; the chart shows all. */
+/** Maximum annotations in the list. The chart shows all. */
 const MOST_LISTED = 200;
 
-/** The annotations of a view, for whoever cannot point at their marks. */
+/** The annotations of a view, for users who cannot point at their marks. */
 export class AnnotationList {
   /** @param {(annotation: Annotation) => void} onOpen */
   constructor(onOpen) {
@@ -55,8 +55,8 @@ export class AnnotationList {
         this.show(annotations, series, zone);
       },
       columns: [
-        { label: "time", cell: ({ startMs }) => time(startMs), sort: ({ startMs }) => startMs },
-        { label: "until", cell: ({ endMs }) => (endMs ? time(endMs) : ""), sort: ({ endMs }) => endMs },
+        { label: `time (${zone})`, cell: ({ startMs }) => time(startMs), sort: ({ startMs }) => startMs },
+        { label: `until (${zone})`, cell: ({ endMs }) => (endMs ? time(endMs) : ""), sort: ({ endMs }) => endMs },
         {
           label: "annotation",
           class: "name",
@@ -74,23 +74,23 @@ export class AnnotationList {
 }
 
 /**
- * Asks for an annotation and stores it.
+ * Opens the dialog for an annotation and stores it.
  *
  * @param {object} options
  * @param {number} options.ms its time
  * @param {string} options.zone
- * @param {Series[]} options.series series it may belong to
- * @param {Annotation | null} options.annotation one to be changed
+ * @param {Series[]} options.series series that it may belong to
+ * @param {Annotation | null} options.annotation the annotation to change
  * @param {() => void} options.onStored
  */
 export function annotationDialog({ ms, zone, series, annotation, onStored }) {
   const text = (/** @type {string} */ value, /** @type {import("./dom.js").Props} */ props = {}) => textField(value, () => {}, props);
-  const start = text(timeExpression(annotation?.startMs ?? Math.round(ms / 1000) * 1000, zone), { disabled: annotation !== null });
+  const start = text(timeExpression(annotation?.startMs ?? Math.floor(ms / 1000) * 1000, zone), { disabled: annotation !== null });
   const end = text(annotation?.endMs ? timeExpression(annotation.endMs, zone) : "", { placeholder: "none: a point in time" });
   const description = text(annotation?.description ?? "", { name: "description", autofocus: true });
   const notes = el("textarea", { rows: 3 });
   notes.value = annotation?.notes ?? "";
-  // An annotation belongs to one series; a group of several has none of its own.
+  // An annotation belongs to one series, so a group of several series cannot have one.
   const single = series.filter((one) => one.tsuids.length === 1);
   /** @type {[string, string][]} */
   const targets = [["", "all series (global)"], ...single.map((one) => /** @type {[string, string]} */ ([one.tsuids[0] ?? "", labelOf(one)]))];
@@ -102,7 +102,7 @@ export function annotationDialog({ ms, zone, series, annotation, onStored }) {
     const startMs = annotation?.startMs ?? parseTime(start.value.trim(), zone, Date.now());
     const endMs = end.value.trim() === "" ? 0 : parseTime(end.value.trim(), zone, Date.now());
     if (startMs === null || endMs === null) {
-      fill(problem, problemBox(new Error("Times are written as 2026/01/31-12:00:00, 10m-ago or in seconds since 1970")));
+      fill(problem, problemBox(new Error(`Times are written as 2026/01/31-12:00:00 in ${zone}, 10m-ago or in seconds since 1970`)));
       return;
     }
     const body = {
@@ -113,11 +113,11 @@ export function annotationDialog({ ms, zone, series, annotation, onStored }) {
       ...(target.value ? { tsuid: target.value } : {}),
       ...(annotation?.custom ? { custom: annotation.custom } : {}),
     };
-    // With POST, what is empty would stay as it was.
+    // A POST would keep the old values of empty fields.
     await attempt(() => callText("/api/annotation", { method: annotation ? "PUT" : "POST", body }));
   };
   const remove = async () => {
-    // A time in the query string is cut to seconds.
+    // The daemon cuts a time in the query string to seconds.
     const body = { startTime: annotation?.startTime, ...(annotation?.tsuid ? { tsuid: annotation.tsuid } : {}) };
     await attempt(() => callText("/api/annotation", { method: "DELETE", body }));
   };
@@ -136,8 +136,8 @@ export function annotationDialog({ ms, zone, series, annotation, onStored }) {
     el(
       "div",
       { class: "stack" },
-      el("h2", null, annotation ? `Annotation of ${timeText(annotation.startMs, zone)}` : "New annotation"),
-      el("div", { class: "grid2" }, field("Time", start), field("End", end)),
+      el("h2", null, annotation ? `Annotation of ${zonedTime(annotation.startMs, zone)}` : "New annotation"),
+      el("div", { class: "grid2" }, field(`Time (${zone})`, start), field(`End (${zone})`, end)),
       field("Description", description),
       field("Notes", notes),
       field("Of", target),
@@ -152,7 +152,8 @@ export function annotationDialog({ ms, zone, series, annotation, onStored }) {
   );
   dialog.addEventListener("close", () => dialog.remove());
   dialog.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && event.target instanceof HTMLInputElement) {
+    // In the notes, Enter begins a new line.
+    if (event.key === "Enter" && (event.target instanceof HTMLInputElement || event.ctrlKey || event.metaKey)) {
       event.preventDefault();
       void store();
     }

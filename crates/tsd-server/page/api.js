@@ -1,9 +1,9 @@
 /** @file Calls of the daemon's API. */
 
-/** Why a call failed, as the daemon tells it. */
+/** Why a call failed, in the words of the daemon. */
 export class ApiFailure extends Error {
   /**
-   * @param {number} status 0 if there was no response
+   * @param {number} status HTTP status; 0 without a response
    * @param {string} message
    * @param {string} details
    */
@@ -47,7 +47,7 @@ export async function callText(path, options = {}) {
     }
     throw new ApiFailure(0, "The daemon does not respond", error instanceof Error ? error.message : "");
   }
-  // 304: an annotation was stored already as it is.
+  // 304: the stored annotation already has these values.
   if (!response.ok && response.status !== 304) {
     throw failureOf(response.status, text);
   }
@@ -67,13 +67,13 @@ function failureOf(status, text) {
       return new ApiFailure(status, String(error.message ?? `Status ${status}`), String(details));
     }
   } catch {
-    // No JSON: the text is shown.
+    // The text is not JSON and is shown as it is.
   }
   return new ApiFailure(status, `Status ${status}`, text.slice(0, 2000));
 }
 
 /**
- * Sends a request and returns the JSON of its response; null if that is empty.
+ * Sends a request and returns the JSON of its response; null for an empty response.
  *
  * @param {string} path
  * @param {CallOptions} [options]
@@ -85,7 +85,7 @@ export async function call(path, options) {
 }
 
 /**
- * Names that begin with a text.
+ * Returns names that begin with a text.
  *
  * @param {"metrics" | "tagk" | "tagv"} type
  * @param {string} prefix
@@ -99,17 +99,17 @@ export async function suggest(type, prefix, max = 50) {
 
 /** @typedef {{ complete: boolean, tags: Map<string, Set<string>> }} KnownTags */
 
-/** Series of a metric that are looked up for completion. */
+/** Maximum series of a metric to look up for completion. */
 const MOST_SERIES = 2000;
 
-/** Metrics whose tags are kept. */
+/** Maximum metrics whose tags are cached. */
 const MOST_METRICS = 20;
 
 /** @type {Map<string, Promise<KnownTags>>} */
 const known = new Map();
 
 /**
- * Tag keys of a metric with their values, from its first series.
+ * Returns the tag keys of a metric with their values, from its first series.
  *
  * @param {string} metric
  * @returns {Promise<KnownTags>}
@@ -122,14 +122,14 @@ export function tagsOf(metric) {
   const found = lookUp(metric);
   found.catch(() => known.delete(metric));
   known.set(metric, found);
-  // The oldest one, in the order of insertion.
+  // Evicts the oldest entry: the map keeps the order of insertion.
   for (const oldest of known.keys()) {
     if (known.size <= MOST_METRICS) {
       break;
     }
     known.delete(oldest);
   }
-  // New series appear.
+  // Entries expire, since new series appear.
   setTimeout(() => known.delete(metric), 60_000);
   return found;
 }

@@ -1,4 +1,4 @@
-/** @file The view of which metrics and tags have the most series. */
+/** @file The view of the metrics and tags with the most series. */
 
 import { ApiFailure, call, suggest } from "./api.js";
 import { Chart } from "./chart.js";
@@ -23,10 +23,14 @@ import { newAxis } from "./view.js";
 
 const DAY_MS = 86_400_000;
 
+const LIMITS = ["10", "20", "50", "100", "500"];
+
+const USUAL_LIMIT = "20";
+
 /** @returns {import("./poll.js").PageView} */
 export function cardinality() {
   let metric = "";
-  let limit = "20";
+  let limit = USUAL_LIMIT;
   const result = el("div", { class: "stack page-body" });
   const chart = new Chart({ onRange: () => {}, onAnnotate: () => {}, onAnnotation: () => {}, onNear: () => {} }, "Active series by day");
   chart.element.classList.add("small");
@@ -35,22 +39,26 @@ export function cardinality() {
   const choose = (/** @type {string} */ chosen) => {
     metric = chosen;
     fill(field, combo());
+    // A step back leads to the list of metrics.
+    view.save(true);
     again();
   };
   const combo = () =>
     comboBox({ value: metric, label: "Metric", placeholder: "all metrics", completions: (text) => suggest("metrics", text), onChange: choose });
   fill(field, combo());
+  const limits = select(LIMITS, limit, (value) => {
+    limit = value;
+    view.save();
+    again();
+  });
   const head = el(
     "div",
     { class: "row" },
     field,
-    el("label", { class: "row" }, el("span", { class: "dim" }, "Top"), select(["10", "20", "50", "100", "500"], limit, (value) => {
-      limit = value;
-      again();
-    })),
+    el("label", { class: "row" }, el("span", { class: "dim" }, "Top"), limits),
     button("Read again", again),
   );
-  const view = polled(el("div", { class: "stack page-body" }, head, result), 0, async () => {
+  const view = polled("/cardinality", el("div", { class: "stack page-body" }, head, result), 0, async () => {
     const parameters = new URLSearchParams({ limit, ...(metric ? { metric } : {}) });
     let counted;
     try {
@@ -63,6 +71,14 @@ export function cardinality() {
       throw error;
     }
     fill(result, render(counted, chart, metric, choose));
+  }, {
+    write: () => ({ metric, limit: limit === USUAL_LIMIT ? "" : limit }),
+    read: (state) => {
+      metric = state.get("metric") ?? "";
+      limit = LIMITS.find((known) => known === state.get("limit")) ?? USUAL_LIMIT;
+      limits.value = limit;
+      fill(field, combo());
+    },
   });
   return view;
 }
@@ -77,13 +93,15 @@ export function cardinality() {
 function render(counted, chart, metric, choose) {
   const days = [...counted.activeSeries].sort((a, b) => a.start - b.start);
   const [first, last] = [days[0], days[days.length - 1]];
+  const midnight = Math.floor(Date.now() / DAY_MS) * DAY_MS;
+  const today = days.find(({ start }) => start * 1000 === midnight);
   const growth = first && last && first !== last ? last.series - first.series : null;
   const tiles = el(
     "div",
     { class: "tiles" },
     tile("Series", count(counted.series), metric || "of all metrics"),
     metric ? null : tile("Metrics", count(counted.metrics)),
-    tile("Active today", last ? count(last.series) : "–"),
+    tile("Active today", count(today?.series ?? 0), "since midnight UTC"),
     growth === null ? null : tile("Growth of the active", `${growth >= 0 ? "+" : ""}${count(growth)}`, `over ${days.length} days with rows`),
     counted.complete ? null : tile("Index", "incomplete", "it is being built", "warn"),
   );
@@ -102,6 +120,8 @@ function render(counted, chart, metric, choose) {
             axis: 1,
             style: "area",
           }),
+          // The response omits days without an active series.
+          gap: DAY_MS,
         },
       ],
       annotations: [],
@@ -109,7 +129,7 @@ function render(counted, chart, metric, choose) {
       end: last.start * 1000 + DAY_MS / 2,
       zone: "UTC",
       axes: [newAxis(), newAxis()],
-      joinGaps: true,
+      joinGaps: false,
     });
   }
   return [

@@ -1,14 +1,14 @@
 /**
- * @file The chart: a canvas with axes, series and annotations, and one above it for what follows the pointer. It draws what it is given;
+ * @file The chart: a canvas with axes, series and annotations, and a second canvas above it for marks that follow the pointer.
  * `chart_input.js` turns pointer and keys into calls of its methods.
  */
 
 import { COLOURS_CHANGED, el, fill } from "./dom.js";
-import { drawSeries, firstFrom, shownPoints } from "./draw.js";
+import { drawAnnotations, drawSeries, firstFrom, shownPoints } from "./draw.js";
 import { drawStack, stackOf } from "./stack.js";
 import { exact, short, tick } from "./format.js";
 import { axisRange, linearTicks, logTicks, timeTicks, valueScale } from "./scale.js";
-import { timeText } from "./time.js";
+import { timeText, zonedTime } from "./time.js";
 import { labelOf } from "./result.js";
 import { listen } from "./chart_input.js";
 
@@ -31,21 +31,25 @@ import { listen } from "./chart_input.js";
 
 /**
  * @typedef {object} ChartEvents
- * @property {(start: number, end: number) => void} onRange another time range was chosen
- * @property {(ms: number) => void} onAnnotate an annotation is wanted at this time
- * @property {(annotation: Annotation) => void} onAnnotation an annotation was chosen
+ * @property {(start: number, end: number) => void} onRange the user chose another time range
+ * @property {(ms: number) => void} onAnnotate the user wants to annotate this time
+ * @property {(annotation: Annotation) => void} onAnnotation the user chose an annotation
  * @property {(series: Series | null) => void} onNear the pointer is near this series
  */
 
 /** @typedef {{ plot: Plot, scales: [ValueScale, ValueScale], stack: import("./stack.js").Stack | null }} Layout */
 
-/** Series that a tip lists. */
+/** Maximum series in a tip. */
 const MOST_IN_TIP = 10;
 
-/** Distance in pixels at which a point counts as under the pointer. */
+/** Pixels below the plot: the times of the axis, and the name of their zone. */
+const AXIS_ROW = 24;
+const ZONE_ROW = 14;
+
+/** Maximum distance of a point that counts as under the pointer, pixels. */
 const NEAR = 40;
 
-/** Distance in pixels at which the text of an annotation is shown. */
+/** Maximum distance of the pointer at which the text of an annotation is shown, pixels. */
 const NEAR_MARK = 6;
 
 export class Chart {
@@ -83,13 +87,13 @@ export class Chart {
     this.element = el("div", { class: "chart" }, this.base, this.over, this.note, this.tip, this.spoken);
     /** @type {Layout | null} */
     this.layout = null;
-    /** Time under the pointer or the cursor of the keys. @type {number | null} */
+    /** Time under the pointer or the keyboard cursor. @type {number | null} */
     this.cursor = null;
     /** @type {number | null} */
     this.cursorY = null;
-    /** Time that was chosen last, by a click or keys. @type {number | null} */
+    /** Last time chosen by a click or keys. @type {number | null} */
     this.chosen = null;
-    /** Times between which is dragged. @type {[number, number] | null} */
+    /** Time range of the current drag. @type {[number, number] | null} */
     this.selection = null;
     /** Milliseconds of the last drawing. */
     this.drawMs = 0;
@@ -104,18 +108,18 @@ export class Chart {
 
   /** @param {ChartData} data */
   show(data) {
-    // A result that comes while one drags does not move the chart.
+    // A result that arrives during a drag does not move the chart.
     this.data = this.isDragged ? { ...data, start: this.data.start, end: this.data.end } : data;
     this.repaint();
   }
 
-  /** @param {string} text shown in place of series */
+  /** @param {string} text to show in place of series */
   setNote(text) {
     this.note.textContent = text;
     this.note.hidden = text === "";
   }
 
-  /** Draws once before the next frame, however often it is called. */
+  /** Schedules one drawing before the next frame, however often it is called. */
   repaint() {
     if (!this.waits) {
       this.waits = true;
@@ -135,7 +139,7 @@ export class Chart {
     }
   }
 
-  /** Pixels of the plot's width, for the interval of points. */
+  /** Returns the width of the plot in pixels, which decides the interval of points. */
   plotWidth() {
     return Math.max(200, (this.width || 900) - 70);
   }
@@ -155,16 +159,17 @@ export class Chart {
     }
     const began = performance.now();
     this.layout = paintChart(context, this.base.width, this.base.height, ratio, this.data, getComputedStyle(this.element));
-    // Waits until the pixels are there.
+    // Waits until the pixels are drawn.
     context.getImageData(0, 0, 1, 1);
     this.drawMs = performance.now() - began;
     this.element.dataset["drawMs"] = this.drawMs.toFixed(1);
+    this.element.dataset["zone"] = this.data.zone;
     this.element.dataset["points"] = String(this.data.series.reduce((sum, series) => sum + (series.hidden ? 0 : series.times.length), 0));
     this.paintOver();
   }
 
   /**
-   * @param {number} range milliseconds that the plot spans
+   * @param {number} range length of the plot's time range, milliseconds
    * @returns {number}
    */
   msPerPixel(range) {
@@ -198,7 +203,7 @@ export class Chart {
   }
 
   /**
-   * Shows another time range at once, with the points that are there.
+   * Shows another time range at once, with the present points.
    *
    * @param {number} start
    * @param {number} end
@@ -209,10 +214,10 @@ export class Chart {
   }
 
   /**
-   * The annotation whose mark is nearest to this place.
+   * Returns the annotation whose mark is nearest to this position.
    *
    * @param {number} x
-   * @param {number} most pixels to its mark
+   * @param {number} most maximum distance of its mark, pixels
    * @returns {Annotation | null}
    */
   annotationAt(x, most) {
@@ -258,7 +263,7 @@ export class Chart {
   }
 
   /**
-   * Points near a time, the nearest to the pointer first.
+   * Returns points near a time, nearest to the pointer first.
    *
    * @param {number} ms
    * @returns {{ series: Series, x: number, y: number, at: number, distance: number }[]}
@@ -314,7 +319,7 @@ export class Chart {
     const note = this.annotationAt(this.xOf(this.cursor ?? 0), NEAR_MARK);
     fill(
       this.tip,
-      el("div", { class: "when" }, timeText(ms, zone)),
+      el("div", { class: "when" }, zonedTime(ms, zone)),
       note ? el("div", null, `▼ ${note.description}`) : null,
       rows,
       near.length > MOST_IN_TIP ? el("div", { class: "dim" }, `and ${near.length - MOST_IN_TIP} more`) : null,
@@ -328,15 +333,15 @@ export class Chart {
     this.tip.style.transform = `translate(${Math.round(left)}px, ${Math.round(top)}px)`;
   }
 
-  /** Says what is under the cursor of the keys. */
+  /** Announces the points under the keyboard cursor. */
   speak() {
     const near = this.cursor === null ? [] : this.nearSeries(this.cursor);
     const values = near.slice(0, 3).map(({ series, at }) => `${labelOf(series)} ${short(series.values[at] ?? NaN)}`);
-    this.spoken.textContent = this.cursor === null ? "" : [timeText(Math.round(this.cursor), this.data.zone), ...values].join(", ");
+    this.spoken.textContent = this.cursor === null ? "" : [zonedTime(Math.round(this.cursor), this.data.zone), ...values].join(", ");
   }
 
   /**
-   * The chart as a picture with title and legend.
+   * Renders the chart as a picture with title and legend.
    *
    * @param {string} title
    * @returns {HTMLCanvasElement}
@@ -397,7 +402,7 @@ function nearestPoint(series, ms) {
   return Math.abs((series.times[before] ?? 0) - ms) < Math.abs((series.times[after] ?? 0) - ms) ? before : after;
 }
 
-/** Colours of the theme; more series get hues between them. */
+/** Colours of the theme. Further series get computed hues. */
 const THEME_COLORS = 12;
 
 /**
@@ -415,7 +420,7 @@ export function colorOf(series, style) {
 }
 
 /**
- * Draws everything but what follows the pointer.
+ * Draws everything except the marks that follow the pointer.
  *
  * @param {CanvasRenderingContext2D} context
  * @param {number} width
@@ -432,7 +437,7 @@ function paintChart(context, width, height, ratio, data, style) {
   context.font = `${11 * ratio}px ${style.fontFamily}`;
   const shown = data.series.filter((series) => !series.hidden);
   const top = 14 * ratio;
-  const bottom = height - 24 * ratio;
+  const bottom = height - (AXIS_ROW + ZONE_ROW) * ratio;
   const span = { start: data.start, end: data.end, left: 0, right: width, joinGaps: data.joinGaps };
   const stacked = shown.filter((series) => series.style === "stack");
   const stack = stacked.length ? stackOf(stacked, span) : null;
@@ -499,6 +504,10 @@ function paintChart(context, width, height, ratio, data, style) {
       free = center + half + 8 * ratio;
     }
   }
+  context.textAlign = "right";
+  context.fillStyle = color("--dim");
+  context.fillText(data.zone, right, bottom + (AXIS_ROW + ZONE_ROW / 2 - 2) * ratio);
+  context.textAlign = "center";
   data.axes.forEach((axis, index) => {
     if (labels[index]) {
       context.save();
@@ -523,17 +532,17 @@ function paintChart(context, width, height, ratio, data, style) {
     }
   }
   context.restore();
-  drawAnnotations(plot, data, color("--warn"));
+  drawAnnotations(plot, data.annotations, color("--warn"));
   return { plot, scales, stack };
 }
 
 /**
- * The least and the greatest value of what is shown.
+ * Returns the least and the greatest shown value.
  *
  * @param {Series[]} own
  * @param {ChartData} data
  * @param {import("./stack.js").Stack | null} stack
- * @param {boolean} positive a logarithmic axis has no other values
+ * @param {boolean} positive counts only positive values, for a logarithmic axis
  * @returns {[number, number]}
  */
 function extent(own, data, stack, positive) {
@@ -569,43 +578,4 @@ function valueTicks(scale, most) {
   }
   const { ticks, step } = linearTicks(scale.low, scale.high, most);
   return ticks.map((value) => ({ y: scale.y(value), label: tick(value, step) }));
-}
-
-/**
- * @param {Plot} plot
- * @param {ChartData} data
- * @param {string} color
- */
-function drawAnnotations(plot, data, color) {
-  const { context, left, right, top, bottom, ratio } = plot;
-  const x = (/** @type {number} */ ms) => left + ((ms - data.start) / (data.end - data.start)) * (right - left);
-  context.fillStyle = color;
-  context.strokeStyle = color;
-  for (const annotation of data.annotations) {
-    if (annotation.startMs > data.end || Math.max(annotation.startMs, annotation.endMs) < data.start) {
-      continue;
-    }
-    const from = x(annotation.startMs);
-    if (annotation.endMs > annotation.startMs) {
-      const to = Math.min(right, x(annotation.endMs));
-      context.globalAlpha = 0.12;
-      context.fillRect(Math.max(left, from), top, to - Math.max(left, from), bottom - top);
-      context.globalAlpha = 1;
-    }
-    if (from < left) {
-      continue;
-    }
-    context.setLineDash([4 * ratio, 3 * ratio]);
-    context.lineWidth = ratio;
-    context.beginPath();
-    context.moveTo(from, top);
-    context.lineTo(from, bottom);
-    context.stroke();
-    context.setLineDash([]);
-    context.beginPath();
-    context.moveTo(from - 5 * ratio, top - 9 * ratio);
-    context.lineTo(from + 5 * ratio, top - 9 * ratio);
-    context.lineTo(from, top - ratio);
-    context.fill();
-  }
 }

@@ -1,15 +1,15 @@
 /**
- * @file Pointer and keys on a chart: hover, zoom by dragging, pan with Shift or a finger, pinch, and the same by keys.
+ * @file Pointer and keyboard input of a chart: hover, zoom by dragging, pan with Shift or a finger, pinch, and the same by keys.
  */
 
 import { firstFrom } from "./draw.js";
 
 /** @typedef {import("./chart.js").Chart} Chart */
 
-/** Pixels that a pointer may move in a click. */
+/** Maximum pixels that a pointer moves in a click. */
 const CLICK = 4;
 
-/** Pixels from its mark at which an annotation is meant: by a pointer, and by a finger, which covers more. */
+/** Maximum distance from the mark of an annotation to select it, pixels: for a pointer, and for a finger, which covers more. */
 const MARK = 6;
 const MARK_BY_FINGER = 18;
 
@@ -24,7 +24,7 @@ export function listen(chart) {
   /** @type {Map<number, { x: number, y: number }>} */
   const pointers = new Map();
   /**
-   * What the pointers do since the last one came or went. A gesture of several fingers is one change of the range that it began with.
+   * The gesture since the number of pointers last changed. A gesture of several fingers is one change of its initial range.
    *
    * @type {{
    *   mode: "zoom" | "pan" | "pinch", x: number, width: number, start: number, end: number, center: number,
@@ -83,7 +83,7 @@ export function listen(chart) {
       chart.paintOver();
       return;
     }
-    // The time that was under the fingers stays there.
+    // Keeps the time under the fingers in place.
     const factor = drag.mode === "pinch" ? drag.width / width : 1;
     const center = drag.center + (drag.x - x) * chart.msPerPixel(drag.end - drag.start) * factor;
     chart.preview(center - (drag.center - drag.start) * factor, center + (drag.end - drag.center) * factor);
@@ -117,14 +117,14 @@ export function listen(chart) {
   over.addEventListener("pointerup", end);
   over.addEventListener("pointercancel", end);
   over.addEventListener("pointerleave", (event) => {
-    // A finger leaves when it is lifted; what it pointed to is still wanted.
+    // A lifted finger also leaves the chart, but the user still reads the marks.
     if (pointers.size === 0 && event.pointerType !== "touch") {
       chart.cursor = null;
       chart.paintOver();
     }
   });
   over.addEventListener("dblclick", () => zoom(chart, 2, null));
-  // Without a key the wheel scrolls the page.
+  // Without a modifier key, the wheel scrolls the page.
   over.addEventListener(
     "wheel",
     (event) => {
@@ -177,7 +177,7 @@ function choose(chart, start, end) {
     const middle = (start + end) / 2;
     [start, end] = [middle - SHORTEST / 2, middle + SHORTEST / 2];
   }
-  // Full seconds are enough unless less than a minute is shown.
+  // Full seconds are enough unless the range is shorter than a minute.
   const unit = end - start >= 60_000 ? 1000 : 1;
   start = Math.max(0, Math.floor(start / unit) * unit);
   end = Math.ceil(end / unit) * unit;
@@ -188,7 +188,7 @@ function choose(chart, start, end) {
 /**
  * @param {Chart} chart
  * @param {number} factor of the length of the time range
- * @param {number | null} around the time that keeps its place
+ * @param {number | null} around the time that keeps its position
  */
 export function zoom(chart, factor, around) {
   const { start, end } = chart.data;
@@ -265,7 +265,7 @@ function key(chart, event) {
 }
 
 /**
- * Moves the cursor to the next or previous point of any series, or by a hundredth of the range where there is none.
+ * Moves the cursor to the next or previous point of any series, or by a hundredth of the range if there is no such point.
  *
  * @param {Chart} chart
  * @param {number} sign
@@ -276,7 +276,7 @@ function move(chart, sign) {
   const from = chart.cursor ?? (sign > 0 ? start - least : end + least);
   let best = from + sign * Infinity;
   for (const { hidden, times } of series) {
-    // Points closer than a pixel or two are passed.
+    // Skips points within a pixel or two.
     const at = sign > 0 ? firstFrom(times, from + least) : firstFrom(times, from - least + 1e-3) - 1;
     const time = times[at];
     if (!hidden && time !== undefined && (time - best) * sign < 0) {

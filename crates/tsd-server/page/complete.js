@@ -1,19 +1,19 @@
-/** @file A text field that offers completions while one types, by pointer or keys (the combo box pattern of ARIA). */
+/** @file A text field that offers completions while the user types, by pointer or keys (the combo box pattern of ARIA). */
 
-import { el, fill } from "./dom.js";
+import { el, fill, reporter } from "./dom.js";
 
 /** @typedef {(text: string) => Promise<string[]> | string[]} Completions */
 
-/** Options in a list. */
+/** Maximum options in a list. */
 const MOST = 50;
 
-/** Typing pauses shorter than this ask for nothing. */
+/** Minimum pause in typing before completions are requested. */
 const PAUSE_MS = 120;
 
 let lists = 0;
 
 /**
- * Makes a field with completions. `onChange` is called with what was entered or chosen.
+ * Makes a field with completions. Calls `onChange` with the entered or chosen text.
  *
  * @param {object} options
  * @param {string} options.value
@@ -41,7 +41,6 @@ export function comboBox({ value, label, placeholder, completions, onChange, sep
     placeholder,
   });
   input.value = value;
-  let reported = value;
   /** @type {string[]} */
   let options = [];
   let chosen = -1;
@@ -49,13 +48,7 @@ export function comboBox({ value, label, placeholder, completions, onChange, sep
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
 
-  const report = () => {
-    const now = input.value.trim();
-    if (now !== reported) {
-      reported = now;
-      onChange(now);
-    }
-  };
+  const report = reporter(input, onChange);
   const close = () => {
     clearTimeout(timer);
     asked += 1;
@@ -90,7 +83,7 @@ export function comboBox({ value, label, placeholder, completions, onChange, sep
     try {
       found = await completions(input.value.slice(cut).trim());
     } catch {
-      // Without completions the field is a plain one.
+      // If the request fails, the field works without completions.
       found = [];
     }
     if (ask !== asked || document.activeElement !== input) {
@@ -102,7 +95,7 @@ export function comboBox({ value, label, placeholder, completions, onChange, sep
       list,
       options.map((option, index) => {
         const item = el("li", { id: `${id}-${index}`, role: "option", "aria-selected": "false" }, option);
-        // Before the field loses the focus.
+        // `pointerdown` comes before the field loses the focus.
         item.addEventListener("pointerdown", (event) => {
           event.preventDefault();
           take(option);
@@ -110,7 +103,7 @@ export function comboBox({ value, label, placeholder, completions, onChange, sep
         return item;
       }),
     );
-    // A choice that is still there stays.
+    // Keeps the current choice if it is still in the list.
     mark(before === undefined ? -1 : options.indexOf(before));
     const useful = options.length > 1 || (options.length === 1 && options[0] !== input.value.slice(cut));
     list.hidden = !useful;

@@ -1,12 +1,15 @@
-/** @file The view of the configuration: every key with its value and where that comes from. */
+/** @file The view of the configuration: every key with its value and the source of the value. */
 
 import { ApiFailure, call } from "./api.js";
 import { check, el, fill, keepFocus } from "./dom.js";
 import { count } from "./format.js";
 import { polled } from "./poll.js";
-import { sortableTable } from "./table.js";
+import { orderText, readOrder, sortableTable } from "./table.js";
 
 /** @typedef {{ key: string, value: string, source: string }} Setting */
+
+/** @type {import("./table.js").Order} */
+const BY_KEY = { column: 0, descending: false };
 
 /** @returns {import("./poll.js").PageView} */
 export function config() {
@@ -14,11 +17,14 @@ export function config() {
   let settings = [];
   let changedOnly = false;
   /** @type {import("./table.js").Order} */
-  let order = { column: 0, descending: false };
+  let order = BY_KEY;
   const table = el("div", { class: "scroll" });
   const found = el("span", { class: "dim", role: "status" });
   const search = el("input", { type: "search", placeholder: "key, value or source", "aria-label": "Search the configuration" });
-  search.addEventListener("input", () => show());
+  search.addEventListener("input", () => {
+    show();
+    view.save();
+  });
   const show = () => {
     const wanted = search.value.trim().toLowerCase();
     const rows = settings.filter(
@@ -34,6 +40,7 @@ export function config() {
         onOrder: (changed) => {
           order = changed;
           show();
+          view.save();
         },
         columns: [
           { label: "key", class: "key", cell: (row) => el("code", null, row.key), sort: (row) => row.key },
@@ -43,29 +50,48 @@ export function config() {
       });
     keepFocus(table, () => fill(table, rendered()));
   };
+  const changed = check("only what is set", false, (value) => {
+    changedOnly = value;
+    show();
+    view.save();
+  });
   const head = el(
     "div",
     { class: "panel-head" },
     search,
-    check("only what is set", false, (value) => {
-      changedOnly = value;
-      show();
-    }),
+    changed,
     el("span", { class: "end" }, found),
   );
-  return polled(el("div", { class: "panel" }, head, table), 0, async () => {
+  const view = polled("/config", el("div", { class: "panel" }, head, table), 0, async () => {
     const values = /** @type {Record<string, string>} */ (await call("/api/config"));
     /** @type {Record<string, string>} */
     let sources = {};
+    /** @type {unknown} */
+    let failure = null;
     try {
       const named = await call("/api/config/sources");
       sources = /** @type {Record<string, string>} */ (named ?? {});
     } catch (error) {
-      if (!(error instanceof ApiFailure) || error.status !== 404) {
-        throw error;
-      }
+      failure = error instanceof ApiFailure && error.status === 404 ? null : error;
     }
     settings = Object.entries(values).map(([key, value]) => ({ key, value, source: sources[key] ?? "" }));
     show();
+    if (failure) {
+      // The values are already shown, without their sources.
+      throw failure;
+    }
+  }, {
+    write: () => ({ text: search.value.trim(), set: changedOnly ? "only" : "", sort: orderText(order) === orderText(BY_KEY) ? "" : orderText(order) }),
+    read: (state) => {
+      search.value = state.get("text") ?? "";
+      changedOnly = state.get("set") === "only";
+      const box = changed.querySelector("input");
+      if (box) {
+        box.checked = changedOnly;
+      }
+      order = readOrder(state.get("sort")) ?? BY_KEY;
+      show();
+    },
   });
+  return view;
 }

@@ -1,4 +1,4 @@
-/** @file What a query cost: time by stage and what was read, from the summary in the response, and its plan. */
+/** @file The cost of a query: time by stage and amounts read, from the summary in the response, and its plan. */
 
 import { callText, ApiFailure, call } from "./api.js";
 import { button, el, fill } from "./dom.js";
@@ -7,7 +7,7 @@ import { bytes, count, duration } from "./format.js";
 /** @typedef {import("./result.js").Summary} Summary */
 /** @typedef {import("./request.js").QueryRequest} QueryRequest */
 
-/** Stages in the order in which they run: names of the summary, and what they are called here. */
+/** Stages in execution order: the name in the summary, and the label. */
 const STAGES = /** @type {const} */ ([
   ["stringToUidTime", "names to UIDs"],
   ["avgQueryScanTime", "read"],
@@ -75,7 +75,7 @@ export class CostPanel {
     );
   }
 
-  /** Asks for the plan of the query. */
+  /** Requests the plan of the query. */
   async explain() {
     if (!this.request) {
       return;
@@ -105,7 +105,7 @@ function numberIn(summary, name) {
 }
 
 /**
- * A bar with its label and length.
+ * Renders a bar with its label and length.
  *
  * @param {string} label
  * @param {number} ms
@@ -119,10 +119,10 @@ function bar(label, ms, total) {
 }
 
 /**
- * An error with the daemon's message and details.
+ * Renders an error with the daemon's message and details.
  *
  * @param {unknown} error
- * @param {string} [what] what failed
+ * @param {string} [what] the failed operation
  * @returns {HTMLElement}
  */
 export function problemBox(error, what) {
@@ -137,12 +137,12 @@ export function problemBox(error, what) {
   );
 }
 
-/** Header by which a query of this page is found in the list of queries. */
+/** Header that identifies queries of this page in the list of queries. */
 export const REQUEST_HEADER = "X-Page-Request";
 
 /**
- * Cancels the running queries that have this mark in their headers, for the case that the daemon did not notice the end of the
- * connection, for example behind a proxy.
+ * Cancels the running queries with this mark in their headers, in case the daemon did not notice the end of the connection, for
+ * example behind a proxy.
  *
  * @param {string} mark
  */

@@ -1,17 +1,17 @@
 /**
- * @file Elements of the page. Text of others (names, tags, errors) becomes text nodes and attribute values only: nothing here parses
- * markup.
+ * @file Elements of the page. Untrusted text (names, tags, errors) becomes only text nodes and attribute values: no function
+ * parses markup.
  */
 
 /** @typedef {string | number | Node | null | undefined | false} Child */
 /** @typedef {Record<string, unknown>} Props */
 
-/** Event of the window: what was drawn has colours of the moment before, and is drawn again. */
+/** Event of the window: the colours changed, so canvases must be drawn again. */
 export const COLOURS_CHANGED = "colours";
 
 /**
- * Makes an element. Keys of `props` that begin with `on` are listeners, `class` and `for` are attributes, true and false set and leave
- * out an attribute.
+ * Makes an element. Keys of `props` that begin with `on` are listeners, `class` and `for` are attributes. True sets an attribute,
+ * false omits it.
  *
  * @template {keyof HTMLElementTagNameMap} K
  * @param {K} tag
@@ -51,7 +51,7 @@ function add(to, children) {
 }
 
 /**
- * Replaces what an element contains.
+ * Replaces the content of an element.
  *
  * @param {Element} element
  * @param {...(Child | Child[])} children
@@ -62,7 +62,7 @@ export function fill(element, ...children) {
 }
 
 /**
- * An element of the document's own markup.
+ * Returns an element of the document's own markup.
  *
  * @param {string} id
  * @returns {HTMLElement}
@@ -76,7 +76,7 @@ export function byId(id) {
 }
 
 /**
- * A labelled control.
+ * Makes a labelled control.
  *
  * @param {string} label
  * @param {HTMLElement} control
@@ -87,7 +87,7 @@ export function field(label, control) {
 }
 
 /**
- * A check box with its label.
+ * Makes a check box with its label.
  *
  * @param {string} label
  * @param {boolean} checked
@@ -103,7 +103,7 @@ export function check(label, checked, onChange, title) {
 }
 
 /**
- * A list to choose from. A value that is not listed is added, so that a link of another release is shown as it is.
+ * Makes a list to choose from. Adds a value that is not listed, so that a link of another release keeps its value.
  *
  * @param {readonly (string | readonly [string, string])[]} options values, or pairs of value and label
  * @param {string} value
@@ -123,7 +123,7 @@ export function select(options, value, onChange, props) {
 }
 
 /**
- * A text field that reports what was entered when it is left or Enter is pressed.
+ * Makes a text field that reports its text when it loses the focus, Enter is pressed, or `commitFocused` is called.
  *
  * @param {string} value
  * @param {(value: string) => void} onChange
@@ -133,8 +133,43 @@ export function select(options, value, onChange, props) {
 export function textField(value, onChange, props) {
   const made = el("input", { type: "text", autocomplete: "off", spellcheck: "false", ...props });
   made.value = value;
-  made.addEventListener("change", () => onChange(made.value.trim()));
+  const report = reporter(made, onChange);
+  made.addEventListener("change", report);
   return made;
+}
+
+/** By field, the function that reports its pending text. @type {WeakMap<Element, () => void>} */
+const reports = new WeakMap();
+
+/**
+ * Makes a function that reports the text of a field once, and registers it for `commitFocused`.
+ *
+ * @param {HTMLInputElement} field
+ * @param {(value: string) => void} onChange
+ * @returns {() => void}
+ */
+export function reporter(field, onChange) {
+  let reported = field.value.trim();
+  const report = () => {
+    const now = field.value.trim();
+    if (now !== reported) {
+      reported = now;
+      onChange(now);
+    }
+  };
+  reports.set(field, report);
+  return report;
+}
+
+/**
+ * Reports the text of the focused field as if the field had lost the focus. Shortcuts and gestures do not move the focus, so no
+ * `change` precedes them.
+ */
+export function commitFocused() {
+  const focused = document.activeElement;
+  if (focused) {
+    reports.get(focused)?.();
+  }
 }
 
 /**
@@ -150,7 +185,7 @@ export function button(label, onClick, props) {
 const FOCUSABLE = "a[href], button, input, select, textarea, summary";
 
 /**
- * Renders a part of the page anew and gives the focus to the control in the same place, so that keys go on where they were.
+ * Renders a section of the page again and gives the focus to the control at the same position, so that keyboard input continues.
  *
  * @param {HTMLElement} part
  * @param {() => void} render
@@ -158,6 +193,10 @@ const FOCUSABLE = "a[href], button, input, select, textarea, summary";
 export function keepFocus(part, render) {
   const controls = () => [.../** @type {NodeListOf<HTMLElement>} */ (part.querySelectorAll(FOCUSABLE))];
   const at = controls().findIndex((control) => control === document.activeElement);
+  if (at >= 0) {
+    // A tap on a button leaves the focus in the field, which is about to be replaced.
+    commitFocused();
+  }
   render();
   if (at >= 0) {
     const after = controls();
@@ -166,7 +205,57 @@ export function keepFocus(part, render) {
 }
 
 /**
- * Offers data as a file.
+ * Copies a text to the clipboard. Over plain HTTP, browsers lack `navigator.clipboard` but have the older command that copies a
+ * selection.
+ *
+ * @param {string} text
+ * @returns {Promise<boolean>} false if the browser allows neither way
+ */
+export async function copyText(text) {
+  try {
+    // The declared type ignores that insecure pages have no clipboard.
+    const clipboard = /** @type {Clipboard | undefined} */ (navigator.clipboard);
+    if (clipboard) {
+      await clipboard.writeText(text);
+      return true;
+    }
+  } catch {
+    // The browser may still allow the command below.
+  }
+  const focused = document.activeElement;
+  const selected = el("textarea", { class: "skip", readonly: true, "aria-hidden": "true" });
+  selected.value = text;
+  document.body.append(selected);
+  selected.select();
+  let copied = false;
+  try {
+    copied = document.execCommand("copy");
+  } catch {
+    // The caller shows the text instead.
+  }
+  selected.remove();
+  if (focused instanceof HTMLElement) {
+    focused.focus();
+  }
+  return copied;
+}
+
+/**
+ * Makes a text to copy by hand: a field that selects its whole text when it gets the focus.
+ *
+ * @param {string} text
+ * @param {string} label
+ * @returns {HTMLInputElement}
+ */
+export function selectableText(text, label) {
+  const shown = el("input", { type: "text", class: "mono selectable", readonly: true, "aria-label": label });
+  shown.value = text;
+  shown.addEventListener("focus", () => shown.select());
+  return shown;
+}
+
+/**
+ * Offers data as a download.
  *
  * @param {string} name
  * @param {Blob} data

@@ -1,8 +1,8 @@
 /**
  * @file Draws series on a canvas.
  *
- * A series with many points is reduced to one bar a pixel column, from its least to its greatest value there: nothing of its outline
- * is lost, and a bar costs far less than the lines. All coordinates are pixels of the device.
+ * A series with many points becomes one bar per pixel column, from its least to its greatest value there. This keeps its outline,
+ * and a bar costs far less than the lines. All coordinates are device pixels.
  */
 
 /** @typedef {import("./result.js").Series} Series */
@@ -17,12 +17,12 @@
  * @property {number} bottom
  * @property {number} start milliseconds
  * @property {number} end
- * @property {number} ratio device pixels a pixel of the page
+ * @property {number} ratio device pixels per pixel of the page
  * @property {boolean} joinGaps
  */
 
 /**
- * The first index whose time is not before `ms`.
+ * Returns the first index whose time is not before `ms`.
  *
  * @param {Float64Array} times
  * @param {number} ms
@@ -43,7 +43,7 @@ export function firstFrom(times, ms) {
 }
 
 /**
- * The points that a plot shows, with one on either side, so that lines reach its edges.
+ * Returns the range of the points in a plot, plus one point on either side, so that lines reach the edges.
  *
  * @param {Series} series
  * @param {{ start: number, end: number }} plot
@@ -102,7 +102,7 @@ function drawLines(plot, series, scale, from, to) {
   /** @type {number[]} */
   const lone = [];
   const endRun = () => {
-    // A line of one point is invisible.
+    // A line of a single point is invisible, so the point gets a dot.
     if (run === 1) {
       lone.push(lastX, lastY);
     }
@@ -138,7 +138,7 @@ function drawLines(plot, series, scale, from, to) {
   for (let at = 0; at < lone.length; at += 2) {
     dot(context, lone[at] ?? 0, lone[at + 1] ?? 0, radius);
   }
-  // So few points are seen better with their places.
+  // Dots make few points easier to see.
   if (to - from <= 40) {
     drawPoints(plot, series, scale, from, to);
   }
@@ -202,7 +202,7 @@ function drawBars(plot, series, scale, from, to) {
   let lastValue = NaN;
   let lastTime = -Infinity;
   let lastColumn = -1;
-  // The value before the column, from which its bar begins.
+  // The last value before the column, where its bar begins.
   let before = NaN;
   const endColumn = () => {
     if (column < 0 || column > columns) {
@@ -265,7 +265,7 @@ function fillArea(plot, series, scale, from, to) {
   const factor = (plot.right - left) / (plot.end - start);
   const gap = plot.joinGaps ? Infinity : series.gap;
   const zero = scale.log ? plot.bottom : Math.max(plot.top, Math.min(plot.bottom, scale.y(0)));
-  // Of many points in a column the greatest is enough for the fill.
+  // Of many points in a column, the greatest is enough for the fill.
   const stride = Math.max(1, Math.floor((to - from) / (4 * (plot.right - left))));
   context.globalAlpha = 0.18;
   context.beginPath();
@@ -302,4 +302,43 @@ function fillArea(plot, series, scale, from, to) {
   close();
   context.fill();
   context.globalAlpha = 1;
+}
+
+/**
+ * @param {Plot} plot
+ * @param {import("./result.js").Annotation[]} annotations
+ * @param {string} color
+ */
+export function drawAnnotations(plot, annotations, color) {
+  const { context, left, right, top, bottom, start, end, ratio } = plot;
+  const x = (/** @type {number} */ ms) => left + ((ms - start) / (end - start)) * (right - left);
+  context.fillStyle = color;
+  context.strokeStyle = color;
+  for (const annotation of annotations) {
+    if (annotation.startMs > end || Math.max(annotation.startMs, annotation.endMs) < start) {
+      continue;
+    }
+    const from = x(annotation.startMs);
+    if (annotation.endMs > annotation.startMs) {
+      const to = Math.min(right, x(annotation.endMs));
+      context.globalAlpha = 0.12;
+      context.fillRect(Math.max(left, from), top, to - Math.max(left, from), bottom - top);
+      context.globalAlpha = 1;
+    }
+    if (from < left) {
+      continue;
+    }
+    context.setLineDash([4 * ratio, 3 * ratio]);
+    context.lineWidth = ratio;
+    context.beginPath();
+    context.moveTo(from, top);
+    context.lineTo(from, bottom);
+    context.stroke();
+    context.setLineDash([]);
+    context.beginPath();
+    context.moveTo(from - 5 * ratio, top - 9 * ratio);
+    context.lineTo(from + 5 * ratio, top - 9 * ratio);
+    context.lineTo(from, top - ratio);
+    context.fill();
+  }
 }

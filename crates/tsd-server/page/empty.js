@@ -1,10 +1,10 @@
-/** @file What the page shows while the store has no metric: how to send a first point. It ends by itself when there is one. */
+/** @file Content of the page while the store has no metric: how to send a first point. Ends when a metric exists. */
 
 import { callText, suggest } from "./api.js";
 import { problemBox } from "./cost.js";
-import { button, el, fill } from "./dom.js";
+import { button, copyText, el, fill } from "./dom.js";
 
-/** Time between two looks for a first metric. */
+/** Interval of the checks for a first metric. */
 const LOOK_MS = 2000;
 
 /**
@@ -33,7 +33,7 @@ while sleep 1; do echo "put sys.load $(date +%s) $(cut -d' ' -f1 /proc/loadavg) 
     el(
       "p",
       { class: "hint" },
-      "Collectors and tools that are made for OpenTSDB, such as collectd, tcollector or Telegraf, send to this address unchanged.",
+      "Collectors and tools that are made for OpenTSDB, such as collectd, netdata or StatsD, send to this address unchanged.",
     ),
   );
   const look = async () => {
@@ -43,7 +43,7 @@ while sleep 1; do echo "put sys.load $(date +%s) $(cut -d' ' -f1 /proc/loadavg) 
         onFirst(first);
       }
     } catch {
-      // The next look may succeed.
+      // The next check may succeed.
     }
   };
   const timer = setInterval(() => {
@@ -61,13 +61,15 @@ while sleep 1; do echo "put sys.load $(date +%s) $(cut -d' ' -f1 /proc/loadavg) 
  * @returns {HTMLElement}
  */
 function copyBox(text) {
-  const copy = button("copy", () => {
-    navigator.clipboard?.writeText(text).then(
-      () => (copy.textContent = "copied"),
-      () => (copy.textContent = "select and copy"),
-    );
+  const shown = el("pre", null, text);
+  const copy = button("copy", async () => {
+    const copied = await copyText(text);
+    copy.textContent = copied ? "copied" : "select and copy";
+    if (!copied) {
+      getSelection()?.selectAllChildren(shown);
+    }
   });
-  return el("div", { class: "copy" }, el("pre", null, text), copy);
+  return el("div", { class: "copy" }, shown, copy);
 }
 
 /** @param {HTMLElement} problem */

@@ -1,13 +1,47 @@
-/** @file What a view exports: CSV. PNG is the chart's own picture, JSON the responses as they came. */
+/** @file Exports of a view: CSV and JSON. The chart itself renders PNG. */
 
 import { pivot } from "./table.js";
 import { labelOf } from "./result.js";
+import { isoTime, timeText } from "./time.js";
 
 /** @typedef {import("./result.js").Series} Series */
+/** @typedef {import("./view.js").View} View */
+
+/** Maximum characters of a metric in a file name, which with the range must stay below 255 bytes. */
+const MOST_CHARACTERS = 60;
 
 /**
- * A text as a field of CSV. A spreadsheet reads a field that begins with `=`, `+`, `-`, `@`, a tab or a return as a formula, and names
- * and tags are text of other people: such a field gets an apostrophe in front.
+ * Makes the name of a file with the data of a view: metric, range and zone, in characters that every file system accepts.
+ *
+ * @param {View} view
+ * @param {import("./request.js").Range | string} range
+ * @param {string} extension
+ * @returns {string}
+ */
+export function fileName(view, range, extension) {
+  const names = [
+    ...view.subs.filter((sub) => !sub.off).map((sub) => sub.metric || sub.tsuids),
+    ...view.expressions.map((expression) => expression.text),
+  ].map(safe).filter(Boolean);
+  const more = names.length > 1 ? `-and-${names.length - 1}-more` : "";
+  const time = (/** @type {number} */ ms) => timeText(Math.floor(ms / 1000) * 1000, view.zone).replace(" ", "T").replaceAll(/[^0-9T]/g, "");
+  const times = typeof range === "string" ? [] : [time(range.startMs), time(range.endMs), safe(view.zone)];
+  return `${[(names[0] ?? "points") + more, ...times].join("_")}.${extension}`;
+}
+
+/**
+ * @param {string} text
+ * @returns {string}
+ */
+function safe(text) {
+  const kept = text.replaceAll(/[^\p{L}\p{N}._-]+/gu, "-").slice(0, MOST_CHARACTERS);
+  // A leading dot would hide the file, a leading minus would look like an option.
+  return kept.replaceAll(/^[.-]+|[.-]+$/g, "");
+}
+
+/**
+ * Renders a text as a field of CSV. Names and tags are untrusted, and a spreadsheet reads a field that begins with `=`, `+`, `-`,
+ * `@`, a tab or a return as a formula. So such a field gets a leading apostrophe.
  *
  * @param {string} text
  * @returns {string}
@@ -18,7 +52,7 @@ export function csvText(text) {
 }
 
 /**
- * A number as a field of CSV, which is none if there is no value.
+ * Renders a number as a field of CSV; empty without a value.
  *
  * @param {number | undefined} value
  * @returns {string}
@@ -28,23 +62,24 @@ function csvNumber(value) {
 }
 
 /**
- * Series as a table: a row for each time, a column for each series.
+ * Renders series as a table: a row for each time, a column for each series.
  *
  * @param {Series[]} series
+ * @param {string} zone
  * @returns {string}
  */
-export function csvOf(series) {
+export function csvOf(series, zone) {
   const { times, rows } = pivot(series);
-  const head = ["time", "timestamp_ms", ...series.map((one) => csvText(labelOf(one)))].join(",");
+  const head = [csvText(`time (${zone})`), "timestamp_ms", ...series.map((one) => csvText(labelOf(one)))].join(",");
   const lines = times.map((time, at) => {
     const values = (rows[at] ?? []).map(csvNumber);
-    return [new Date(time).toISOString(), String(time), ...values].join(",");
+    return [isoTime(time, zone), String(time), ...values].join(",");
   });
   return `${[head, ...lines].join("\r\n")}\r\n`;
 }
 
 /**
- * Responses by kind as one JSON text, with every digit of the daemon's.
+ * Joins responses by kind to one JSON text, with every digit that the daemon sent.
  *
  * @param {Map<string, string>} responses
  * @returns {string}

@@ -3,7 +3,7 @@
 const PREFIXES = ["", "k", "M", "G", "T", "P", "E"];
 
 /**
- * A value in few characters, such as `12.3k`.
+ * Renders a value in few characters, such as `12.3k`.
  *
  * @param {number} value
  * @param {number} [digits]
@@ -21,7 +21,7 @@ export function short(value, digits = 4) {
     return trim(value, digits);
   }
   let step = Math.min(Math.floor(Math.log10(size) / 3), PREFIXES.length - 1);
-  // 999 999 is 1M.
+  // 999 999 becomes 1M.
   if (step + 1 < PREFIXES.length && Number((value / 1000 ** step).toPrecision(digits)) >= 1000) {
     step += 1;
   }
@@ -38,7 +38,7 @@ function trim(value, digits) {
 }
 
 /**
- * A tick of an axis whose ticks are `step` apart.
+ * Renders a tick of an axis whose ticks are `step` apart.
  *
  * @param {number} value
  * @param {number} step
@@ -62,7 +62,7 @@ export function tick(value, step) {
 }
 
 /**
- * All digits of a value.
+ * Renders all digits of a value.
  *
  * @param {number} value
  * @returns {string}

@@ -1,37 +1,35 @@
-/** @file The view with queries and chart: it keeps the view, its link and the results together. */
+/** @file The view with queries and chart: keeps the view, its link and the results in step. */
 
+import { setAddress } from "./address.js";
 import { AnnotationList, annotationDialog } from "./annotate.js";
 import { callText, suggest, tagsOf } from "./api.js";
+import { axisForm } from "./axis_form.js";
 import { Chart, colorOf } from "./chart.js";
 import { pan, zoom } from "./chart_input.js";
 import { CostPanel, REQUEST_HEADER, cancelMarked, problemBox } from "./cost.js";
-import { button, check, download, el, field, fill, keepFocus, select, textField } from "./dom.js";
+import { button, commitFocused, copyText, download, el, fill, keepFocus, selectableText } from "./dom.js";
 import { emptyState } from "./empty.js";
-import { csvOf, jsonOf } from "./export.js";
+import { csvOf, fileName, jsonOf } from "./export.js";
 import { count, duration, plural } from "./format.js";
+import { hiddenOf, markHidden } from "./hidden.js";
 import { parseLink, renderLink } from "./link.js";
 import { QueryForm, intervalList } from "./query_form.js";
 import { rangeOf, requestsOf } from "./request.js";
 import { readResponse } from "./result.js";
 import { Legend, PointTable } from "./table.js";
-import { isRelative, isZone, localZone, timeExpression, zoneNames } from "./time.js";
+import { instantText, isRelative, zonedTime } from "./time.js";
+import { TimeBar } from "./time_bar.js";
 import { asks, newSub, newView } from "./view.js";
+import { pageZone, useZone } from "./zone.js";
 
 /** @typedef {import("./view.js").View} View */
-/** @typedef {import("./view.js").Axis} Axis */
 /** @typedef {import("./result.js").Series} Series */
 /** @typedef {import("./result.js").Annotation} Annotation */
 /** @typedef {import("./result.js").QueryResult} QueryResult */
 /** @typedef {import("./request.js").QueryRequest} QueryRequest */
 /** @typedef {import("./query_form.js").Vocabulary} Vocabulary */
 
-const RANGES = /** @type {const} */ (["15m", "1h", "6h", "1d", "7d", "30d"]);
-
-const REFRESHES = /** @type {[string, string][]} */ ([
-  ["0", "off"], ["1", "1 s"], ["5", "5 s"], ["10", "10 s"], ["30", "30 s"], ["60", "1 min"], ["300", "5 min"],
-]);
-
-/** Pause after a change before the query is sent, so that several changes are one query. */
+/** Pause after a change before the query is sent, so that several changes cause one query. */
 const SETTLE_MS = 150;
 
 export class GraphView {
@@ -40,10 +38,12 @@ export class GraphView {
     this.view = newView();
     /** @type {QueryResult} */
     this.result = { series: [], annotations: [], summary: null };
-    /** Responses as they came, by kind. @type {Map<string, string>} */
+    /** Unparsed responses, by kind. @type {Map<string, string>} */
     this.responses = new Map();
-    /** Keys of series that are hidden. @type {Set<string>} */
-    this.hidden = new Set();
+    /** Time of the last run, the base of its relative times. */
+    this.ranAt = Date.now();
+    /** Unreadable parameters of the link. @type {string[]} */
+    this.linkProblems = [];
     /** @type {AbortController | null} */
     this.running = null;
     this.mark = "";
@@ -66,28 +66,58 @@ export class GraphView {
     this.legend = new Legend(
       (series) => colorOf(series, getComputedStyle(this.chart.element)),
       () => this.hiddenChanged(),
+      (order) => {
+        this.view.order = order;
+        this.saveLink(false);
+      },
     );
     this.annotations = new AnnotationList((annotation) => this.annotate(annotation.startMs, annotation));
-    this.points = new PointTable();
+    this.points = new PointTable((page) => {
+      this.view.page = page;
+      this.saveLink(false);
+    });
     this.cost = new CostPanel();
-    this.timeBar = el("div", { class: "timebar", role: "group", "aria-label": "Time range" });
+    this.timeBar = new TimeBar(this.view, {
+      onEdited: () => this.changed(),
+      onChosen: () => {
+        this.saveLink(true);
+        this.run();
+      },
+      onRefresh: () => {
+        this.saveLink(false);
+        this.run();
+      },
+      onPan: (share) => pan(this.chart, share),
+      onZoom: (factor) => zoom(this.chart, factor, null),
+    });
     this.busy = el("div", { class: "busy" });
     this.problems = el("div", { class: "stack" });
     this.status = el("div", { class: "status-line", role: "status" });
     this.axisFields = el("div", { class: "stack" });
     this.chartPanel = el("div", { class: "panel" }, this.chart.element);
     this.legendPanel = el("div", { class: "panel" }, this.legend.element);
-    this.runButton = button("Run", () => this.run(), { class: "primary", id: "run", title: "Run the query (Ctrl+Enter)" });
+    this.runButton = button("Run", () => this.runEntered(), { class: "primary", id: "run", title: "Run the query (Ctrl+Enter)" });
     this.cancelButton = button("Cancel", () => this.cancel(), { class: "danger", id: "cancel", hidden: true });
     this.empty = el("div", { hidden: true });
     this.stage = el("div", { class: "stage" });
     this.exports = el("span", { class: "row end" });
+    this.liveLink = button("Copy live link", () => void this.copyLink(this.view), {
+      title: "A link whose range moves on with the time, as the address bar has it",
+      id: "copy-live",
+    });
+    this.formButton = button("Query", () => this.showForm(!this.element.classList.contains("with-form")), { class: "form-button", "aria-expanded": "false" });
     this.element = this.layOut();
     this.element.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
-        this.run();
+        this.runEntered();
       }
     });
+  }
+
+  /** Runs the query with the text of the focused field. */
+  runEntered() {
+    commitFocused();
+    this.run();
   }
 
   /** @returns {HTMLElement} */
@@ -95,7 +125,7 @@ export class GraphView {
     const side = el(
       "aside",
       { class: "side", "aria-label": "Query" },
-      el("div", { class: "bar" }, this.runButton, this.cancelButton, button("Clear", () => this.setView(newView(), true), { class: "quiet end" })),
+      el("div", { class: "bar" }, this.runButton, this.cancelButton, this.formButton, button("Clear", () => this.setView(newView(), true), { class: "quiet end" })),
       el("div", { class: "side-body" }, this.form.element, this.axisFields, intervalList()),
     );
     fill(
@@ -110,11 +140,12 @@ export class GraphView {
       button("PNG", () => this.exportPng(), { title: "The chart as a picture" }),
       button("CSV", () => this.exportText("csv"), { title: "The shown series as a table" }),
       button("JSON", () => this.exportText("json"), { title: "The response of the daemon" }),
-      button("Copy link", () => void this.copyLink(), { title: "A link to this view" }),
+      button("Copy link", () => void this.copyLink(this.frozen()), { title: "A link to exactly this time range" }),
+      this.liveLink,
     );
     fill(
       this.stage,
-      this.timeBar,
+      this.timeBar.element,
       this.busy,
       this.problems,
       this.empty,
@@ -133,175 +164,106 @@ export class GraphView {
     this.isShown = true;
     const { view, problems } = parseLink(hash);
     this.view = view;
+    useZone(view.zone);
     this.renderForms();
+    this.linkProblems = problems;
+    this.showForm(!asks(view));
+    if (!problems.length) {
+      // Replaces an old link by its current form, for users who copy it from the address bar.
+      this.saveLink(false);
+    }
     this.points.element.hidden = view.show !== "table";
     this.chartPanel.hidden = view.show === "table";
     this.legendPanel.hidden = this.result.series.length === 0;
     this.cost.element.hidden = !this.result.summary;
-    fill(this.problems, problems.map((problem) => problemBox(new Error(problem), "Link")));
     this.run();
   }
 
-  /** Stops what runs by itself while another view is shown. */
+  /** @returns {string} */
+  link() {
+    return renderLink({ ...this.view, zone: pageZone() });
+  }
+
+  /** Handles a change of the page's zone: the same instants get other texts. */
+  zoneChanged() {
+    commitFocused();
+    this.view.zone = pageZone();
+    this.timeBar.setView(this.view);
+    this.saveLink(false);
+    this.run();
+  }
+
+  /**
+   * Shows the form of the query on narrow screens, where the chart comes first.
+   *
+   * @param {boolean} on
+   */
+  showForm(on) {
+    this.element.classList.toggle("with-form", on);
+    this.formButton.setAttribute("aria-expanded", String(on));
+  }
+
+  /** Stops timers and requests while another view is shown. */
   close() {
     this.isShown = false;
+    clearTimeout(this.settle);
     clearTimeout(this.refresh);
     this.running?.abort();
   }
 
   /**
    * @param {View} view
-   * @param {boolean} push a step back leads to the view before
+   * @param {boolean} push true if a step back leads to the previous view
    */
   setView(view, push) {
     this.view = view;
+    this.linkProblems = [];
     this.renderForms();
     this.saveLink(push);
     this.run();
   }
 
   renderForms() {
-    this.form.setView(this.view);
-    this.renderTimeBar();
-    this.renderAxisFields();
+    const { view } = this;
+    this.form.setView(view);
+    this.timeBar.setView(view);
+    this.legend.order = view.order;
+    this.points.page = view.page;
+    const form = axisForm(view, {
+      onDrawing: () => {
+        this.saveLink(false);
+        this.showResult();
+      },
+      onQuery: () => this.changed(),
+    });
+    keepFocus(this.axisFields, () => fill(this.axisFields, form));
   }
 
-  /** The view was edited. */
+  /** Handles an edit of the view. */
   changed() {
+    this.linkProblems = [];
     this.saveLink(false);
+    this.runSoon();
+  }
+
+  /** Sends the query after a pause. */
+  runSoon() {
     clearTimeout(this.settle);
-    this.settle = setTimeout(() => this.run(), SETTLE_MS);
+    // A field that loses the focus to another view reports its text only after the change of views.
+    if (this.isShown) {
+      this.element.setAttribute("aria-busy", "true");
+      this.settle = setTimeout(() => this.run(), SETTLE_MS);
+    }
   }
 
   /** @param {boolean} push */
   saveLink(push) {
-    const link = `#${renderLink(this.view)}`;
-    if (link !== location.hash) {
-      // Neither fires `hashchange`.
-      history[push ? "pushState" : "replaceState"](null, "", link);
+    if (this.isShown) {
+      setAddress(this.link(), push);
     }
   }
 
-  renderTimeBar() {
-    keepFocus(this.timeBar, () => this.fillTimeBar());
-  }
-
-  fillTimeBar() {
-    const { view } = this;
-    const time = (/** @type {"start" | "end"} */ name, /** @type {string} */ label, /** @type {string} */ placeholder) =>
-      textField(view[name], (value) => {
-        view[name] = value || (name === "start" ? "1h-ago" : "");
-        // The bar stays as it is: the key that ended the entry moves the focus on from here.
-        mark();
-        this.changed();
-      }, { "aria-label": label, placeholder, title: "2h-ago, 2026/01/31, 2026/01/31-12:00:00, or seconds since 1970", id: `time-${name}` });
-    const quick = RANGES.map((range) =>
-      button(range, () => {
-        view.start = `${range}-ago`;
-        view.end = "";
-        this.renderTimeBar();
-        this.saveLink(true);
-        this.run();
-      }, { "data-range": range }),
-    );
-    const mark = () => {
-      for (const choice of quick) {
-        choice.setAttribute("aria-pressed", String(view.start === `${choice.dataset["range"]}-ago` && view.end === ""));
-      }
-    };
-    mark();
-    const zone = textField(view.zone, (value) => {
-      const known = value === "" || isZone(value);
-      zone.setAttribute("aria-invalid", String(!known));
-      if (known) {
-        view.zone = value === localZone() ? "" : value;
-        this.changed();
-      }
-    }, { class: "zone", list: "zones", "aria-label": "Time zone", placeholder: localZone() });
-    fill(
-      this.timeBar,
-      el("span", { class: "segment", role: "group", "aria-label": "Recent" }, quick),
-      time("start", "Start", "1h-ago"),
-      el("span", { class: "arrow", "aria-hidden": "true" }, "→"),
-      time("end", "End", "now"),
-      zone,
-      el("datalist", { id: "zones" }, zoneNames().map((name) => el("option", { value: name }))),
-      el(
-        "span",
-        { class: "segment", role: "group", "aria-label": "Move the range" },
-        button("‹", () => pan(this.chart, -0.5), { class: "icon", "aria-label": "Earlier" }),
-        button("−", () => zoom(this.chart, 2, null), { class: "icon", "aria-label": "Zoom out", id: "zoom-out" }),
-        button("+", () => zoom(this.chart, 0.5, null), { class: "icon", "aria-label": "Zoom in", id: "zoom-in" }),
-        button("›", () => pan(this.chart, 0.5), { class: "icon", "aria-label": "Later" }),
-      ),
-      el("label", { class: "row" }, el("span", { class: "dim" }, "Refresh"), select(REFRESHES, String(view.refresh), (value) => {
-        view.refresh = Number(value);
-        this.saveLink(false);
-        this.run();
-      })),
-    );
-  }
-
-  renderAxisFields() {
-    const { view } = this;
-    const edited = () => {
-      this.saveLink(false);
-      this.showResult();
-    };
-    const axisRow = (/** @type {Axis} */ axis, /** @type {string} */ name) => {
-      const bound = (/** @type {"min" | "max"} */ which) =>
-        textField(axis[which] === null ? "" : String(axis[which]), (value) => {
-          axis[which] = value !== "" && Number.isFinite(Number(value)) ? Number(value) : null;
-          edited();
-        }, { placeholder: "auto", inputmode: "decimal" });
-      return el(
-        "div",
-        { class: "grid4" },
-        field(`${name}: label`, textField(axis.label, (value) => {
-          axis.label = value;
-          edited();
-        })),
-        field("from", bound("min")),
-        field("to", bound("max")),
-        field("scale", select([["linear", "linear"], ["log", "log"]], axis.log ? "log" : "linear", (value) => {
-          axis.log = value === "log";
-          edited();
-        })),
-      );
-    };
-    fill(
-      this.axisFields,
-      el(
-        "details",
-        { open: view.axes.some((axis) => axis.log || axis.label || axis.min !== null || axis.max !== null) || view.title !== "" },
-        el("summary", null, "Axes and drawing"),
-        el(
-          "div",
-          { class: "stack" },
-          field("Title", textField(view.title, (value) => {
-            view.title = value;
-            edited();
-          })),
-          axisRow(view.axes[0], "Left"),
-          axisRow(view.axes[1], "Right"),
-          el(
-            "div",
-            { class: "row" },
-            check("join gaps", view.joinGaps, (value) => {
-              view.joinGaps = value;
-              edited();
-            }, "Draw lines across times without points"),
-            check("global annotations", view.globals, (value) => {
-              view.globals = value;
-              this.changed();
-            }),
-          ),
-        ),
-      ),
-    );
-  }
-
-  /** Sends the query of the view; an earlier one that still runs is cancelled. */
+  /** Sends the query of the view, and cancels an earlier query that still runs. */
   run() {
     clearTimeout(this.settle);
     clearTimeout(this.refresh);
@@ -309,15 +271,17 @@ export class GraphView {
     this.running = null;
     const { view } = this;
     document.title = view.title ? `${view.title} – Saltern` : "Saltern";
-    const range = rangeOf(view, Date.now());
+    this.ranAt = Date.now();
+    const range = rangeOf(view, this.ranAt);
     if (typeof range === "string") {
-      fill(this.problems, problemBox(new Error(range), "Time range"));
+      this.setBusy(false);
+      this.showProblems([problemBox(new Error(range), "Time range")]);
       return;
     }
     if (!asks(view)) {
       this.result = { series: [], annotations: [], summary: null };
       this.responses.clear();
-      fill(this.problems);
+      this.showProblems([]);
       this.setBusy(false);
       this.showResult();
       void this.showEmpty();
@@ -362,7 +326,7 @@ export class GraphView {
         }
         const read = readResponse(request.kind, JSON.parse(outcome.value), this.view);
         this.responses.set(request.kind, outcome.value);
-        // Too many for the arguments of one call of `push`.
+        // A result may have more series than a call of `push` takes arguments.
         result.series = result.series.concat(read.series);
         result.annotations = result.annotations.concat(read.annotations);
         result.summary = result.summary ?? read.summary;
@@ -370,12 +334,17 @@ export class GraphView {
         problems.push(problemBox(error, WHAT[request.kind]));
       }
     });
-    fill(this.problems, problems);
+    this.showProblems(problems);
     this.setResult(result);
     const plain = requests.find(({ kind }) => kind === "query") ?? null;
     this.cost.show(this.result.summary, plain, roundTrip);
     this.showStatus(roundTrip);
     this.planRefresh();
+  }
+
+  /** @param {HTMLElement[]} problems of the query */
+  showProblems(problems) {
+    fill(this.problems, this.linkProblems.map((problem) => problemBox(new Error(problem), "Link")), problems);
   }
 
   planRefresh() {
@@ -390,17 +359,17 @@ export class GraphView {
   setResult(result) {
     result.series.forEach((series, index) => {
       series.color = index;
-      series.hidden = this.hidden.has(series.key);
     });
+    markHidden(result.series, this.view.hidden);
     this.result = result;
     this.showResult();
   }
 
-  /** Draws the result, for example after an axis was changed. */
+  /** Draws the result, for example after a change of an axis. */
   showResult() {
     const { view, result } = this;
     const range = rangeOf(view, Date.now());
-    const now = typeof range === "string" ? { startMs: Date.now() - 36e5, endMs: Date.now(), zone: localZone() } : range;
+    const now = typeof range === "string" ? { startMs: Date.now() - 36e5, endMs: Date.now(), zone: view.zone } : range;
     const isTable = view.show === "table";
     this.chartPanel.hidden = isTable;
     this.points.element.hidden = !isTable;
@@ -420,6 +389,7 @@ export class GraphView {
         joinGaps: view.joinGaps,
       });
     }
+    this.liveLink.hidden = !isRelative(view.start) && !isRelative(view.end);
     const points = result.series.reduce((sum, series) => sum + series.times.length, 0);
     this.chart.setNote(points || this.running ? "" : asks(view) ? "No points in this time range" : "Choose a metric");
     this.legend.show(result.series);
@@ -442,13 +412,8 @@ export class GraphView {
   }
 
   hiddenChanged() {
-    for (const series of this.result.series) {
-      if (series.hidden) {
-        this.hidden.add(series.key);
-      } else {
-        this.hidden.delete(series.key);
-      }
-    }
+    this.view.hidden = hiddenOf(this.result.series, this.view.hidden);
+    this.saveLink(false);
     this.chart.repaint();
     if (this.view.show === "table") {
       this.showResult();
@@ -468,7 +433,7 @@ export class GraphView {
     this.running = null;
     this.setBusy(false);
     fill(this.problems, el("div", { class: "problem", role: "alert" }, el("strong", null, "Cancelled")));
-    // The daemon cancels a query whose client is gone. A proxy may keep its connection, though.
+    // The daemon cancels a query whose client disconnects, but a proxy may keep its connection open.
     setTimeout(() => cancelMarked(mark).catch(() => {}), 300);
   }
 
@@ -484,16 +449,16 @@ export class GraphView {
    * @param {number} end
    */
   setRange(start, end) {
-    const zone = this.view.zone || localZone();
-    this.view.start = timeExpression(start, zone);
-    this.view.end = timeExpression(end, zone);
-    this.renderTimeBar();
+    // The bar is rendered again, and a gesture on the chart leaves the focus in its field.
+    commitFocused();
+    this.view.start = instantText(start);
+    this.view.end = instantText(end);
+    this.timeBar.setView(this.view);
     this.saveLink(true);
-    clearTimeout(this.settle);
-    this.settle = setTimeout(() => this.run(), SETTLE_MS);
+    this.runSoon();
   }
 
-  /** The time that was chosen in the chart; without one the present. */
+  /** Returns the time chosen in the chart, or else the current time. */
   chosenTime() {
     const { chosen, data } = this.chart;
     return chosen !== null && chosen >= data.start && chosen <= data.end ? chosen : Date.now();
@@ -506,7 +471,7 @@ export class GraphView {
   annotate(ms, annotation) {
     annotationDialog({
       ms,
-      zone: this.view.zone || localZone(),
+      zone: this.view.zone,
       series: this.result.series,
       annotation,
       onStored: () => this.run(),
@@ -535,11 +500,16 @@ export class GraphView {
   }
 
   /**
-   * Draws the first metric of a store, a line for each series if these are few.
+   * Draws the first metric of a store, with a line for each series if there are few.
    *
    * @param {string} metric
    */
   async showFirst(metric) {
+    const focused = document.activeElement;
+    if (asks(this.view) || (focused instanceof HTMLInputElement && focused.value !== "" && this.element.contains(focused))) {
+      // Rendering the form again would lose the text being entered.
+      return;
+    }
     const view = newView();
     view.start = "15m-ago";
     view.refresh = 1;
@@ -549,7 +519,7 @@ export class GraphView {
       const keys = [...tags].filter(([, values]) => values.size <= 20).slice(0, 3);
       sub.filters = keys.map(([tagk]) => ({ tagk, type: "wildcard", filter: "*", groupBy: true }));
     } catch {
-      // One line is enough.
+      // One line for all series is enough.
     }
     view.subs = [sub];
     this.setView(view, false);
@@ -562,10 +532,15 @@ export class GraphView {
     this.chartPanel.hidden = this.view.show === "table";
   }
 
+  /** @param {string} extension */
+  fileName(extension) {
+    return fileName(this.view, rangeOf(this.view, this.ranAt), extension);
+  }
+
   exportPng() {
     this.chart.picture(this.view.title).toBlob((blob) => {
       if (blob) {
-        download("chart.png", blob);
+        download(this.fileName("png"), blob);
       }
     }, "image/png");
   }
@@ -574,23 +549,41 @@ export class GraphView {
   exportText(form) {
     if (form === "csv") {
       const shown = this.result.series.filter((series) => !series.hidden);
-      download("points.csv", new Blob([csvOf(shown)], { type: "text/csv" }));
+      download(this.fileName("csv"), new Blob([csvOf(shown, this.view.zone)], { type: "text/csv" }));
     } else {
-      download("points.json", new Blob([jsonOf(this.responses)], { type: "application/json" }));
+      download(this.fileName("json"), new Blob([jsonOf(this.responses)], { type: "application/json" }));
     }
   }
 
-  async copyLink() {
-    this.saveLink(false);
-    try {
-      await navigator.clipboard.writeText(location.href);
-      fill(this.status, "The link was copied");
-    } catch {
-      // Browsers allow it over TLS and on loopback only.
-      fill(this.status, el("span", null, "The link is the address of this page: ", el("code", null, location.href)));
+  /** @returns {View} the view with the range of the last run in place of relative times */
+  frozen() {
+    const range = rangeOf(this.view, this.ranAt);
+    if (typeof range === "string" || (!isRelative(this.view.start) && !isRelative(this.view.end))) {
+      return this.view;
+    }
+    return { ...this.view, start: instantText(range.startMs), end: instantText(range.endMs), refresh: 0 };
+  }
+
+  /**
+   * Copies a link and tells the user what it shows.
+   *
+   * @param {View} view
+   */
+  async copyLink(view) {
+    const link = `${location.href.split("#")[0]}#${renderLink(view)}`;
+    const text = (/** @type {string} */ time) => (isRelative(time) ? time || "now" : zonedTime(Number.parseInt(time, 10), view.zone));
+    const range = `${text(view.start)} to ${text(view.end)}`;
+    const moves = isRelative(view.start) || isRelative(view.end);
+    const shows = moves ? `Its range moves with the time: ${range}.` : `Its range is fixed: ${range}.`;
+    const copied = await copyText(link);
+    fill(this.status, el("span", null, copied ? "The link was copied. " : "This browser does not copy: select the link. ", shows));
+    if (!copied) {
+      const shown = selectableText(link, "Link to this view");
+      this.status.append(shown);
+      shown.focus();
     }
   }
 }
 
-/** What failed, by the kind of a request. @type {Record<QueryRequest["kind"], string>} */
+/** Label of a failed request, by its kind. @type {Record<QueryRequest["kind"], string>} */
 const WHAT = { query: "Query", exp: "Expressions", gexp: "Functions" };

@@ -1,11 +1,13 @@
 /**
  * @file Links to views: the part of the address after `#`.
  *
- * The parameters are those of OpenTSDB's own page and of `/q` (`start`, `end`, `m`, `o`, `yrange`, `ylog`, `key`, ...), so that links
- * to it work. What these cannot express has parameters of its own: a sub query that is no `m` is the JSON of `q`, an expression that
- * of `e`.
+ * The parameters are OpenTSDB's, from its page and `/q` (`start`, `end`, `m`, `o`, `yrange`, `ylog`, `key`, ...), so that links to
+ * that page work. Further parameters cover the rest: `q` is the JSON of a sub query that `m` cannot express, `e` the JSON of an
+ * expression. A link shows the same in every browser: times are instants unless they are relative, and the link names the zone.
  */
 
+import { orderText, readOrder } from "./table.js";
+import { isZone, settledTime } from "./time.js";
 import { STYLES, newAxis, newSub, newView } from "./view.js";
 
 /** @typedef {import("./view.js").View} View */
@@ -13,11 +15,11 @@ import { STYLES, newAxis, newSub, newView } from "./view.js";
 /** @typedef {import("./view.js").Expression} Expression */
 /** @typedef {import("./view.js").Axis} Axis */
 
-/** Characters that separate parts of an `m`. */
+/** Characters that separate the fields of an `m`. */
 const SPECIAL = /[:{}(),=]/;
 
 /**
- * Renders a sub query as an `m` parameter; null if that cannot express it.
+ * Renders a sub query as an `m` parameter; null if `m` cannot express it.
  *
  * @param {SubQuery} sub
  * @returns {string | null}
@@ -59,7 +61,7 @@ export function renderM(sub) {
     metric += `{${filtering.join(",")}}`;
   }
   const text = [...parts, metric].join(":");
-  // The daemon takes no more than five parts.
+  // The daemon accepts at most five fields.
   if (sub.tsuids || parts.length > 4) {
     return null;
   }
@@ -99,7 +101,7 @@ function renderFilter(type, filter) {
 }
 
 /**
- * Reads an `m` parameter by the daemon's rules; null if it is none.
+ * Parses an `m` parameter by the daemon's rules; null if it is invalid.
  *
  * @param {string} text
  * @returns {SubQuery | null}
@@ -177,7 +179,7 @@ function readEntries(text, groupBy, sub) {
   const pieces = text.split(",");
   for (let at = 0; at < pieces.length; at += 1) {
     let entry = pieces[at] ?? "";
-    // The comma between the bounds of a range of values does not separate entries.
+    // The comma between the bounds of a value range does not separate entries.
     if (/^value=(between|outside)\([^)]*$/i.test(entry) && at + 1 < pieces.length) {
       at += 1;
       entry += `,${pieces[at] ?? ""}`;
@@ -214,14 +216,12 @@ function readEntries(text, groupBy, sub) {
 export function renderLink(view) {
   /** @type {string[]} */
   const out = [];
-  const put = (/** @type {string} */ name, /** @type {string} */ value) => out.push(`${name}=${escape(value)}`);
+  const put = (/** @type {string} */ name, /** @type {string} */ value) => out.push(`${name}=${escapeValue(value)}`);
   put("start", view.start);
   if (view.end) {
     put("end", view.end);
   }
-  if (view.zone) {
-    put("tz", view.zone);
-  }
+  put("tz", view.zone);
   const options = view.subs.map(renderOptions);
   view.subs.forEach((sub, index) => {
     const m = sub.metric ? renderM(sub) : null;
@@ -264,16 +264,25 @@ export function renderLink(view) {
   if (view.show === "table") {
     put("show", "table");
   }
+  if (view.hidden.only || view.hidden.ids.length) {
+    put(view.hidden.only ? "only" : "hide", view.hidden.ids.join(","));
+  }
+  if (view.order) {
+    put("sort", orderText(view.order));
+  }
+  if (view.page) {
+    put("page", String(view.page + 1));
+  }
   return out.join("&");
 }
 
 /**
- * Escapes what would end a parameter or change on the way; the rest stays readable.
+ * Escapes characters that would end a parameter or change in transit. The rest stays readable.
  *
  * @param {string} text
  * @returns {string}
  */
-function escape(text) {
+export function escapeValue(text) {
   return encodeURIComponent(text).replace(/%(?:2C|2F|3A|3D|40|5B|5D|7B|7C|7D|20)/g, (code) =>
     code === "%20" ? "+" : decodeURIComponent(code),
   );
@@ -298,7 +307,7 @@ function renderOptions(sub) {
 }
 
 /**
- * The fields of a sub query that differ from a new one.
+ * Renders the fields of a sub query that differ from a new sub query.
  *
  * @param {SubQuery} sub
  * @param {SubQuery} from
@@ -311,7 +320,7 @@ function changes(sub, from) {
 }
 
 /**
- * Reads a link. What it does not have is as in a new view; what cannot be read is left out and reported.
+ * Parses a link. Missing parameters are as in a new view. Unreadable parameters are skipped and reported.
  *
  * @param {string} text the part after `#`
  * @returns {{ view: View, problems: string[] }}
@@ -358,6 +367,14 @@ export function parseLink(text) {
   if (subs.length) {
     view.subs = subs;
   }
+  if (!isZone(view.zone)) {
+    const { zone } = newView();
+    problems.push(`This is no time zone: ${view.zone}. Times are read and shown in ${zone}.`);
+    view.zone = zone;
+  }
+  // Must come last, since the zone may come after the times.
+  view.start = settledTime(view.start, view.zone);
+  view.end = settledTime(view.end, view.zone);
   return { view, problems };
 }
 
@@ -415,7 +432,7 @@ export function newExpression() {
 }
 
 /**
- * Takes the fields of a link that have the types of the model; a link may be written by anybody.
+ * Takes only fields whose types match the model, since anybody may have written the link.
  *
  * @template {object} T
  * @param {unknown} given
@@ -463,7 +480,7 @@ function readSetting(name, value, view) {
       break;
     case "tz":
     case "timezone":
-      view.zone = value;
+      view.zone = value || view.zone;
       break;
     case "yrange": {
       const range = /^\[([^:]*):([^\]]*)\]$/.exec(value);
@@ -494,8 +511,18 @@ function readSetting(name, value, view) {
     case "show":
       view.show = value === "table" ? "table" : "chart";
       break;
+    case "hide":
+    case "only":
+      view.hidden = { only: name === "only", ids: value.split(",").filter((id) => /^[0-9a-f]{8}$/.test(id)) };
+      break;
+    case "sort":
+      view.order = readOrder(value);
+      break;
+    case "page":
+      view.page = /^[1-9]\d{0,8}$/.test(value) ? Number(value) - 1 : 0;
+      break;
     default:
-      // Sizes, keys and fonts of gnuplot have no meaning here.
+      // Ignores sizes, keys and fonts of gnuplot.
       break;
   }
 }

@@ -1,20 +1,23 @@
-/** @file Starts the page: its views by address, colours, and health in the head. */
+/** @file Starts the page: views by address, colours, and the health in the head. */
 
-import { call } from "./api.js";
+import { splitLink } from "./address.js";
+import { ApiFailure, call } from "./api.js";
 import { cardinality } from "./cardinality.js";
 import { config } from "./config.js";
 import { problemBox } from "./cost.js";
-import { COLOURS_CHANGED, byId, el, fill } from "./dom.js";
+import { COLOURS_CHANGED, byId, el, fill, keepFocus, select } from "./dom.js";
 import { GraphView } from "./graph.js";
 import { log } from "./log.js";
 import { overview } from "./overview.js";
 import { queries } from "./queries.js";
 import { storage } from "./storage.js";
+import { localZone, zoneChoices } from "./time.js";
+import { ZONE_CHANGED, chooseZone, pageZone } from "./zone.js";
 
 /** @typedef {import("./poll.js").PageView} PageView */
 /** @typedef {import("./query_form.js").Vocabulary} Vocabulary */
 
-/** Views by their address after `#`; the graph has any other. */
+/** Views by their address after `#`. Any other address belongs to the graph. */
 const VIEWS = /** @type {const} */ ([
   ["", "Graph"],
   ["/overview", "Overview"],
@@ -32,9 +35,6 @@ const made = new Map();
 
 /** @type {PageView | null} */
 let shown = null;
-
-/** The link of the graph, to come back to it. */
-let graphLink = "";
 
 /** @type {Vocabulary} */
 let vocabulary = { aggregators: ["sum", "avg", "min", "max", "count"], filters: new Map([["wildcard", ""]]) };
@@ -64,8 +64,9 @@ function make(name) {
 
 /** Shows the view that the address names. */
 function show() {
-  const hash = location.hash.slice(1);
-  const name = VIEWS.find(([path]) => path !== "" && path === hash)?.[0] ?? "";
+  const link = location.hash.slice(1);
+  const [asked] = splitLink(link);
+  const name = VIEWS.find(([path]) => path !== "" && path === asked)?.[0] ?? "";
   const view = made.get(name) ?? make(name);
   made.set(name, view);
   if (shown !== view) {
@@ -74,36 +75,55 @@ function show() {
     shown = view;
   }
   renderTabs(name);
-  view.open(hash);
+  view.open(link);
 }
 
 /** @param {string} current */
 function renderTabs(current) {
   fill(
     byId("tabs"),
-    VIEWS.map(([path, label]) => {
-      const link = el("a", { href: `#${path}`, "aria-current": path === current ? "page" : null }, label);
-      link.addEventListener("click", () => {
-        if (path === "") {
-          link.href = `#${graphLink}`;
-        } else if (!location.hash.startsWith("#/")) {
-          graphLink = location.hash.slice(1);
-        }
-      });
-      return link;
-    }),
+    VIEWS.map(([path, label]) => el("a", { href: `#${path}`, "data-path": path, "aria-current": path === current ? "page" : null }, label)),
   );
   if (current !== "") {
     document.title = `${VIEWS.find(([path]) => path === current)?.[1] ?? ""} – Saltern`;
   }
 }
 
+/** Makes tabs lead to the last state of their views, in this browser tab or in another one. */
+function followTabs() {
+  const refresh = () => {
+    for (const link of /** @type {NodeListOf<HTMLAnchorElement>} */ (byId("tabs").querySelectorAll("a"))) {
+      const path = link.dataset["path"] ?? "";
+      link.href = `#${made.get(path)?.link() ?? path}`;
+    }
+  };
+  // `click` comes after the focused field has reported its text; the others come before a menu or another tab opens.
+  for (const event of ["pointerdown", "focusin", "contextmenu", "click"]) {
+    byId("tabs").addEventListener(event, refresh);
+  }
+}
+
+/** Adds the choice of the time zone to the head of all views. */
+function startZone() {
+  const place = byId("zone");
+  const render = () => {
+    const zone = pageZone();
+    const made = select(zoneChoices(), zone === localZone() ? "" : zone, (name) => {
+      chooseZone(name);
+      shown?.zoneChanged();
+    }, { "aria-label": "Time zone", title: "The zone of all times on this page" });
+    fill(place, made);
+  };
+  addEventListener(ZONE_CHANGED, () => keepFocus(place, render));
+  render();
+}
+
 const SYSTEM_IS_DARK = "(prefers-color-scheme: dark)";
 
-/** Choices of colours: when the dark ones apply. */
+/** Themes, with the media query for which dark colours apply. */
 const THEMES = /** @type {Record<string, string>} */ ({ system: SYSTEM_IS_DARK, light: "not all", dark: "all" });
 
-/** Where the chosen colours are kept in the browser. */
+/** Storage key of the chosen theme. */
 const THEME_KEY = "saltern.theme";
 
 function startTheme() {
@@ -122,7 +142,7 @@ function startTheme() {
     try {
       localStorage.setItem(THEME_KEY, theme);
     } catch {
-      // Without storage the choice lasts until the page is left.
+      // Without storage, the choice lasts until the page closes.
     }
     apply(theme);
   });
@@ -147,9 +167,11 @@ async function showHealth() {
     health.className = `health ${problems.length ? "warn" : "good"}`;
     health.textContent = status.status;
     health.title = problems.map(({ reason }) => reason).join("\n");
-  } catch {
+  } catch (error) {
+    const failure = error instanceof ApiFailure && error.status ? error : null;
     health.className = "health bad";
-    health.textContent = "no response";
+    health.textContent = failure ? `status ${failure.status}` : "no response";
+    health.title = failure ? failure.message : "";
   }
 }
 
@@ -166,7 +188,7 @@ async function readVocabulary() {
 }
 
 /**
- * Aggregators that are used most come first.
+ * Ranks aggregators, so that the most common come first.
  *
  * @param {string} name
  * @returns {number}
@@ -183,6 +205,8 @@ async function showVersion() {
 
 async function start() {
   startTheme();
+  startZone();
+  followTabs();
   try {
     await readVocabulary();
   } catch (error) {
@@ -192,7 +216,7 @@ async function start() {
   window.addEventListener("hashchange", show);
   show();
   byId("skip").addEventListener("click", (event) => {
-    // The address is the view's.
+    // The address belongs to the view.
     event.preventDefault();
     byId("content").focus();
   });

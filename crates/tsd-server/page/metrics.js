@@ -1,4 +1,4 @@
-/** @file The daemon's own metrics, from `/metrics` or, where that is off, from `/api/stats`. */
+/** @file The daemon's own metrics, from `/metrics` or, if disabled, from `/api/stats`. */
 
 import { ApiFailure, call, callText } from "./api.js";
 
@@ -13,7 +13,7 @@ export class Metrics {
   }
 
   /**
-   * The sum of a metric over its labels; null if the daemon does not have it.
+   * Returns the sum of a metric over its labels; null if the daemon does not have the metric.
    *
    * @param {string} name
    * @param {(labels: Record<string, string>) => boolean} [accept]
@@ -25,7 +25,7 @@ export class Metrics {
   }
 
   /**
-   * The growth of a counter per second since other metrics were read; null if it is not known.
+   * Returns the growth of a counter per second since an earlier reading; null if unknown.
    *
    * @param {Metrics | null} before
    * @param {string} name
@@ -37,12 +37,12 @@ export class Metrics {
     if (now === null || then === null || !before) {
       return null;
     }
-    // After a restart of the daemon it begins at zero.
+    // After a restart of the daemon, the counter begins at zero.
     return Math.max(0, now < then ? now : now - then) / Math.max(1e-3, (this.at - before.at) / 1000);
   }
 }
 
-/** Statistics that stand for metrics: name, tags, and the metric. */
+/** Statistics that replace metrics: name, tags, and the metric. */
 const STATISTICS = /** @type {const} */ ([
   ["tsd.rpc.received", "put", "tsd_ingest_points_received_total"],
   ["tsd.rpc.received", "http", "tsd_server_requests_total"],
@@ -98,7 +98,7 @@ export function parseExposition(text) {
 }
 
 /**
- * A quantile of a histogram, since earlier metrics if there are any; null if it has no observations.
+ * Returns a quantile of a histogram, since the earlier reading if there is one; null without observations.
  *
  * @param {Metrics} now
  * @param {string} name without `_bucket`

@@ -7,18 +7,18 @@ import { bytes, count, duration, short } from "./format.js";
 import { readMetrics } from "./metrics.js";
 import { panel, polled, tile } from "./poll.js";
 import { makeSeries } from "./result.js";
-import { localZone } from "./time.js";
 import { newAxis } from "./view.js";
+import { pageZone } from "./zone.js";
 
 /** @typedef {import("./metrics.js").Metrics} Metrics */
 
 const INTERVAL_MS = 2000;
 
-/** Samples of the chart: ten minutes. */
+/** Maximum samples of the chart, ten minutes. */
 const MOST_SAMPLES = 300;
 
 /**
- * Queues: what waits in them, the metric, that of their limit, and whether they are bytes.
+ * Queues: label, metric, metric of the limit, and true if the values are bytes.
  *
  * @type {readonly (readonly [string, string, string, boolean])[]}
  */
@@ -64,7 +64,7 @@ export function overview() {
     panel("Queues and memory", queues),
   );
 
-  return polled(body, INTERVAL_MS, async () => {
+  return polled("/overview", body, INTERVAL_MS, async () => {
     const [now, process] = await Promise.all([readMetrics(), readProcess()]);
     const received = now.rate(before, "tsd_ingest_points_received_total");
     const refused = sumOf(now.rate(before, "tsd_server_put_errors_total"), now.rate(before, "tsd_write_points_failed_total"));
@@ -171,7 +171,7 @@ function drawSamples(chart, samples) {
     annotations: [],
     start: Math.min(now - 60_000, samples[0]?.ms ?? now),
     end: now,
-    zone: localZone(),
+    zone: pageZone(),
     axes: [newAxis(), newAxis()],
     joinGaps: false,
   });

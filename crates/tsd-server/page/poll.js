@@ -1,39 +1,60 @@
-/** @file Views that show the state of the daemon, read again at intervals while they are shown. */
+/** @file Views of the daemon's state, which read it again at intervals while they are shown. */
 
-import { el, fill } from "./dom.js";
+import { setAddress, splitLink, stateLink } from "./address.js";
 import { problemBox } from "./cost.js";
+import { el, fill } from "./dom.js";
+import { isZone } from "./time.js";
+import { useZone } from "./zone.js";
 
 /**
  * A view of the page.
  *
  * @typedef {object} PageView
  * @property {HTMLElement} element
- * @property {(hash: string) => void} open
+ * @property {(link: string) => void} open shows the content of a link, the part of the address after `#`
  * @property {() => void} close
+ * @property {() => string} link to the current content
+ * @property {() => void} zoneChanged handles a change of the page's time zone
  */
 
 /**
- * Makes a view that calls `read` at once and then again `intervalMs` after it has ended, while the view is shown and the page is
- * visible. An error is shown above the rest, which stays.
+ * State of a view in its link.
  *
+ * @typedef {object} LinkState
+ * @property {() => Record<string, string>} write the link omits empty values
+ * @property {(state: URLSearchParams) => void} read
+ */
+
+/**
+ * Makes a view that calls `read` at once and again `intervalMs` after its end, while the view is shown and the page is visible. An
+ * error appears above the old content.
+ *
+ * @param {string} path of its links
  * @param {HTMLElement} body
  * @param {number} intervalMs 0: read once
  * @param {() => Promise<void>} read
- * @returns {PageView & { again: () => void }}
+ * @param {LinkState} [state]
+ * @returns {PageView & { again: () => void, save: (push?: boolean) => void }}
  */
-export function polled(body, intervalMs, read) {
+export function polled(path, body, intervalMs, read, state) {
   const problem = el("div", { class: "stack" });
   const element = el("div", { class: "page" }, problem, body);
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
   let round = 0;
+  let wasRead = false;
+  let isShown = false;
   const step = async (/** @type {number} */ mine) => {
     if (!document.hidden) {
       try {
         await read();
+        wasRead = true;
+        body.hidden = false;
         fill(problem);
       } catch (error) {
         if (mine === round) {
+          // Panels that were never filled would look like an empty result.
+          body.hidden = !wasRead;
           fill(problem, problemBox(error));
         }
       }
@@ -42,24 +63,51 @@ export function polled(body, intervalMs, read) {
       timer = setTimeout(() => void step(mine), intervalMs);
     }
   };
+  // A field that loses the focus to another view reports its text only after the change of views.
   const again = () => {
+    if (!isShown) {
+      return;
+    }
     clearTimeout(timer);
     round += 1;
     void step(round);
   };
+  const link = () => stateLink(path, state?.write() ?? {});
+  const save = (push = false) => {
+    if (isShown) {
+      setAddress(link(), push);
+    }
+  };
   return {
     element,
-    open: again,
+    open: (/** @type {string} */ opened) => {
+      isShown = true;
+      const [, given] = splitLink(opened);
+      const zone = given.get("tz") ?? "";
+      if (isZone(zone)) {
+        useZone(zone);
+      }
+      state?.read(given);
+      save();
+      again();
+    },
     close: () => {
+      isShown = false;
       clearTimeout(timer);
       round += 1;
     },
+    link,
+    zoneChanged: () => {
+      save();
+      again();
+    },
     again,
+    save,
   };
 }
 
 /**
- * A panel with a heading.
+ * Makes a panel with a heading.
  *
  * @param {string} title
  * @param {...import("./dom.js").Child} children
@@ -70,7 +118,7 @@ export function panel(title, ...children) {
 }
 
 /**
- * A figure with its name.
+ * Makes a tile with a value and its name.
  *
  * @param {string} name
  * @param {string} value

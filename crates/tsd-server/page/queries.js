@@ -1,4 +1,4 @@
-/** @file The view of running and completed queries; in a cluster the running ones are those of all nodes. */
+/** @file The view of running and completed queries. In a cluster it shows the running queries of all nodes. */
 
 import { call, callText } from "./api.js";
 import { problemBox } from "./cost.js";
@@ -6,8 +6,9 @@ import { button, el, fill } from "./dom.js";
 import { bytes, count, duration } from "./format.js";
 import { readMetrics } from "./metrics.js";
 import { panel, polled } from "./poll.js";
-import { sortableTable } from "./table.js";
-import { localZone, timeText } from "./time.js";
+import { orderText, readOrder, sortableTable } from "./table.js";
+import { timeText } from "./time.js";
+import { pageZone } from "./zone.js";
 
 /** @typedef {Record<string, unknown>} QueryJson */
 
@@ -39,6 +40,9 @@ import { localZone, timeText } from "./time.js";
 
 /** @typedef {{ nodes: { name: string, running: Running[], omitted: number, error: string | null }[] }} ClusterQueries */
 
+/** @type {import("./table.js").Order} */
+const NEWEST_FIRST = { column: 0, descending: true };
+
 /** @returns {import("./poll.js").PageView} */
 export function queries() {
   const running = el("div", { class: "scroll" });
@@ -46,7 +50,7 @@ export function queries() {
   const problem = el("div", { class: "stack" });
   const body = el("div", { class: "stack page-body" }, problem, panel("Running queries", running), panel("Completed queries", completed));
   /** @type {import("./table.js").Order | null} */
-  let order = { column: 0, descending: true };
+  let order = NEWEST_FIRST;
   /** @type {Completed[]} */
   let last = [];
   /** @type {boolean | undefined} */
@@ -66,15 +70,16 @@ export function queries() {
     fill(completed, last.length ? completedTable(last, order, (changed) => {
       order = changed;
       showCompleted();
+      view.save();
     }) : el("p", { class: "panel-body dim" }, "None since the start"));
   };
-  const view = polled(body, 1500, async () => {
+  const view = polled("/queries", body, 1500, async () => {
     inCluster ??= (await readMetrics()).sum("tsd_cluster_log_members") !== null;
     const [list, nodes] = await Promise.all([
       /** @type {Promise<{ running?: Running[], completed?: Completed[] }>} */ (call("/api/stats/query")),
       inCluster ? /** @type {Promise<ClusterQueries>} */ (call("/api/cluster/queries")).then((found) => found.nodes) : [],
     ]);
-    // A table that is drawn anew loses the focus.
+    // Replacing the table loses the focus, so it is restored.
     const focused = running.contains(document.activeElement) ? document.activeElement?.id : "";
     const rows = inCluster ? nodes.flatMap((node) => node.running.map((row) => ({ ...row, node: node.name }))) : (list.running ?? []);
     const gaps = nodes.flatMap((node) => [
@@ -93,6 +98,11 @@ export function queries() {
     if (!completed.contains(document.activeElement)) {
       showCompleted();
     }
+  }, {
+    write: () => ({ sort: orderText(order) === orderText(NEWEST_FIRST) ? "" : orderText(order) }),
+    read: (state) => {
+      order = readOrder(state.get("sort")) ?? NEWEST_FIRST;
+    },
   });
   return view;
 }
@@ -140,7 +150,7 @@ function completedTable(rows, order, onOrder) {
     order,
     onOrder,
     columns: [
-      { label: "ended", class: "time", cell: (row) => timeText(row.queryCompletedTimestamp, localZone()), sort: (row) => row.queryCompletedTimestamp },
+      { label: `ended (${pageZone()})`, class: "time", cell: (row) => timeText(row.queryCompletedTimestamp, pageZone()), sort: (row) => row.queryCompletedTimestamp },
       { label: "query", class: "name", cell: (row) => queryText(row.query) },
       { label: "client", cell: (row) => row.remote, sort: (row) => row.remote },
       { label: "status", number: true, cell: (row) => statusOf(row), sort: (row) => row.httpResponse?.code ?? 0 },
@@ -163,7 +173,7 @@ function statusOf(row) {
 }
 
 /**
- * A query in a line, with all of it below.
+ * Renders a query in one line, with its full text below.
  *
  * @param {QueryJson} query
  * @returns {HTMLElement}

@@ -1,4 +1,4 @@
-/** @file The form of a view's sub queries and expressions. It edits the view in place and reports each change. */
+/** @file The form of a view's sub queries and expressions. Edits the view in place and reports each change. */
 
 import { suggest, tagsOf } from "./api.js";
 import { comboBox } from "./complete.js";
@@ -11,7 +11,7 @@ import { ROLLUPS, STYLES, VALUE_FILTERS, FILLS, letter, newSub } from "./view.js
 /** @typedef {import("./view.js").TagFilter} TagFilter */
 /** @typedef {import("./view.js").Expression} Expression */
 
-/** @typedef {{ aggregators: string[], filters: Map<string, string> }} Vocabulary what the daemon knows */
+/** @typedef {{ aggregators: string[], filters: Map<string, string> }} Vocabulary names that the daemon supports */
 
 const INTERVALS = ["auto", "none", "10s", "1m", "5m", "15m", "1h", "6h", "1d", "1dc", "1wc", "1nc", "0all"];
 
@@ -43,7 +43,7 @@ export class QueryForm {
     this.render();
   }
 
-  /** Renders all cards. Called when their number changes, not while one types. */
+  /** Renders all cards. Called when their number changes, not while the user types. */
   render() {
     keepFocus(this.element, () => this.renderCards());
   }
@@ -349,13 +349,13 @@ export class QueryForm {
   }
 }
 
-/** The intervals that the fields for downsampling offer. */
+/** Makes the list of intervals for downsampling. */
 export function intervalList() {
   return el("datalist", { id: "intervals" }, INTERVALS.map((interval) => el("option", { value: interval })));
 }
 
 /**
- * True if a sub query has an option that the folded part of its card shows.
+ * Returns true if a sub query has an option in the folded section of its card.
  *
  * @param {SubQuery} sub
  * @returns {boolean}
@@ -395,7 +395,7 @@ async function tagValues(metric, tagk, text) {
 }
 
 /**
- * Names that contain a text, those that begin with it first.
+ * Returns names that contain a text. Names that begin with it come first.
  *
  * @param {string[]} names
  * @param {string} text

@@ -1,7 +1,7 @@
 /** @file Requests of a view: bodies of `/api/query`, `/api/query/exp` and `/api/query/gexp`. */
 
 import { isComplete, letter } from "./view.js";
-import { isRelative, localZone, parseTime } from "./time.js";
+import { instantText, parseTime } from "./time.js";
 
 /** @typedef {import("./view.js").View} View */
 /** @typedef {import("./view.js").SubQuery} SubQuery */
@@ -18,7 +18,7 @@ const INTERVALS = /** @type {const} */ ([
 ]);
 
 /**
- * The interval that `auto` means: about one point for two pixels; none for ranges in which that is less than a second.
+ * Returns the interval for `auto`: about one point per two pixels; `none` if that is less than a second.
  *
  * @param {number} rangeMs
  * @param {number} width pixels of the plot
@@ -33,14 +33,14 @@ export function autoInterval(rangeMs, width) {
 }
 
 /**
- * The time range of a view; a text if a time is none.
+ * Returns the time range of a view, or an error text for an invalid time.
  *
  * @param {View} view
  * @param {number} now
  * @returns {Range | string}
  */
 export function rangeOf(view, now) {
-  const zone = view.zone || localZone();
+  const { zone } = view;
   const startMs = parseTime(view.start, zone, now);
   const endMs = view.end === "" ? now : parseTime(view.end, zone, now);
   if (startMs === null) {
@@ -56,7 +56,7 @@ export function rangeOf(view, now) {
 }
 
 /**
- * The requests of a view.
+ * Returns the requests of a view.
  *
  * @param {View} view
  * @param {Range} range
@@ -64,15 +64,8 @@ export function rangeOf(view, now) {
  * @returns {QueryRequest[]}
  */
 export function requestsOf(view, range, width) {
-  const times = {
-    start: view.start,
-    // Several requests of a view end at the same time.
-    end: isRelative(view.end) ? String(range.endMs) : view.end,
-    timezone: range.zone,
-  };
-  if (isRelative(view.start)) {
-    times.start = String(range.startMs);
-  }
+  // Times are instants, so that several requests of a view have the same range.
+  const times = { start: instantText(range.startMs), end: instantText(range.endMs), timezone: range.zone };
   const interval = autoInterval(range.endMs - range.startMs, width);
   /** @type {QueryRequest[]} */
   const requests = [];
@@ -119,7 +112,7 @@ function plainBody(view, subs, times, interval) {
 
 /**
  * @param {SubQuery} sub
- * @param {string} auto what the interval `auto` means
+ * @param {string} auto the interval for `auto`
  * @returns {object}
  */
 export function subBody(sub, auto) {
@@ -153,7 +146,7 @@ export function subBody(sub, auto) {
     body.rollupUsage = sub.rollup;
   }
   if (sub.percentiles) {
-    // What is no number is left to the daemon to refuse.
+    // The daemon rejects texts that are not numbers.
     body.percentiles = sub.percentiles
       .split(/[\s,]+/)
       .filter(Boolean)
@@ -166,7 +159,7 @@ export function subBody(sub, auto) {
 }
 
 /**
- * Numbers stay texts: a counter's maximum may exceed what a number of JavaScript holds.
+ * Builds the rate options. Numbers stay texts, since a counter's maximum may exceed the range of JavaScript's numbers.
  *
  * @param {SubQuery} sub
  * @returns {object}
@@ -184,7 +177,7 @@ function rateBody(sub) {
 }
 
 /**
- * A request with expressions has one downsampling and one rate for all: those of the first sub query.
+ * Builds a request with expressions. All metrics share the downsampling and the rate of the first sub query.
  *
  * @param {View} view
  * @param {{ start: string, end: string, timezone: string }} times

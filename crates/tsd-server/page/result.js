@@ -1,4 +1,4 @@
-/** @file Responses of queries as series to draw. */
+/** @file Converts responses of queries to series to draw. */
 
 import { isComplete, letter } from "./view.js";
 
@@ -10,14 +10,14 @@ import { isComplete, letter } from "./view.js";
 
 /**
  * @typedef {object} Series
- * @property {string} key the same in repeated results, so that hidden series stay hidden
+ * @property {string} key stable across repeated results, so that hidden series stay hidden
  * @property {string} name metric, or the text of the expression
  * @property {[string, string][]} tags
  * @property {string[]} aggregated tag keys with several values
  * @property {string[]} tsuids
  * @property {Float64Array} times milliseconds
- * @property {Float64Array} values NaN where there is none
- * @property {number} gap a longer distance between two points is a gap
+ * @property {Float64Array} values NaN without a value
+ * @property {number} gap maximum distance between two connected points
  * @property {SeriesStats} stats
  * @property {1 | 2} axis
  * @property {SeriesStyle} style
@@ -32,8 +32,8 @@ import { isComplete, letter } from "./view.js";
  * @property {string} notes
  * @property {number} startMs
  * @property {number} endMs 0 if it has no end
- * @property {number} startTime as the daemon has it
- * @property {Record<string, string> | null} custom what others have added
+ * @property {number} startTime in the daemon's unit
+ * @property {Record<string, string> | null} custom fields of other programs
  */
 
 /** @typedef {Record<string, unknown>} Summary */
@@ -68,7 +68,7 @@ import { isComplete, letter } from "./view.js";
  * @property {Record<string, string> | null} [custom]
  */
 
-/** Times up to this are seconds. */
+/** Times up to this value are seconds. */
 const MOST_SECONDS = 0xffffffff;
 
 /**
@@ -166,7 +166,7 @@ function readExp(response, view, result) {
 }
 
 /**
- * Infinities and NaN are texts in JSON.
+ * Reads a value. Infinities and NaN are texts in JSON.
  *
  * @param {number | string | null} value
  * @returns {number}
@@ -228,14 +228,14 @@ export function makeSeries({ where, name, tags, aggregated, tsuids, times, value
   };
 }
 
-/** Points whose distances tell how far apart points are. */
+/** Maximum points to measure the usual distance of points. */
 const GAP_SAMPLES = 512;
 
-/** How many usual distances without a point are a gap. */
+/** Minimum length of a gap, in usual distances. */
 const GAP_FACTOR = 5;
 
 /**
- * The distance of points from which on no line joins them. Few points say nothing about their distance.
+ * Returns the distance above which no line connects two points. A few points are not enough to estimate it.
  *
  * @param {Float64Array} times
  * @returns {number}
@@ -273,7 +273,7 @@ function statsOf(values) {
 }
 
 /**
- * Name and tags of a series as one text.
+ * Renders name and tags of a series as one text.
  *
  * @param {Series} series
  * @returns {string}

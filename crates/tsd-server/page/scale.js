@@ -1,11 +1,11 @@
-/** @file Axes: which values and times get a tick, and where a value is drawn. */
+/** @file Axes: ticks of values and times, and the position of a value. */
 
 import { fieldsOf, timeOf } from "./time.js";
 
 /** @typedef {{ at: number, label: string, strong: boolean }} Tick */
 
 /**
- * Ticks of a linear axis.
+ * Returns the ticks of a linear axis.
  *
  * @param {number} low
  * @param {number} high
@@ -29,7 +29,7 @@ export function linearTicks(low, high, most) {
 }
 
 /**
- * Ticks of a logarithmic axis: powers of ten, with 2 and 5 between them if there is room.
+ * Returns the ticks of a logarithmic axis: powers of ten, with 2 and 5 between them if there is room.
  *
  * @param {number} low
  * @param {number} high
@@ -55,7 +55,7 @@ export function logTicks(low, high, most) {
   return ticks.length > 1 ? ticks : linearTicks(low, high, most).ticks.filter((value) => value > 0);
 }
 
-/** Steps of time axes shorter than a day, in milliseconds; each divides the next day. */
+/** Steps of time axes shorter than a day, in milliseconds. Each divides a day. */
 const STEPS = [
   1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5, 72e5, 108e5, 216e5, 432e5,
 ];
@@ -63,7 +63,7 @@ const STEPS = [
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 /**
- * Ticks of a time axis at full units of the calendar of a zone.
+ * Returns the ticks of a time axis, at full calendar units of a zone.
  *
  * @param {number} start
  * @param {number} end
@@ -102,7 +102,7 @@ function clockTicks(start, end, step, zone) {
   while (at <= end && ticks.length < 500) {
     day += 1;
     const next = timeOf({ ...first, day: first.day + day, hour: 0, minute: 0, second: 0 }, zone);
-    // Days of 23 or 25 hours have their ticks from midnight on; the last one before the next midnight.
+    // Days of 23 or 25 hours have ticks from midnight on, up to the next midnight.
     let tick = start > at ? at + Math.floor((start - at) / step) * step : at;
     for (; tick < next && tick <= end && ticks.length < 500; tick += step) {
       if (tick >= start) {
@@ -188,13 +188,13 @@ function monthTicks(start, end, step, zone) {
 }
 
 /**
- * How values become heights of the plot.
+ * Maps values to heights of the plot.
  *
  * @typedef {object} ValueScale
  * @property {number} low
  * @property {number} high
  * @property {boolean} log
- * @property {(value: number) => number} y height in pixels from the top; NaN where there is none
+ * @property {(value: number) => number} y height in pixels from the top; NaN if the scale cannot show the value
  * @property {(y: number) => number} value
  */
 
@@ -229,10 +229,10 @@ export function valueScale(low, high, log, top, bottom) {
 }
 
 /**
- * The range of an axis: what is given, else that of the values with a margin.
+ * Returns the range of an axis: the given bounds, or else the range of the values with a margin.
  *
  * @param {{ min: number | null, max: number | null, log: boolean }} axis
- * @param {number} low the least value, Infinity if there is none
+ * @param {number} low the least value; Infinity without values
  * @param {number} high
  * @param {boolean} fromZero areas are drawn from zero
  * @returns {[number, number]}
@@ -252,7 +252,7 @@ export function axisRange(axis, low, high, fromZero) {
     }
     return [axis.min !== null ? from : from * 0.9, axis.max !== null ? to : to * 1.1];
   }
-  // Values that span more than half of their distance to zero are drawn from zero.
+  // If the values span more than half of their distance to zero, the axis begins at zero.
   if (fromZero || (low > 0 && high - low > high * 0.5)) {
     low = Math.min(low, 0);
   }

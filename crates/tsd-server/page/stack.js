@@ -1,4 +1,4 @@
-/** @file Stacked series: each is drawn on top of the sum of those before it. */
+/** @file Stacked series: each is drawn on top of the sum of the previous series. */
 
 import { shownPoints } from "./draw.js";
 
@@ -11,8 +11,8 @@ import { shownPoints } from "./draw.js";
 /** @typedef {{ times: Float64Array, layers: Layer[], least: number, greatest: number }} Stack */
 
 /**
- * Sums series at common times: those of all points, or one a pixel column if there are more. Between two points a series has the value
- * of the line between them, in a gap none.
+ * Sums series at common times: the times of all points, or one time per pixel column if there are more. Between two points, a
+ * series has the value of the connecting line; in a gap it has no value.
  *
  * @param {Series[]} stacked
  * @param {{ start: number, end: number, left: number, right: number, joinGaps: boolean }} plot
@@ -122,7 +122,7 @@ export function drawStack(plot, stack, scale, colorOf) {
       }
       context.lineWidth = plot.ratio;
       context.stroke();
-      // At a gap the layer tapers, as those above it come down.
+      // At a gap the layer tapers, while the layers above it come down.
       const base = (/** @type {number} */ at) => {
         const y = scale.y(bases[at] ?? 0);
         context.lineTo(x(at), Number.isNaN(y) ? plot.bottom : y);

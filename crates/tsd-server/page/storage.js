@@ -6,7 +6,8 @@ import { bytes, count, duration, short } from "./format.js";
 import { quantileOf, readMetrics } from "./metrics.js";
 import { panel, polled, tile } from "./poll.js";
 import { sortableTable } from "./table.js";
-import { timeText } from "./time.js";
+import { zonedTime } from "./time.js";
+import { pageZone } from "./zone.js";
 
 /** @typedef {import("./metrics.js").Metrics} Metrics */
 
@@ -21,7 +22,7 @@ import { timeText } from "./time.js";
 /** @typedef {{ status: string, problems?: Problem[], retention?: Record<string, number> }} Status */
 
 /**
- * Figures of the store: label, metric, and how it is shown; one whose value is a reason for concern is marked.
+ * Figures of the store: label, metric, format, and true if a value above zero is a reason for concern.
  *
  * @type {readonly (readonly [string, string, (n: number) => string, boolean])[]}
  */
@@ -53,7 +54,7 @@ export function storage() {
   const nodes = el("div", { class: "scroll" });
   const nodePanel = panel("Nodes of the cluster", nodes);
   const body = el("div", { class: "stack page-body" }, panel("Health", health), figures, nodePanel, panel("Calls of the store", calls), serverPanel);
-  return polled(body, 3000, async () => {
+  return polled("/storage", body, 3000, async () => {
     const [status, metrics, clients] = await Promise.all([
       /** @type {Promise<Status>} */ (call("/api/status")),
       readMetrics(),
@@ -62,7 +63,7 @@ export function storage() {
     fill(health, healthOf(status));
     fill(figures, figuresOf(metrics));
     fill(calls, callTable(metrics));
-    // A daemon that is in no cluster answers /api/cluster with an error.
+    // Without a cluster, /api/cluster responds with an error.
     nodePanel.hidden = metrics.sum("tsd_cluster_log_members") === null;
     if (!nodePanel.hidden) {
       const cluster = /** @type {{ nodes: ClusterNode[], slots: SlotSummary | null }} */ (await call("/api/cluster"));
@@ -92,7 +93,7 @@ function healthOf(status) {
   const line = [
     `points are kept for ${kept["defaultSeconds"] ? duration(kept["defaultSeconds"] * 1000) : "ever, but for the rules by metric"}`,
     `${count(kept["rules"] ?? 0)} rules`,
-    `cut-off ${timeText((kept["newestCutoff"] ?? 0) * 1000, "UTC")} UTC`,
+    `cut-off ${zonedTime((kept["newestCutoff"] ?? 0) * 1000, pageZone())}`,
     `${count(kept["droppedSpans"] ?? 0)} spans with ${bytes(kept["droppedBytes"] ?? 0)} dropped`,
   ];
   return [head, ...list, el("div", { class: "dim" }, `Retention: ${line.join(", ")}`)];
@@ -143,7 +144,7 @@ function rpcTable(metrics) {
 }
 
 /**
- * Calls by kind with their latencies.
+ * Renders calls by kind with their latencies.
  *
  * @param {Metrics} metrics
  * @param {string[]} kinds
@@ -228,7 +229,7 @@ function nodeTable(nodes) {
 }
 
 /**
- * Number of slots, and how many are to come and to go.
+ * Renders the number of slots, and how many are moving in and out.
  *
  * @param {ClusterNode} node
  * @returns {string}

@@ -1,4 +1,4 @@
-/** @file Tables: one that can be sorted by its columns, the legend of a chart, and the points of a view. */
+/** @file Tables: a table that can be sorted by its columns, the legend of a chart, and the points of a view. */
 
 import { COLOURS_CHANGED, button, el, fill, keepFocus } from "./dom.js";
 import { count, exact, short } from "./format.js";
@@ -13,7 +13,7 @@ import { timeText } from "./time.js";
  * @typedef {object} Column
  * @property {string} label
  * @property {(row: T) => Child} cell
- * @property {(row: T) => string | number} [sort] by what the column sorts
+ * @property {(row: T) => string | number} [sort] sort key of a row
  * @property {boolean} [number]
  * @property {string} [class]
  */
@@ -21,7 +21,26 @@ import { timeText } from "./time.js";
 /** @typedef {{ column: number, descending: boolean }} Order */
 
 /**
- * A table whose rows are sorted by a click on a heading. The order is kept by the caller, so that a new table has it, too.
+ * Renders an order for a link: `3d` is descending by the fourth column.
+ *
+ * @param {Order | null} order
+ * @returns {string}
+ */
+export function orderText(order) {
+  return order ? `${order.column}${order.descending ? "d" : "a"}` : "";
+}
+
+/**
+ * @param {string | null} text
+ * @returns {Order | null}
+ */
+export function readOrder(text) {
+  const order = /^(\d)([ad])$/.exec(text ?? "");
+  return order ? { column: Number(order[1]), descending: order[2] === "d" } : null;
+}
+
+/**
+ * Makes a table that sorts its rows after a click on a heading. The caller keeps the order, so that the next table has it, too.
  *
  * @template T
  * @param {object} options
@@ -55,7 +74,7 @@ export function sortableTable({ label, columns, rows, order, onOrder, onRow }) {
 }
 
 /**
- * Numbers before texts; what is no number comes last in either order of texts.
+ * Compares cells: NaN is less than any number, and texts sort in numeric order.
  *
  * @param {string | number} a
  * @param {string | number} b
@@ -69,17 +88,19 @@ function compare(a, b) {
   return String(a).localeCompare(String(b), "en", { numeric: true });
 }
 
-/** Series that the legend lists. */
+/** Maximum series in the legend. */
 const MOST_SERIES = 500;
 
 export class Legend {
   /**
    * @param {(series: Series) => string} colorOf
-   * @param {() => void} onChange series were hidden or shown
+   * @param {() => void} onChange the user hid or showed series
+   * @param {(order: Order) => void} onOrder
    */
-  constructor(colorOf, onChange) {
+  constructor(colorOf, onChange, onOrder) {
     this.colorOf = colorOf;
     this.onChange = onChange;
+    this.onOrder = onOrder;
     /** @type {Order | null} */
     this.order = null;
     /** @type {Series[]} */
@@ -128,6 +149,7 @@ export class Legend {
       onOrder: (order) => {
         this.order = order;
         this.render();
+        this.onOrder(order);
       },
       onRow: (series, row) => this.rows.set(series, row),
     });
@@ -185,7 +207,9 @@ export class Legend {
 const PAGE_ROWS = 200;
 
 export class PointTable {
-  constructor() {
+  /** @param {(page: number) => void} onPage */
+  constructor(onPage) {
+    this.onPage = onPage;
     /** @type {Series[]} */
     this.series = [];
     this.zone = "UTC";
@@ -215,12 +239,12 @@ export class PointTable {
     const go = (/** @type {number} */ page) => {
       this.page = page;
       this.render();
+      this.onPage(page);
     };
     const head = el(
       "div",
       { class: "panel-head" },
       el("span", null, `${count(times.length)} times`),
-      el("span", { class: "dim" }, `in ${this.zone}`),
       el(
         "span",
         { class: "row end" },
@@ -235,7 +259,7 @@ export class PointTable {
       el(
         "thead",
         null,
-        el("tr", null, el("th", { scope: "col" }, "time"), this.series.map((one) => el("th", { scope: "col", class: "num" }, labelOf(one)))),
+        el("tr", null, el("th", { scope: "col" }, `time (${this.zone})`), this.series.map((one) => el("th", { scope: "col", class: "num" }, labelOf(one)))),
       ),
       el(
         "tbody",
@@ -258,7 +282,7 @@ export class PointTable {
 }
 
 /**
- * Series as rows by time. A series without a point at a time has `undefined` there.
+ * Converts series to rows by time. A series without a point at a time has `undefined` there.
  *
  * @param {Series[]} series
  * @returns {{ times: number[], rows: (number | undefined)[][] }}

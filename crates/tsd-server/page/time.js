@@ -1,6 +1,6 @@
 /**
- * @file Times: expressions of queries (`1h-ago`, `2026/01/31-12:00`), calendar fields in a time zone, and their text. The rules of
- * expressions are those of the daemon, so that the chart spans what is asked for.
+ * @file Times: expressions of queries (`1h-ago`, `2026/01/31-12:00`), calendar fields in a time zone, and their text. Expressions
+ * follow the rules of the daemon, so that the chart shows the requested range.
  */
 
 /** @type {Record<string, number>} */
@@ -14,12 +14,14 @@ const formats = new Map();
 /** @type {Map<string, number>} */
 const offsets = new Map();
 
-/** How many offsets are kept; more than any chart needs. */
+/** Maximum cached offsets, more than any chart needs. */
 const MOST_OFFSETS = 10_000;
 
 /** @returns {string} the zone of the browser */
 export function localZone() {
-  return Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+  const own = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  // If the browser does not know the zone of the system, it returns a name that cannot format times.
+  return own && isZone(own) ? own : "UTC";
 }
 
 /**
@@ -35,7 +37,7 @@ export function isZone(zone) {
 }
 
 /**
- * Milliseconds that the clocks of a zone are ahead of UTC.
+ * Returns how far the clocks of a zone are ahead of UTC, in milliseconds.
  *
  * @param {number} ms
  * @param {string} zone
@@ -45,7 +47,7 @@ function offset(ms, zone) {
   if (zone === "UTC") {
     return 0;
   }
-  // Offsets change at quarters of an hour only.
+  // Offsets change only at quarters of an hour.
   const quarter = Math.floor(ms / 9e5);
   const key = `${zone} ${quarter}`;
   const known = offsets.get(key);
@@ -99,7 +101,7 @@ export function fieldsOf(ms, zone) {
 }
 
 /**
- * The time at which the clocks of a zone show these fields, which may overflow (month 13 is the next January).
+ * Returns the time at which the clocks of a zone show these fields, which may overflow (month 13 is the next January).
  *
  * @param {Fields} fields
  * @param {string} zone
@@ -121,7 +123,7 @@ function digits(n, width = 2) {
 }
 
 /**
- * A time with date, for tables and tips. Milliseconds are shown if there are any.
+ * Renders a time with date, for tables and tips. Shows milliseconds unless they are zero.
  *
  * @param {number} ms
  * @param {string} zone
@@ -138,27 +140,86 @@ export function timeText(ms, zone) {
 }
 
 /**
- * A time as an expression that the daemon reads in the same zone.
+ * Renders a time with date and zone, for places without a heading that names the zone.
+ *
+ * @param {number} ms
+ * @param {string} zone
+ * @returns {string}
+ */
+export function zonedTime(ms, zone) {
+  return `${timeText(ms, zone)} ${zone}`;
+}
+
+/**
+ * Renders a time in ISO 8601 with the offset from UTC, for files that other programs read.
+ *
+ * @param {number} ms
+ * @param {string} zone
+ * @returns {string}
+ */
+export function isoTime(ms, zone) {
+  const ahead = offset(ms, zone);
+  const minutes = Math.round(Math.abs(ahead) / 6e4);
+  const sign = ahead < 0 ? "-" : "+";
+  const wall = new Date(ms + ahead).toISOString().slice(0, -1);
+  return `${wall}${sign}${digits(Math.floor(minutes / 60))}:${digits(minutes % 60)}`;
+}
+
+/**
+ * Renders a time for a field; `parseTime` reads it in the same zone.
  *
  * @param {number} ms
  * @param {string} zone
  * @returns {string}
  */
 export function timeExpression(ms, zone) {
-  if (ms % 1000 !== 0) {
-    return `${ms}ms`;
-  }
   const f = fieldsOf(ms, zone);
-  // Where clocks are set back, an hour exists twice.
-  if (f.year < 1000 || f.year > 9999 || timeOf(f, zone) !== ms) {
-    return `${ms}ms`;
+  const part = ((ms % 1000) + 1000) % 1000;
+  // When clocks are set back, an hour exists twice.
+  if (f.year < 1000 || f.year > 9999 || timeOf(f, zone) !== ms - part) {
+    return instantText(ms);
   }
   const clock = `${digits(f.hour)}:${digits(f.minute)}:${digits(f.second)}`;
-  return `${f.year}/${digits(f.month)}/${digits(f.day)}-${clock}`;
+  return `${f.year}/${digits(f.month)}/${digits(f.day)}-${clock}${part ? `.${digits(part, 3)}` : ""}`;
 }
 
 /**
- * Milliseconds of a duration such as `10m`; null if it is none.
+ * Renders an instant for links and requests, independent of the zone. Up to ten digits would be read as seconds.
+ *
+ * @param {number} ms
+ * @returns {string}
+ */
+export function instantText(ms) {
+  return ms >= 1e10 ? String(ms) : `${ms}ms`;
+}
+
+/**
+ * Converts an entered time, or the time of a link, to the form of a view: relative times stay as they are, others become instants.
+ * An invalid text stays and is rejected when the query is sent.
+ *
+ * @param {string} text
+ * @param {string} zone
+ * @returns {string}
+ */
+export function settledTime(text, zone) {
+  const ms = isRelative(text) ? null : parseTime(text, zone, 0);
+  return ms === null ? text : instantText(ms);
+}
+
+/**
+ * Renders the time of a view for its field.
+ *
+ * @param {string} text
+ * @param {string} zone
+ * @returns {string}
+ */
+export function shownTime(text, zone) {
+  const ms = isRelative(text) ? null : parseTime(text, zone, 0);
+  return ms === null ? text : timeExpression(ms, zone);
+}
+
+/**
+ * Parses a duration such as `10m` to milliseconds; null if it is invalid.
  *
  * @param {string} text
  * @returns {number | null}
@@ -171,7 +232,7 @@ export function durationMs(text) {
 }
 
 /**
- * True if a time depends on the present.
+ * Returns true if a time is relative to the current time.
  *
  * @param {string} text
  * @returns {boolean}
@@ -181,7 +242,7 @@ export function isRelative(text) {
 }
 
 /**
- * The time that an expression means; null if it means none.
+ * Evaluates a time expression; null if it is invalid.
  *
  * @param {string} text
  * @param {string} zone
@@ -200,13 +261,14 @@ export function parseTime(text, zone, now) {
   if (/^\d+ms$/.test(text)) {
     return Number(text.slice(0, -2));
   }
-  const calendar = /^(\d{4})\/(\d{2})\/(\d{2})(?:[- ](\d{2}):(\d{2})(?::(\d{2}))?)?$/.exec(text);
+  const calendar = /^(\d{4})\/(\d{2})\/(\d{2})(?:[- ](\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{3}))?)?)?$/.exec(text);
   if (calendar) {
-    const [year, month, day, hour, minute, second] = calendar.slice(1).map((part) => Number(part ?? 0));
-    return timeOf(
+    const [year, month, day, hour, minute, second, part] = calendar.slice(1).map((found) => Number(found ?? 0));
+    const full = timeOf(
       { year: year ?? 0, month: month ?? 1, day: day ?? 1, hour: hour ?? 0, minute: minute ?? 0, second: second ?? 0 },
       zone,
     );
+    return full + (part ?? 0);
   }
   if (/^\d{10}\.\d{1,3}$/.test(text)) {
     return Number(text.replace(".", ""));
@@ -217,8 +279,26 @@ export function parseTime(text, zone, now) {
   return null;
 }
 
-/** Time zones to offer: the browser's list, with UTC. */
-export function zoneNames() {
+/** Current names of zones that browsers list under former names, such as `Asia/Calcutta`. */
+const RENAMED = [
+  "Africa/Asmara", "America/Argentina/Buenos_Aires", "America/Argentina/Catamarca", "America/Argentina/Cordoba",
+  "America/Argentina/Jujuy", "America/Argentina/Mendoza", "America/Atikokan", "America/Indiana/Indianapolis",
+  "America/Kentucky/Louisville", "America/Nuuk", "Asia/Ho_Chi_Minh", "Asia/Kathmandu", "Asia/Kolkata", "Asia/Yangon",
+  "Atlantic/Faroe", "Europe/Kyiv", "Pacific/Chuuk", "Pacific/Kanton", "Pacific/Pohnpei",
+];
+
+/** Zones with a fixed offset from UTC. Their names have the sign of POSIX. */
+const FIXED = Array.from({ length: 27 }, (_, at) => at - 14).filter(Boolean).map((hours) => `Etc/GMT${hours > 0 ? "+" : ""}${hours}`);
+
+/**
+ * Returns the selectable time zones: the browser's own, UTC, and all others by name.
+ *
+ * @returns {[string, string][]} pairs of value and label; the value of the browser's own zone is empty
+ */
+export function zoneChoices() {
+  const own = localZone();
   const listed = typeof Intl.supportedValuesOf === "function" ? Intl.supportedValuesOf("timeZone") : [];
-  return ["UTC", ...listed.filter((zone) => zone !== "UTC")];
+  const named = [...new Set([...listed, ...RENAMED.filter(isZone)])].filter((zone) => zone !== "UTC" && !zone.startsWith("Etc/")).sort();
+  const others = ["UTC", ...named, ...FIXED].filter((zone) => zone !== own);
+  return [["", `${own} (browser)`], ...others.map((zone) => /** @type {[string, string]} */ ([zone, zone]))];
 }

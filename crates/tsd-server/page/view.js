@@ -1,7 +1,10 @@
 /**
- * @file What a graph shows: sub queries, expressions, time range and axes. A view is a plain value; `link.js` turns it into a link and
- * `request.js` into requests.
+ * @file Content of a graph: sub queries, expressions, time range, axes and hidden series. A view is a plain value; `link.js` turns
+ * it into a link and `request.js` into requests.
  */
+
+import { nothingHidden } from "./hidden.js";
+import { pageZone } from "./zone.js";
 
 /** @typedef {{ tagk: string, type: string, filter: string, groupBy: boolean }} TagFilter */
 
@@ -47,10 +50,10 @@
 
 /**
  * @typedef {object} View
- * @property {string} start
- * @property {string} end empty: the present
- * @property {string} zone empty: that of the browser
- * @property {number} refresh seconds; 0: not by itself
+ * @property {string} start relative to the current time (`1h-ago`), or an instant in milliseconds
+ * @property {string} end the same; empty for the current time
+ * @property {string} zone name of the zone of shown times and of the beginning of days
+ * @property {number} refresh refresh interval in seconds; 0 for no refresh
  * @property {SubQuery[]} subs
  * @property {Expression[]} expressions
  * @property {[Axis, Axis]} axes
@@ -58,6 +61,9 @@
  * @property {boolean} joinGaps
  * @property {boolean} globals global annotations
  * @property {"chart" | "table"} show
+ * @property {import("./hidden.js").Hidden} hidden
+ * @property {import("./table.js").Order | null} order of the legend
+ * @property {number} page of the table
  */
 
 export const FILLS = ["none", "nan", "null", "zero"];
@@ -106,7 +112,7 @@ export function newView() {
   return {
     start: "1h-ago",
     end: "",
-    zone: "",
+    zone: pageZone(),
     refresh: 0,
     subs: [newSub()],
     expressions: [],
@@ -115,11 +121,14 @@ export function newView() {
     joinGaps: false,
     globals: true,
     show: "chart",
+    hidden: nothingHidden(),
+    order: null,
+    page: 0,
   };
 }
 
 /**
- * The letter by which expressions name a sub query: a to z, then a1 to z1, and so on.
+ * Returns the letter of a sub query in expressions: a to z, then a1 to z1, and so on.
  *
  * @param {number} index
  * @returns {string}
@@ -130,7 +139,7 @@ export function letter(index) {
 }
 
 /**
- * True if a sub query names something to read.
+ * Returns true if a sub query names a metric or TSUIDs.
  *
  * @param {SubQuery} sub
  * @returns {boolean}
@@ -140,7 +149,7 @@ export function isComplete(sub) {
 }
 
 /**
- * True if a view asks for anything.
+ * Returns true if a view has anything to request.
  *
  * @param {View} view
  * @returns {boolean}

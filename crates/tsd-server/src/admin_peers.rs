@@ -1,12 +1,18 @@
-//! Which peers may administer the daemon, as long as there is no authentication.
+//! Lists of peers: addresses that may administer a daemon without authentication, and proxies that are
+//! trusted to name their clients.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// An entry of the list is no address and no network.
+/// An entry of the list is neither an address nor a network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected addresses or networks such as 10.0.0.0/8, separated by commas, or *: {entry:?}")]
-pub struct AdminPeersError {
+#[error(
+    "expected addresses or networks such as 10.0.0.0/8, separated by commas{}: {entry:?}",
+    if *takes_all { ", or *" } else { "" }
+)]
+pub struct PeersError {
     entry: String,
+    /// True if the list may be `*`.
+    takes_all: bool,
 }
 
 /// Addresses that may stop the daemon, drop its caches, change UIDs, delete data and cancel queries
@@ -39,16 +45,12 @@ impl Default for AdminPeers {
 }
 
 impl AdminPeers {
-    /// Reads a list of addresses and networks; `*` is every peer, the empty text none.
-    pub fn try_new(list: &str) -> Result<Self, AdminPeersError> {
+    /// Parses a list of addresses and networks. `*` allows every peer, an empty text allows no peer.
+    pub fn try_new(list: &str) -> Result<Self, PeersError> {
         if list.trim() == "*" {
             return Ok(Self(Peers::All));
         }
-        let entries = list.split(',').map(str::trim).filter(|entry| !entry.is_empty());
-        let networks = entries.map(|entry| {
-            Network::parse(entry).ok_or_else(|| AdminPeersError { entry: entry.to_owned() })
-        });
-        networks.collect::<Result<_, _>>().map(|networks| Self(Peers::Networks(networks)))
+        networks(list, true).map(|networks| Self(Peers::Networks(networks)))
     }
 
     /// Returns true if the peer may administer the daemon.
@@ -59,6 +61,36 @@ impl AdminPeers {
             Peers::Networks(networks) => networks.iter().any(|network| network.contains(peer)),
         }
     }
+
+    /// Returns true if a peer with an unknown address may administer the daemon.
+    pub(crate) const fn allow_unknown(&self) -> bool {
+        matches!(self.0, Peers::All)
+    }
+}
+
+/// Addresses of proxies that name their clients (`tsd.http.trusted_proxies`). `*` is an error, since
+/// any client could then claim any address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrustedProxies(Vec<Network>);
+
+impl TrustedProxies {
+    /// Parses a list of addresses and networks. An empty text trusts no proxy.
+    pub fn try_new(list: &str) -> Result<Self, PeersError> {
+        networks(list, false).map(Self)
+    }
+
+    /// Returns true if this is the address of a trusted proxy.
+    pub(crate) fn contains(&self, address: IpAddr) -> bool {
+        self.0.iter().any(|network| network.contains(address))
+    }
+}
+
+fn networks(list: &str, takes_all: bool) -> Result<Vec<Network>, PeersError> {
+    let entries = list.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+    let parse = |entry: &str| {
+        Network::parse(entry).ok_or_else(|| PeersError { entry: entry.to_owned(), takes_all })
+    };
+    entries.map(parse).collect()
 }
 
 impl Network {
@@ -127,6 +159,9 @@ mod tests {
         for entry in ["localhost", "10.0.0.0/33", "10.0.0/8", "::1/129", "1.2.3.4/", "*,::1", "/8"]
         {
             assert!(AdminPeers::try_new(entry).is_err(), "{entry}");
+            assert!(TrustedProxies::try_new(entry).is_err(), "{entry}");
         }
+        let error = TrustedProxies::try_new("*").unwrap_err().to_string();
+        assert!(!error.contains("or *"), "{error}");
     }
 }

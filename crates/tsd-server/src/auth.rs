@@ -1,14 +1,14 @@
-//! Who a client is, and what it may do.
+//! Authenticates clients and decides which operations they may use, for both protocols.
 //!
-//! OpenTSDB loads a class that authenticates clients; here an [`Authenticator`] is one of two that are
-//! built in, selected by `tsd.core.authentication.plugin`. What an identity may do is decided here for
-//! both protocols; the texts of refusals are theirs.
+//! OpenTSDB loads a class that authenticates clients. Here `tsd.core.authentication.plugin` selects one
+//! of two built-in [`Authenticator`]s. Each protocol has its own texts of refusals.
 
 mod allow_all;
 mod credentials;
 mod failure_limit;
 mod open_paths;
 mod permissions;
+mod requirements;
 mod user_file;
 mod users;
 mod verified_cache;
@@ -18,20 +18,21 @@ use std::{fmt::Debug, net::IpAddr, sync::Arc};
 use futures_util::future::BoxFuture;
 use tsd_engine::CreatableNames;
 
-#[cfg(test)]
-pub(crate) use self::users::tests::cheap_hash;
 pub use self::{
     allow_all::AllowAll,
-    credentials::{Credentials, Secret},
+    credentials::{Credentials, Secret, parse_authorization, parse_telnet_credentials},
     open_paths::{OpenPaths, OpenPathsError},
     permissions::{Permission, Permissions, UnknownPermission},
     user_file::UserFileAuthenticator,
-    users::{HashError, Users, UsersError, hash_password, hash_token, new_token},
+    users::{HashError, UserLineError, Users, UsersError, hash_password, hash_token, new_token},
 };
 pub(crate) use self::{
     credentials::{from_headers, from_telnet},
+    requirements::{Requirement, TELNET_POINTS, of_request, of_telnet, takes_override},
     user_file::describe_metrics,
 };
+#[cfg(test)]
+pub(crate) use self::{requirements::tests as requirement_table, users::tests::cheap_hash};
 
 /// An authenticated client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,27 +50,27 @@ pub enum AuthError {
     /// The client sent no credentials.
     #[error("credentials are required")]
     Missing,
-    /// What the client sent are no credentials that this daemon reads.
-    #[error("the credentials cannot be read")]
+    /// The credentials are malformed, or their scheme is not supported.
+    #[error("the credentials are malformed")]
     Malformed,
-    /// No user has these credentials.
+    /// The user is unknown or the credentials are wrong.
     #[error("unknown user or wrong credentials")]
     Invalid,
     /// The peer sent wrong credentials too often.
     #[error("too many attempts with wrong credentials")]
     TooManyFailures {
-        /// When the next attempt is accepted.
+        /// Seconds until the next attempt is accepted.
         retry_after_secs: u64,
     },
-    /// Too many passwords wait to be verified, or no memory is left for it.
+    /// Too many passwords wait to be verified, or there is no memory for a verification.
     #[error("too many passwords are being verified")]
     Busy,
 }
 
 /// Authenticates clients.
 ///
-/// An implementation bounds its own work: calls come from every connection, and most come from clients
-/// that are not known yet.
+/// An implementation must limit its own work: every connection calls it, mostly for clients that are
+/// still unknown.
 pub trait Authenticator: Debug + Send + Sync {
     /// Identifies the sender of `credentials`.
     fn authenticate(
@@ -81,26 +82,26 @@ pub trait Authenticator: Debug + Send + Sync {
     /// Changes whenever an identity may have become invalid or may have got other permissions.
     fn epoch(&self) -> u64;
 
-    /// The identity as it is now; `None` if its credential is not valid any more.
+    /// Returns the identity with its current permissions; `None` if its credential is no longer valid.
     fn renew(&self, identity: &Identity) -> Option<Identity>;
 
-    /// True if [`Permission::Administer`] decides who administers the daemon; else
-    /// `tsd.core.admin.peers` does, as without authentication.
+    /// Returns true if [`Permission::Administer`] decides who administers the daemon. Otherwise
+    /// `tsd.core.admin.peers` decides, as without authentication.
     fn decides_administration(&self) -> bool;
 
-    /// True if a telnet client is authenticated by its first line whatever that is, and an HTTP
-    /// client without credentials.
+    /// Returns true if any first line authenticates a telnet client, and an HTTP client needs no
+    /// credentials.
     fn accepts_anything(&self) -> bool;
 }
 
 /// Settings of authentication.
 #[derive(Clone, Debug)]
 pub struct AuthenticationConfig {
-    /// Who authenticates.
+    /// Authenticates the clients.
     pub authenticator: Arc<dyn Authenticator>,
-    /// What HTTP serves without credentials (`tsd.core.authentication.open_paths`).
+    /// Paths that HTTP serves without credentials (`tsd.core.authentication.open_paths`).
     pub open_paths: OpenPaths,
-    /// An HTTP request without credentials has the identity of the request before it on its connection
+    /// An HTTP request without credentials inherits the identity of the previous request on its connection
     /// (`tsd.core.authentication.http_scope = connection`).
     pub per_connection: bool,
 }
@@ -116,7 +117,7 @@ impl Identity {
         &self.name
     }
 
-    /// True if the user has a permission.
+    /// Returns true if the user has a permission.
     #[must_use]
     pub const fn may(&self, permission: Permission) -> bool {
         self.permissions.contains(permission)

@@ -1,35 +1,36 @@
-//! The cluster of a daemon, as `/api/cluster` shows it. How the nodes are asked is not known here.
+//! The cluster of a daemon, as `/api/cluster` shows it. Implementations of [`ClusterNodes`] know how
+//! to reach the nodes.
 
 use std::{fmt, future::Future, pin::Pin, str::FromStr};
 
 /// A call to all nodes.
 pub type ClusterFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The nodes of the cluster that a daemon is a member of.
+/// The nodes of the cluster of a daemon.
 pub trait ClusterNodes: fmt::Debug + Send + Sync + 'static {
-    /// What the nodes say of themselves, and who owns which slots. It takes about a second if one of them is silent.
+    /// Returns the reports of all nodes, and the owners of slots. Takes about a second if a node is silent.
     fn status(&self) -> ClusterFuture<'_, ClusterStatus>;
 
-    /// Flushes all held rows of all nodes. It returns when that is done or has failed.
+    /// Flushes all held rows of all nodes. Returns when the flushes are complete or failed.
     fn flush(&self) -> ClusterFuture<'_, Vec<FlushedNode>>;
 
-    /// The queries that run on all nodes. It takes about a second if one of them is silent.
+    /// Returns the running queries of all nodes. Takes about a second if a node is silent.
     fn queries(&self) -> ClusterFuture<'_, Vec<NodeQueries>>;
 
-    /// Cancels a query of any node, and returns the name of that.
+    /// Cancels a query of any node, and returns the name of the node.
     fn cancel_query(
         &self,
         id: ClusterQueryId,
     ) -> ClusterFuture<'_, Result<String, CancelQueryError>>;
 
-    /// Gives all slots of this node to others, and flushes its rows. It returns when that is done or has failed.
+    /// Releases all slots of this node to other nodes, and flushes its rows. Returns when the drain is complete or failed.
     fn drain(&self) -> ClusterFuture<'_, DrainedNode>;
 }
 
-/// The number of a query among those of all nodes: that of a node's run, and that of the query on it.
+/// Cluster-wide id of a query: the incarnation of its node, and the number of the query there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterQueryId {
-    /// Number of the run of its node.
+    /// Incarnation of its node.
     pub incarnation: u64,
     /// Number of the query.
     pub query: u64,
@@ -54,31 +55,36 @@ impl FromStr for ClusterQueryId {
 /// A query was not cancelled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CancelQueryError {
-    /// It does not run, or there is no such node.
+    /// The query is not running, or its node does not exist.
     NotRunning,
     /// The node does not answer.
     Silent {
-        /// Its name.
+        /// Name of the node.
         node: String,
-        /// Why not.
+        /// Why the node does not answer.
         reason: String,
     },
 }
 
-/// The queries that run on a node.
+/// A node of the cluster does not answer. The text is the reason.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SilentNodeError(pub String);
+
+/// The running queries of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeQueries {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// Number of its run.
+    /// Incarnation of the node.
     pub incarnation: u64,
-    /// True for the node that was asked.
+    /// True for the node that received the request.
     pub is_this: bool,
-    /// What [`running_queries`](crate::running_queries) has rendered there, or why it does not answer.
-    pub running: Result<String, String>,
+    /// Output of [`running_queries`](crate::running_queries) on the node, or why the node does not answer.
+    pub running: Result<String, SilentNodeError>,
 }
 
-/// The nodes of a cluster, as one of them sees them.
+/// The nodes of a cluster, as one of them knows them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterStatus {
     /// The nodes.
@@ -90,79 +96,79 @@ pub struct ClusterStatus {
 /// The assignment of slots to nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlotSummary {
-    /// Counts its changes.
+    /// Number of changes of the assignment.
     pub generation: u64,
-    /// Slots that are to be given to another node.
+    /// Slots that move to another node.
     pub moving: usize,
-    /// Slots that no node of the list owns: their writes wait.
+    /// Slots without an owner in the list; their writes wait.
     pub without_owner: usize,
 }
 
 /// The slots of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeSlots {
-    /// Those that it owns.
+    /// Slots that the node owns.
     pub owned: usize,
-    /// Those that it is to get from other nodes.
+    /// Slots that move to the node.
     pub moving_in: usize,
-    /// Those of its own that it is to give away.
+    /// Slots that move away from the node.
     pub moving_out: usize,
 }
 
 /// A node of a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterNode {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// Where it answers other nodes; empty if it does not.
+    /// Address for other nodes; empty if the node has no such address.
     pub address: String,
     /// `joining`, `serving`, `suspected`, `recovering` or `left`.
     pub state: &'static str,
-    /// Number of its run.
+    /// Incarnation of the node.
     pub incarnation: u64,
-    /// True for the node that was asked.
+    /// True for the node that received the request.
     pub is_this: bool,
-    /// Time since its last sign of life in the log table, milliseconds.
+    /// Time since its last heartbeat in the log table, milliseconds.
     pub heartbeat_age_ms: u64,
-    /// Bytes of its log, as of that sign.
+    /// Bytes of its log at the last heartbeat.
     pub log_bytes: u64,
     /// Its slots; `None` if writes are not forwarded.
     pub slots: Option<NodeSlots>,
-    /// What it says of itself, or why it does not.
-    pub report: Result<NodeDetails, String>,
+    /// Report of the node, or why there is no report.
+    pub report: Result<NodeDetails, SilentNodeError>,
 }
 
-/// What a node says of itself.
+/// Report of a node about itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeDetails {
-    /// Version of its program.
+    /// Version of the program.
     pub version: String,
-    /// Bytes of rows that it holds, in memory.
+    /// Bytes of held rows in memory.
     pub held_bytes: u64,
-    /// Rows that it holds.
+    /// Held rows.
     pub held_rows: u64,
-    /// How far its clock is ahead of that of the node that was asked, milliseconds.
+    /// Lead of its clock over the clock of the node that received the request, milliseconds.
     pub clock_ahead_ms: i64,
-    /// Its problems.
+    /// Problems of the node.
     pub problems: Vec<String>,
 }
 
-/// What became of the flush of a node.
+/// Outcome of the flush of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlushedNode {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// Why it has not flushed all of its rows.
+    /// Why some rows were not flushed.
     pub error: Option<String>,
 }
 
-/// What became of the drain of a node.
+/// Outcome of the drain of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DrainedNode {
     /// Slots that other nodes own now.
     pub slots: usize,
-    /// Slots that are still those of this node.
+    /// Slots that this node still owns.
     pub left: usize,
-    /// Why it still has slots, or rows that are not flushed.
+    /// Why the node still has slots or unflushed rows.
     pub error: Option<String>,
 }

@@ -1,6 +1,6 @@
 //! Settings of the server, typed and validated before the port opens.
 //!
-//! The keys of `opentsdb.conf` are not known here: the configuration loader maps each key once.
+//! The configuration loader maps each key of `opentsdb.conf` to a setting, so the server knows no keys.
 //! Limits that OpenTSDB lacks have defaults that no well-behaved collector reaches.
 
 use std::{
@@ -15,7 +15,9 @@ use std::{
 use metrics_exporter_prometheus::PrometheusHandle;
 use tsd_protocol::BuildInfo;
 
-use crate::{AdminPeers, AuthenticationConfig, ClusterNodes, Cors, LogControl};
+use crate::{
+    AdminPeers, AuthenticationConfig, ClusterNodes, Cors, HostNames, LogControl, TrustedProxies,
+};
 
 /// Which commands and routes a daemon serves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,23 +48,29 @@ impl ServerMode {
 /// Resource limits and timeouts of clients.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Maximum number of open connections (`tsd.core.connections.limit`); `None` is unlimited. A
-    /// connection beyond it is accepted and closed, so that a load balancer notices; a client that
-    /// speaks first is told why.
+    /// Maximum number of open connections (`tsd.core.connections.limit`); `None` is unlimited. The
+    /// server accepts and closes further connections, so that a load balancer notices. A client that
+    /// speaks first gets the reason.
     pub connections: Option<NonZeroUsize>,
-    /// A connection that neither reads nor writes for this long is closed
-    /// (`tsd.core.socket.timeout`). A connection with a request in progress is not idle.
+    /// Closes a connection that neither reads nor writes for this long (`tsd.core.socket.timeout`). A
+    /// connection with a request in progress is not idle.
     pub idle_timeout: Option<Duration>,
+    /// Minimum idle time of a connection that the server may close to make room for a new connection.
+    pub evict_idle_after: Duration,
     /// Maximum time from the first byte of a request to the end of its headers.
     pub header_timeout: Duration,
     /// Maximum time between two reads of a request body.
     pub body_timeout: Duration,
-    /// A request body that gets hardly any bytes in this time ends, if others have waited so long for memory.
+    /// A body stalls if hardly any bytes arrive in this time. While other requests wait for memory, a stalled body is
+    /// aborted.
     pub body_stall: Duration,
+    /// A response stalls if its client reads hardly any bytes in this time. While other requests wait for memory, a
+    /// stalled response is aborted.
+    pub response_stall: Duration,
     /// Maximum time without write progress before the connection is closed.
     pub write_timeout: Duration,
-    /// How long a client that closed its sending side may still wait for a response; after that it
-    /// counts as disconnected and its query is cancelled. TCP cannot distinguish the two.
+    /// How long a client that closed its sending side may still wait for a response. After that it counts
+    /// as disconnected and its query is cancelled, since TCP cannot tell the two apart.
     pub half_close_grace: Duration,
     /// Maximum length of the request line.
     pub request_line_bytes: usize,
@@ -73,14 +81,13 @@ pub struct Limits {
     /// Maximum size of a request body after decompression (`tsd.http.request.max_inflated`); at
     /// least [`Self::body_bytes`].
     pub inflated_bytes: usize,
-    /// Maximum memory of all request bodies together; a request that would exceed it waits, and then gets 503.
+    /// Maximum memory of all request bodies together. A request that would exceed it waits, then gets 503.
     pub all_bodies_bytes: usize,
     /// How long a request body waits for memory before the request gets 503.
     pub memory_wait: Duration,
-    /// A telnet connection that buffers more than this without a line end is closed. A longer line
-    /// that arrives in one read is accepted, as in OpenTSDB.
+    /// Maximum length of a telnet line (`tsd.network.max_line_length`). A longer line is skipped with an error reply.
     pub telnet_line_bytes: usize,
-    /// Maximum size of the error lines queued for a telnet client; further lines are dropped and
+    /// Maximum size of the error lines queued for a telnet client. Further lines are dropped and
     /// counted.
     pub telnet_reply_bytes: usize,
 }
@@ -90,9 +97,11 @@ impl Default for Limits {
         Self {
             connections: None,
             idle_timeout: None,
+            evict_idle_after: Duration::from_secs(5),
             header_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_mins(1),
             body_stall: Duration::from_secs(2),
+            response_stall: Duration::from_secs(5),
             write_timeout: Duration::from_mins(1),
             half_close_grace: Duration::from_secs(5),
             request_line_bytes: 4_096,
@@ -101,7 +110,7 @@ impl Default for Limits {
             inflated_bytes: 64 << 20,
             all_bodies_bytes: 256 << 20,
             memory_wait: Duration::from_secs(5),
-            telnet_line_bytes: 1_024,
+            telnet_line_bytes: 16 << 10,
             telnet_reply_bytes: 64 << 10,
         }
     }
@@ -111,10 +120,10 @@ impl Default for Limits {
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches of the configuration")]
 pub struct ServerConfig {
-    /// Addresses to listen on (`tsd.network.bind`), at least one. `::` takes IPv4, too, unless
-    /// `0.0.0.0` is another of them; on a host without IPv6 it is `0.0.0.0`.
+    /// Addresses to listen on (`tsd.network.bind`), at least one. `::` also accepts IPv4, unless the list
+    /// has `0.0.0.0`. On a host without IPv6, `::` means `0.0.0.0`.
     pub bind: Vec<IpAddr>,
-    /// Port to listen on (`tsd.network.port`); 0 takes a free one, the same for all addresses.
+    /// Port to listen on (`tsd.network.port`); 0 selects a free port, the same for all addresses.
     pub port: u16,
     /// Length of the kernel's queue of connections not yet accepted (`tsd.network.backlog`).
     pub backlog: u32,
@@ -135,9 +144,8 @@ pub struct ServerConfig {
     /// Reports telnet points that could not be stored to the client
     /// (`tsd.rpc.telnet.return_errors`).
     pub telnet_return_errors: bool,
-    /// Holds telnet points, and reads no more, while the store does not accept them
-    /// (`tsd.rpc.telnet.on_storage_error = hold`); otherwise the connection is closed with the
-    /// reason.
+    /// While the store does not accept telnet points, holds them and stops reading
+    /// (`tsd.rpc.telnet.on_storage_error = hold`). Otherwise the connection is closed with the reason.
     pub telnet_holds_points: bool,
     /// Adds a `trace` to error objects (`tsd.http.show_stack_trace`).
     pub show_stack_trace: bool,
@@ -149,23 +157,30 @@ pub struct ServerConfig {
     /// Header whose `k=v` value is added to the tags of every point of a request
     /// (`tsd.http.header_tag`).
     pub header_tag: Option<String>,
-    /// `DELETE /api/query` (`tsd.http.query.allow_delete`).
+    /// Allows `DELETE /api/query` (`tsd.http.query.allow_delete`).
     pub allow_delete: bool,
-    /// Who may stop the daemon, drop its caches, change UIDs, delete data and cancel queries
+    /// Rejects queries with options that OpenTSDB ignores
+    /// (`tsd.http.query.reject_unknown_options`).
+    pub reject_unknown_options: bool,
+    /// Peers that may stop the daemon, drop its caches, change UIDs, delete data and cancel queries
     /// (`tsd.core.admin.peers`).
     pub admin_peers: AdminPeers,
-    /// Authentication of clients (`tsd.core.authentication.*`); `None`: nobody is authenticated, and
+    /// Authentication of clients (`tsd.core.authentication.*`). With `None`, nobody is authenticated, and
     /// everybody may put and query.
     pub authentication: Option<AuthenticationConfig>,
+    /// Host names that browsers may use for this daemon (`tsd.http.hosts`).
+    pub hosts: HostNames,
+    /// Proxies that are trusted to name their clients (`tsd.http.trusted_proxies`).
+    pub trusted_proxies: TrustedProxies,
     /// Cross-origin rules (`tsd.http.request.cors_*`).
     pub cors: Cors,
-    /// Directory of the files below `/s/` (`tsd.http.staticroot`), before those of the program.
+    /// Directory of the files below `/s/` (`tsd.http.staticroot`). They hide the files of the program.
     pub static_root: Option<PathBuf>,
-    /// The log of the process, for `/logs`. Without it the last events are not known.
+    /// The log of the process, for `/logs`. With `None`, `/logs` is an error.
     pub log: Option<LogControl>,
-    /// The nodes of the cluster of this daemon, for `/api/cluster`; `None`: it is in none.
+    /// The cluster of this daemon, for `/api/cluster`; `None` without a cluster.
     pub cluster: Option<Arc<dyn ClusterNodes>>,
-    /// Time zone of queries that name none (`tsd.core.timezone`).
+    /// Time zone of queries without a time zone (`tsd.core.timezone`).
     pub time_zone: String,
     /// Host name in statistics.
     pub host_name: String,
@@ -175,7 +190,7 @@ pub struct ServerConfig {
     pub stats_with_port: bool,
     /// Limits and timeouts.
     pub limits: Limits,
-    /// Every effective property, for `/api/config`. Values of keys with `PASS` are hidden there.
+    /// Every effective property, for `/api/config`, which hides credentials.
     pub properties: BTreeMap<String, String>,
     /// Where the value of each property comes from, for `/api/config/sources`.
     pub property_sources: BTreeMap<String, String>,
@@ -205,7 +220,10 @@ impl Default for ServerConfig {
             chunked_requests: true,
             header_tag: None,
             allow_delete: false,
+            reject_unknown_options: false,
             admin_peers: AdminPeers::default(),
+            hosts: HostNames::default(),
+            trusted_proxies: TrustedProxies::default(),
             authentication: None,
             cors: Cors::default(),
             static_root: None,

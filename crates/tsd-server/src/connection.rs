@@ -7,11 +7,11 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use tsd_engine::MemoryPermit;
-
 use crate::{
-    connection_memory::{HTTP_BYTES, TELNET_BYTES},
+    connection_memory::{HTTP_IDLE_BYTES, TELNET_BYTES},
     http,
+    open_connections::{NoRoom, OpenConnection},
+    refused_connection::{self, refusal},
     server_state::ServerState,
     telnet,
     timeout_io::{IoTimeouts, TimeoutIo},
@@ -24,7 +24,7 @@ const TLS_HANDSHAKE: u8 = 0x16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Protocol {
     Http,
-    /// Not supported: the connection is closed, so that a handshake is not parsed as telnet lines.
+    /// Not supported. The connection is closed, so that the handshake is not parsed as telnet lines.
     Tls,
     Telnet,
 }
@@ -44,10 +44,10 @@ pub(crate) async fn serve(
     state: Arc<ServerState>,
     stream: TcpStream,
     peer: SocketAddr,
-    mut memory: MemoryPermit,
+    connection: Arc<OpenConnection>,
 ) {
     let limits = &state.config.limits;
-    let first = match first_byte(&state, &stream).await {
+    let first = match first_byte(&state, &stream, &connection).await {
         Ok(Some(byte)) => byte,
         Ok(None) => return,
         Err(error) => {
@@ -57,17 +57,28 @@ pub(crate) async fn serve(
     };
     let protocol = Protocol::from_first_byte(first);
     let is_http = protocol == Protocol::Http;
-    memory.shrink(if is_http { HTTP_BYTES } else { TELNET_BYTES });
+    // Marks the connection as active, so that it is not closed to make room for itself.
+    connection.tracker.record_activity();
+    let bytes = if is_http { HTTP_IDLE_BYTES } else { TELNET_BYTES };
+    if !state.connections.reserve_memory(&connection, bytes) {
+        state.metrics.connections_rejected.add(1);
+        let answer = refusal(first, &NoRoom::Memory);
+        refused_connection::tell(stream, &answer).await;
+        return;
+    }
     let timeouts = IoTimeouts {
         idle: limits.idle_timeout,
         header: is_http.then_some(limits.header_timeout),
         write: is_http.then_some(limits.write_timeout),
+        response_stall: is_http.then_some(limits.response_stall),
         half_close: limits.half_close_grace,
     };
-    let (io, tracker) = TimeoutIo::new(stream, timeouts);
+    let tracker = Arc::clone(&connection.tracker);
+    let io = TimeoutIo::new(stream, timeouts, Arc::clone(&tracker));
+    let io = io.with_pressure(Arc::clone(&state) as _);
     let result = match protocol {
-        Protocol::Http => http::serve(Arc::clone(&state), io, Arc::clone(&tracker), peer).await,
-        Protocol::Telnet => telnet::serve(Arc::clone(&state), io, Arc::clone(&tracker), peer).await,
+        Protocol::Http => http::serve(Arc::clone(&state), io, connection, peer).await,
+        Protocol::Telnet => telnet::serve(Arc::clone(&state), io, connection, peer).await,
         Protocol::Tls => Err(io::ErrorKind::Unsupported.into()),
     };
     // hyper does not report an error for a broken idle connection.
@@ -78,18 +89,22 @@ pub(crate) async fn serve(
     }
 }
 
-/// Waits for the first byte and leaves it in the socket; `None` at end of input or shutdown.
-async fn first_byte(state: &ServerState, stream: &TcpStream) -> io::Result<Option<u8>> {
+/// Waits for the first byte and leaves it in the socket; `None` at the end of input, or if the connection must close.
+async fn first_byte(
+    state: &ServerState,
+    stream: &TcpStream,
+    connection: &OpenConnection,
+) -> io::Result<Option<u8>> {
     let mut byte = [0];
     tokio::select! {
         biased;
         peeked = stream.peek(&mut byte) => Ok((peeked? > 0).then_some(byte[0])),
-        () = state.stopping.cancelled() => Ok(None),
+        () = connection.closing.cancelled() => Ok(None),
         () = idle_timeout(state) => Err(io::ErrorKind::TimedOut.into()),
     }
 }
 
-/// Completes after the idle timeout, if one is set.
+/// Completes after the idle timeout, if it is set.
 fn idle_timeout(state: &ServerState) -> impl Future<Output = ()> + use<> {
     let deadline = state.config.limits.idle_timeout.map(|idle| Instant::now() + idle);
     async move {

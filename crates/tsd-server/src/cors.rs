@@ -7,7 +7,7 @@ pub enum CorsError {
     /// `*` is mixed with domain names.
     #[error("cross-origin domains must be either a list of domains or a single '*'")]
     WildcardAmongDomains,
-    /// Not a list of header names.
+    /// The value is not a list of header names.
     #[error("cross-origin headers must be a comma separated list of header names: {headers:?}")]
     BadHeaders {
         /// The list as configured.
@@ -30,7 +30,7 @@ enum Origins {
 }
 
 impl Default for Cors {
-    /// No origin, and OpenTSDB's default headers.
+    /// Allows no origin, and OpenTSDB's default headers.
     fn default() -> Self {
         Self { origins: Origins::None, headers: Self::DEFAULT_HEADERS.to_owned() }
     }
@@ -40,7 +40,7 @@ impl Cors {
     /// Default of `tsd.http.request.cors_headers`.
     pub const DEFAULT_HEADERS: &str = "Authorization, Content-Type, Accept, Origin, User-Agent, DNT, Cache-Control, X-Mx-ReqToken, Keep-Alive, X-Requested-With, If-Modified-Since";
 
-    /// Reads `tsd.http.request.cors_domains` and `tsd.http.request.cors_headers`.
+    /// Parses `tsd.http.request.cors_domains` and `tsd.http.request.cors_headers`.
     pub fn try_new(domains: &str, headers: &str) -> Result<Self, CorsError> {
         let names: Vec<String> = domains
             .split(',')

@@ -1,13 +1,14 @@
 //! The state of the daemon, for status pages, probes and alerts.
 //!
-//! A thread of its own asks the engine, every second and for each request, so that neither a busy
-//! runtime nor a store that does not respond delays an answer. It keeps the gauges and logs when a
-//! problem begins and ends.
+//! A separate thread checks the engine, every second and for each request, so that neither a busy
+//! runtime nor an unresponsive store delays a response. It updates the gauges and logs when a problem
+//! begins and ends.
 
+use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
     io,
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::{Arc, mpsc},
     thread,
     time::{Duration, Instant},
 };
@@ -15,21 +16,21 @@ use std::{
 use metrics::{Gauge, gauge};
 use tokio::{sync::oneshot, time::timeout};
 use tracing::{error, info, warn};
-use tsd_engine::{EngineHandle, HealthImpact, HealthPart, LogLimit, Problem};
+use tsd_engine::{EngineHandle, HealthComponent, HealthImpact, LogLimit, Problem};
 use tsd_protocol::Health;
 
-/// Interval of the checks without a request.
+/// Interval of checks without a request.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How long a request waits for a check; then it is answered with the last one.
+/// How long a request waits for a check before it gets the result of the last check.
 const WAIT: Duration = Duration::from_millis(500);
 /// Age of the last check at which the store counts as unresponsive.
 const UNRESPONSIVE: Duration = Duration::from_secs(10);
-/// Requests that wait for a check at most.
+/// Maximum requests that wait for a check.
 const MAX_WAITING: usize = 1_024;
 /// Interval of log messages about a problem whose reason changes.
 const REASON_LOG_INTERVAL: Duration = Duration::from_mins(1);
 
-/// A check of the health.
+/// Result of a check.
 #[derive(Clone, Debug)]
 struct Check {
     at: Instant,
@@ -39,13 +40,13 @@ struct Check {
 /// Problems as a client sees them.
 #[derive(Clone, Debug)]
 pub(crate) struct HealthReport {
-    /// What is wrong; the part is a text since the check itself is one.
+    /// The problems. The subsystem is a text, since it can also be the check itself.
     pub(crate) problems: Vec<(&'static str, HealthImpact, Arc<str>)>,
     stopping: bool,
 }
 
 impl HealthReport {
-    /// OpenTSDB's state. Background work that is behind does not change it.
+    /// Returns OpenTSDB's state. A backlog of background work does not change it.
     pub(crate) fn state(&self) -> Health {
         match self.impact() {
             _ if self.stopping => Health::ShuttingDown,
@@ -55,9 +56,9 @@ impl HealthReport {
         }
     }
 
-    /// True if clients should be sent to this daemon, which `writes` points or only reads them.
-    /// With data that cannot be read it stays ready: another daemon could not read it either, and
-    /// the rest is served.
+    /// Returns true if a load balancer should send clients to this daemon. `writes` is true for a daemon
+    /// that also writes points. Unreadable data does not change readiness: another daemon could not read it
+    /// either, and this daemon serves the rest.
     pub(crate) fn is_ready(&self, writes: bool) -> bool {
         !self.stopping
             && match self.impact() {
@@ -72,7 +73,7 @@ impl HealthReport {
     }
 }
 
-/// The thread that checks the health.
+/// Checks the health on a thread.
 #[derive(Debug)]
 pub(crate) struct HealthMonitor {
     requests: mpsc::SyncSender<oneshot::Sender<Arc<Check>>>,
@@ -80,7 +81,7 @@ pub(crate) struct HealthMonitor {
 }
 
 impl HealthMonitor {
-    /// Starts the thread, which ends when the monitor is dropped.
+    /// Starts the thread. It ends when the monitor is dropped.
     pub(crate) fn start(engine: EngineHandle) -> io::Result<Self> {
         Self::start_with(move || engine.health())
     }
@@ -94,20 +95,20 @@ impl HealthMonitor {
         Ok(Self { requests, latest })
     }
 
-    /// Returns the problems now, or those of the last check if a new one takes too long.
+    /// Returns the current problems, or the result of the last check if a new check takes too long.
     pub(crate) async fn report(&self, stopping: bool) -> HealthReport {
         let (reply, checked) = oneshot::channel();
         let current = match self.requests.try_send(reply) {
             Ok(()) => timeout(WAIT, checked).await.ok().and_then(Result::ok),
             Err(_) => None,
         };
-        let check = current.unwrap_or_else(|| {
-            Arc::clone(&self.latest.lock().unwrap_or_else(PoisonError::into_inner))
-        });
+        let check = current.unwrap_or_else(|| Arc::clone(&self.latest.lock()));
         let mut problems: Vec<_> = check
             .problems
             .iter()
-            .map(|problem| (problem.part.as_str(), problem.impact, Arc::clone(&problem.reason)))
+            .map(|problem| {
+                (problem.component.as_str(), problem.impact, Arc::clone(&problem.reason))
+            })
             .collect();
         let age = check.at.elapsed();
         if age >= UNRESPONSIVE {
@@ -133,23 +134,23 @@ fn run(
             // A failed send means that the client no longer waits.
             let _ = request.send(Arc::clone(&checked));
         }
-        *latest.lock().unwrap_or_else(PoisonError::into_inner) = checked;
+        *latest.lock() = checked;
         match requests.recv_timeout(INTERVAL) {
             Ok(request) => waiting.push(request),
             Err(mpsc::RecvTimeoutError::Timeout) => {}
             Err(mpsc::RecvTimeoutError::Disconnected) => return,
         }
-        // One check serves all requests before it.
+        // One check answers all requests before it.
         waiting.extend(requests.try_iter().take(MAX_WAITING));
     }
 }
 
 /// Publishes the problems of successive checks as gauges and log messages.
 struct PublishedProblems {
-    parts: BTreeMap<HealthPart, PartWatch>,
+    components: BTreeMap<HealthComponent, ComponentWatch>,
 }
 
-struct PartWatch {
+struct ComponentWatch {
     gauge: Gauge,
     current: Option<(HealthImpact, Arc<str>)>,
     reason_log: LogLimit,
@@ -157,28 +158,28 @@ struct PartWatch {
 
 impl PublishedProblems {
     fn new() -> Self {
-        let watch = |part: HealthPart| {
-            let gauge = gauge!("tsd_health_problem", "part" => part.as_str());
+        let watch = |component: HealthComponent| {
+            let gauge = gauge!("tsd_health_problem", "part" => component.as_str());
             gauge.set(0.0);
             let reason_log = LogLimit::new(REASON_LOG_INTERVAL);
-            (part, PartWatch { gauge, current: None, reason_log })
+            (component, ComponentWatch { gauge, current: None, reason_log })
         };
-        Self { parts: HealthPart::all().map(watch).collect() }
+        Self { components: HealthComponent::all().map(watch).collect() }
     }
 
     fn update(&mut self, problems: &[Problem]) {
-        for (part, watch) in &mut self.parts {
-            let of_part = problems.iter().filter(|problem| problem.part == *part);
-            // Of several problems of a part, the first of the worst ones.
-            let worst = of_part.rev().max_by_key(|problem| problem.impact);
-            watch.update(*part, worst);
+        for (component, watch) in &mut self.components {
+            let of_component = problems.iter().filter(|problem| problem.component == *component);
+            // Of several problems of a component, publishes the first of the worst.
+            let worst = of_component.rev().max_by_key(|problem| problem.impact);
+            watch.update(*component, worst);
         }
     }
 }
 
-impl PartWatch {
-    fn update(&mut self, part: HealthPart, problem: Option<&Problem>) {
-        let part = part.as_str();
+impl ComponentWatch {
+    fn update(&mut self, component: HealthComponent, problem: Option<&Problem>) {
+        let component = component.as_str();
         let next = problem.map(|problem| (problem.impact, Arc::clone(&problem.reason)));
         if self.current == next {
             return;
@@ -189,13 +190,13 @@ impl PartWatch {
             if let Some(suppressed) = self.reason_log.admit().or(began.then_some(0)) {
                 let impact = problem.as_str();
                 if *problem > HealthImpact::Degraded {
-                    error!(part, impact, reason = %reason, suppressed, "health problem");
+                    error!(part = component, impact, reason = %reason, suppressed, "health problem");
                 } else {
-                    warn!(part, impact, reason = %reason, suppressed, "health problem");
+                    warn!(part = component, impact, reason = %reason, suppressed, "health problem");
                 }
             }
         } else {
-            info!(part, "health problem ended");
+            info!(part = component, "health problem ended");
         }
         self.gauge.set(match impact {
             None => 0.0,
@@ -212,12 +213,12 @@ impl PartWatch {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
-    use tsd_engine::StorePart;
+    use tsd_engine::StoreComponent;
 
     use super::*;
 
-    fn problem(part: StorePart, impact: HealthImpact) -> Problem {
-        Problem { part: HealthPart::Store(part), impact, reason: "r".into() }
+    fn problem(component: StoreComponent, impact: HealthImpact) -> Problem {
+        Problem { component: HealthComponent::Store(component), impact, reason: "r".into() }
     }
 
     fn report(impacts: &[HealthImpact], stopping: bool) -> HealthReport {
@@ -247,19 +248,19 @@ mod tests {
     async fn a_request_gets_a_check_that_begins_after_it() {
         let problems = Arc::new(Mutex::new(Vec::new()));
         let source = Arc::clone(&problems);
-        let monitor = HealthMonitor::start_with(move || source.lock().unwrap().clone()).unwrap();
+        let monitor = HealthMonitor::start_with(move || source.lock().clone()).unwrap();
         assert!(monitor.report(false).await.problems.is_empty());
-        problems.lock().unwrap().push(problem(StorePart::Disk, HealthImpact::WritesRejected));
+        problems.lock().push(problem(StoreComponent::Disk, HealthImpact::WritesRejected));
         let seen = monitor.report(false).await;
         assert_eq!(seen.problems, [("disk", HealthImpact::WritesRejected, "r".into())]);
-        problems.lock().unwrap().clear();
+        problems.lock().clear();
         assert!(monitor.report(false).await.problems.is_empty());
     }
 
     #[tokio::test]
     async fn a_store_that_does_not_respond_delays_no_answer() {
         let (release, held) = mpsc::channel::<()>();
-        // The first check of the thread and that of the first request wait until the test ends.
+        // The first check of the thread and the check of the first request block until the test ends.
         let monitor = HealthMonitor::start_with(move || {
             let _ = held.recv();
             Vec::new()
@@ -267,29 +268,29 @@ mod tests {
         .unwrap();
         assert!(monitor.report(false).await.problems.is_empty(), "the store has some time left");
         let long_ago = Instant::now().checked_sub(UNRESPONSIVE).unwrap();
-        *monitor.latest.lock().unwrap() = Arc::new(Check { at: long_ago, problems: vec![] });
+        *monitor.latest.lock() = Arc::new(Check { at: long_ago, problems: vec![] });
         let report = monitor.report(false).await;
         assert_eq!(report.state(), Health::Error);
-        let (part, _, reason) = report.problems.first().unwrap();
-        assert_eq!(*part, "health");
+        let (component, _, reason) = report.problems.first().unwrap();
+        assert_eq!(*component, "health");
         assert!(reason.starts_with("the store has not reported its state for 1"), "{reason}");
         drop(release);
     }
 
     #[test]
-    fn a_part_has_the_impact_of_its_worst_problem() {
+    fn a_component_has_the_impact_of_its_worst_problem() {
         let mut watch = PublishedProblems::new();
-        let current = |watch: &PublishedProblems, part| {
-            let watch = watch.parts.get(&HealthPart::Store(part)).unwrap();
+        let current = |watch: &PublishedProblems, component| {
+            let watch = watch.components.get(&HealthComponent::Store(component)).unwrap();
             watch.current.as_ref().map(|(impact, _)| *impact)
         };
         watch.update(&[
-            problem(StorePart::Data, HealthImpact::Degraded),
-            problem(StorePart::Data, HealthImpact::SomeReadsFail),
+            problem(StoreComponent::Data, HealthImpact::Degraded),
+            problem(StoreComponent::Data, HealthImpact::SomeReadsFail),
         ]);
-        assert_eq!(current(&watch, StorePart::Data), Some(HealthImpact::SomeReadsFail));
-        assert_eq!(current(&watch, StorePart::Disk), None);
+        assert_eq!(current(&watch, StoreComponent::Data), Some(HealthImpact::SomeReadsFail));
+        assert_eq!(current(&watch, StoreComponent::Disk), None);
         watch.update(&[]);
-        assert_eq!(current(&watch, StorePart::Data), None);
+        assert_eq!(current(&watch, StoreComponent::Data), None);
     }
 }

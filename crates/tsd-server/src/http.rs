@@ -2,17 +2,19 @@
 
 mod access;
 mod body;
-mod body_memory;
-mod body_pressure;
+mod connection_io;
 mod cross_site;
 mod encode_response;
 mod encoding;
 mod error;
+mod forwarded;
+mod malformed_head;
+mod own_host;
 mod parsed_body;
+mod raw_error;
 mod request;
 mod request_path;
 mod response;
-mod route;
 mod routes;
 mod service;
 
@@ -22,33 +24,34 @@ use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 
+pub use self::encoding::inflate_body;
+pub(crate) use self::raw_error::render_raw_error;
 pub use self::routes::{
     quarantine::quarantine_json, query_list::running_queries, snapshot::snapshot_json,
     verify::verification_json,
 };
-pub(crate) use self::{body_memory::BodyMemory, route::Route};
-use crate::{
-    server_state::ServerState,
-    timeout_io::{RequestTracker, TimeoutIo},
-};
+use self::{connection_io::ConnectionIo, malformed_head::answer_malformed_head};
+use crate::{open_connections::OpenConnection, server_state::ServerState, timeout_io::TimeoutIo};
 
-/// Maximum read buffer of a connection; bodies are read in chunks of up to this size. A head that does not fit is
-/// refused by hyper, without a body; smaller ones are refused with a reason.
+/// Maximum read buffer of a connection. Bodies are read in chunks of up to this size, and a head must fit.
 const READ_BUFFER: usize = 32 << 10;
 
 /// Serves HTTP until the connection closes.
 pub(crate) async fn serve<S>(
     state: Arc<ServerState>,
     io: TimeoutIo<S>,
-    tracker: Arc<RequestTracker>,
+    connection: Arc<OpenConnection>,
     peer: SocketAddr,
 ) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
     let identity = access::ConnectionIdentity::default();
+    let open = Arc::clone(&connection);
+    let tracker = &open.tracker;
+    let mut io = ConnectionIo::new(io, Arc::clone(&state.connections), Arc::clone(&connection));
     let service = service_fn(|request: hyper::Request<Incoming>| {
-        // Before the first await: from now on the end of input is withheld.
+        // Must happen before the first await: from now on the end of input is withheld.
         let active_request = tracker.request_received();
         let (state, identity) = (Arc::clone(&state), &identity);
         async move {
@@ -60,24 +63,33 @@ where
     // `pipeline_flush` stays off: with it hyper delays responses while part of a later request is
     // buffered, so a client that sends one and a half requests waits forever, and one that never
     // pauses makes responses pile up in memory.
-    let mut connection = pin!(
-        http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(None)
-            .auto_date_header(false)
-            .title_case_headers(true)
-            .max_buf_size(READ_BUFFER)
-            // The limit is one of bytes, and hyper's own answer to too many has no body.
-            .max_headers(service::max_headers(&state.config.limits))
-            .serve_connection(TokioIo::new(io), service)
-    );
-    let result = tokio::select! {
-        result = connection.as_mut() => result,
-        () = state.stopping.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let result = {
+        let mut connection = pin!(
+            http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(None)
+                .auto_date_header(false)
+                .title_case_headers(true)
+                .max_buf_size(READ_BUFFER)
+                // The effective limit is in bytes.
+                .max_headers(service::max_headers(&state.config.limits))
+                .serve_connection(TokioIo::new(&mut io), service)
+        );
+        tokio::select! {
+            result = connection.as_mut() => result,
+            () = open.closing.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                tokio::select! {
+                    result = connection => result,
+                    // The client does not read the rest of its response.
+                    () = open.overdue() => Ok(()),
+                }
+            }
         }
     };
+    if let Err(error) = &result {
+        answer_malformed_head(&state, &mut io, error).await?;
+    }
     result.map_err(io_error)
 }
 

@@ -9,7 +9,7 @@ use std::{
 const WIDTH_MS: u64 = 2;
 /// Upper bound of the linear buckets; above it bucket widths double.
 const CUTOFF_MS: u64 = 100;
-/// Slower requests count as this.
+/// Upper bound: slower requests count as this long.
 const MAX_MS: u64 = 16_000;
 const LINEAR: usize = (CUTOFF_MS / WIDTH_MS) as usize;
 const BUCKETS: usize = LINEAR + 13;

@@ -1,53 +1,65 @@
 //! Telnet and HTTP listeners on one port.
 //!
 //! A [`Server`] accepts connections, limits their resources, and serves OpenTSDB's two protocols on
-//! top of an engine. Parsing and error texts are in `tsd-protocol`; rows and storage backends are
-//! not known here.
+//! top of an engine. `tsd-protocol` has the parsers and error texts. This crate knows neither rows nor
+//! storage backends.
 
 mod admin_peers;
 mod auth;
+mod body_memory;
+mod client;
 mod cluster_nodes;
 mod config;
 mod connection;
 mod connection_memory;
 mod cors;
+mod failure_mapping;
+mod gentle_close;
 mod health;
+mod host_names;
 mod http;
 mod latency;
 mod metrics;
+mod open_connections;
 mod plugins;
 mod process;
 mod put_error_mapping;
 mod query_failure_mapping;
+mod reader_pace;
 mod recent_logs;
+mod redaction;
 mod refused_connection;
 mod refused_points;
 mod rollups;
+mod route;
 mod server;
 mod server_state;
 mod stats;
 mod telnet;
 mod timeout_io;
 
-pub use admin_peers::{AdminPeers, AdminPeersError};
+pub use admin_peers::{AdminPeers, PeersError, TrustedProxies};
 pub use auth::{
     AllowAll, AuthError, AuthenticationConfig, Authenticator, Credentials, HashError, Identity,
     OpenPaths, OpenPathsError, Permission, Permissions, Secret, UnknownPermission,
-    UserFileAuthenticator, Users, UsersError, hash_password, hash_token, new_token,
+    UserFileAuthenticator, UserLineError, Users, UsersError, hash_password, hash_token, new_token,
+    parse_authorization, parse_telnet_credentials,
 };
 pub use cluster_nodes::{
     CancelQueryError, ClusterFuture, ClusterNode, ClusterNodes, ClusterQueryId, ClusterStatus,
-    DrainedNode, FlushedNode, NodeDetails, NodeQueries, NodeSlots, SlotSummary,
+    DrainedNode, FlushedNode, NodeDetails, NodeQueries, NodeSlots, SilentNodeError, SlotSummary,
 };
 pub use config::{Limits, ServerConfig, ServerMode};
 pub use cors::{Cors, CorsError};
-pub use http::{quarantine_json, running_queries, snapshot_json, verification_json};
+pub use host_names::{HostNames, HostNamesError};
+pub use http::{inflate_body, quarantine_json, running_queries, snapshot_json, verification_json};
 pub use metrics::{describe_metrics, install_metrics};
 pub use plugins::{
     PluginTask, PublisherConfig, PublisherUrl, PublisherUrlError, SpoolConfig, start_publisher,
     start_spool,
 };
 pub use recent_logs::{LogControl, LogEvent, LogLevelError, RecentLogs};
+pub use redaction::redacted;
 pub use rollups::rollup_rules;
 pub use server::{BindError, Server, ShutdownReport};
 

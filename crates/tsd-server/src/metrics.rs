@@ -1,7 +1,7 @@
 //! Metrics of this crate, and the Prometheus recorder of the process.
 //!
-//! The recorder behind `metrics` cannot be read back, so counters that `stats` reports are kept a
-//! second time here. Label values come from fixed lists: a client cannot add a series.
+//! The recorder behind `metrics` cannot be read back, so this module keeps a second copy of the counters
+//! that `stats` reports. Label values come from fixed lists: a client cannot add a series.
 
 use std::{
     io,
@@ -13,16 +13,16 @@ use std::{
 };
 
 use metrics::{
-    Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram,
-    gauge, histogram,
+    Counter, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge,
+    histogram,
 };
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
 use tsd_protocol::{BuildInfo, PutErrorKind};
 
-use crate::{auth, http::Route, latency::LatencyHistogram, process};
+use crate::{auth, latency::LatencyHistogram, process, route::Route};
 
-/// Upper bounds of the buckets of `_seconds` histograms: a factor of four to five from a call of the
+/// Upper bounds of the buckets of `_seconds` histograms: steps of factor four to five, from a call of the
 /// embedded store to a slow query. Each bound costs a series in every histogram.
 const SECONDS_BUCKETS: [f64; 8] = [0.000_2, 0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0];
 /// Upper bounds of the buckets of `_bytes` histograms.
@@ -80,7 +80,6 @@ pub(crate) struct RouteMetrics {
 /// Metric handles of a server.
 #[derive(Debug)]
 pub(crate) struct ServerMetrics {
-    pub(crate) connections_open: Gauge,
     pub(crate) connections_total: ReadableCounter,
     pub(crate) connections_rejected: ReadableCounter,
     pub(crate) exceptions_closed: ReadableCounter,
@@ -106,12 +105,12 @@ pub(crate) struct ServerMetrics {
     pub(crate) query_exceptions: ReadableCounter,
     pub(crate) query_success: ReadableCounter,
     pub(crate) telnet_read_bytes: Counter,
+    pub(crate) telnet_long_lines: Counter,
     pub(crate) http_body_bytes: Histogram,
     pub(crate) http_latency: LatencyHistogram,
-    /// Pictures drawn.
+    /// Drawn pictures.
     pub(crate) graphs: ReadableCounter,
     pub(crate) graph_latency: LatencyHistogram,
-    graph_seconds: Histogram,
     /// Created at the first request of a route: most are never used, and each has a histogram.
     routes: Vec<OnceLock<RouteMetrics>>,
 }
@@ -138,7 +137,6 @@ impl Default for ServerMetrics {
             readable(counter!("tsd_server_requests_unauthorized_total", "protocol" => protocol))
         };
         Self {
-            connections_open: gauge!("tsd_server_connections_open"),
             connections_total: readable(counter!("tsd_server_connections_total")),
             connections_rejected: readable(counter!("tsd_server_connections_rejected_total")),
             exceptions_closed: exception("closed"),
@@ -164,11 +162,11 @@ impl Default for ServerMetrics {
             query_exceptions: query("failed"),
             query_success: query("success"),
             telnet_read_bytes: counter!("tsd_server_telnet_read_bytes_total"),
+            telnet_long_lines: counter!("tsd_server_telnet_long_lines_total"),
             http_body_bytes: histogram!("tsd_server_http_body_bytes"),
             http_latency: LatencyHistogram::default(),
             graphs: readable(counter!("tsd_server_graphs_total")),
             graph_latency: LatencyHistogram::default(),
-            graph_seconds: histogram!("tsd_server_graph_seconds"),
             routes: Route::ALL.iter().map(|_| OnceLock::new()).collect(),
         }
     }
@@ -204,7 +202,6 @@ impl ServerMetrics {
     pub(crate) fn graph_drawn(&self, took: Duration) {
         self.graphs.add(1);
         self.graph_latency.record(took);
-        self.graph_seconds.record(took.as_secs_f64());
     }
 
     /// Returns the counter of points rejected for this kind of error.
@@ -244,7 +241,7 @@ pub(crate) fn publish_build(build: &BuildInfo) {
     .set(1.0);
 }
 
-/// Describes every metric of this crate to the recorder in force. Idempotent.
+/// Describes every metric of this crate to the current recorder. Idempotent.
 pub fn describe_metrics() {
     process::describe();
     auth::describe_metrics();
@@ -267,7 +264,10 @@ pub fn describe_metrics() {
     );
     for (name, text) in [
         ("tsd_server_connections_total", "Connections accepted."),
-        ("tsd_server_connections_rejected_total", "Connections closed because too many were open."),
+        (
+            "tsd_server_connections_rejected_total",
+            "New connections rejected because of `tsd.core.connections.limit` or `tsd.memory.limit`.",
+        ),
         (
             "tsd_server_connection_errors_total",
             "Connections that ended with an error, by type (closed, reset, timeout, unknown).",
@@ -278,12 +278,12 @@ pub fn describe_metrics() {
         ),
         (
             "tsd_server_requests_forbidden_total",
-            "Requests refused because of their sender (see `tsd.core.admin.peers` and the permissions of \
-             users), by protocol (telnet, http).",
+            "Requests rejected because of their sender (`tsd.core.admin.peers`, permissions of users, pages of \
+             other sites), by protocol (telnet, http).",
         ),
         (
             "tsd_server_requests_unauthorized_total",
-            "Requests and telnet lines refused because their sender is not authenticated, by protocol \
+            "Requests and telnet lines rejected because their sender is not authenticated, by protocol \
              (telnet, http).",
         ),
         (
@@ -293,8 +293,17 @@ pub fn describe_metrics() {
         ("tsd_server_request_failures_total", "Requests that failed inside the daemon."),
         (
             "tsd_server_put_errors_total",
-            "Points that were not stored, by type (storage, invalid_value, illegal_argument, \
+            "Points not stored, by type (storage, invalid_value, illegal_argument, \
              unknown_name).",
+        ),
+        (
+            "tsd_server_telnet_long_lines_total",
+            "Telnet lines skipped because they are longer than `tsd.network.max_line_length`.",
+        ),
+        (
+            "tsd_server_connections_idle_closed_total",
+            "Idle connections closed to make room for new ones, by `tsd.core.connections.limit` or \
+             `tsd.memory.limit`.",
         ),
         (
             "tsd_server_responses_dropped_total",
@@ -302,7 +311,11 @@ pub fn describe_metrics() {
         ),
         (
             "tsd_server_stalled_bodies_total",
-            "Request bodies that were ended because they did not arrive while others waited for memory.",
+            "Request bodies aborted because they stalled while other requests waited for memory.",
+        ),
+        (
+            "tsd_server_stalled_responses_total",
+            "Responses aborted because their clients read too slowly while other requests waited for memory.",
         ),
         (
             "tsd_server_queries_total",
@@ -321,11 +334,6 @@ pub fn describe_metrics() {
         "tsd_server_http_request_seconds",
         Unit::Seconds,
         "Time from the head of a request to the head of its response, by route."
-    );
-    describe_histogram!(
-        "tsd_server_graph_seconds",
-        Unit::Seconds,
-        "Time to draw a picture of a graph, waits for query threads included."
     );
     describe_histogram!(
         "tsd_server_http_body_bytes",

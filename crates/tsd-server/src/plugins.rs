@@ -1,9 +1,9 @@
-//! Built-in plug-ins that get points: publishers to a file, a TCP or an HTTP receiver, and the spool of
-//! points that the store refused.
+//! Built-in plug-ins that receive points: publishers to a file, a TCP or an HTTP receiver, and the spool of
+//! points that the store rejected.
 //!
-//! Each plug-in has one task, which takes from its queue of the engine. A delivery that fails is repeated
-//! after a pause, until it succeeds or the daemon stops; meanwhile the queue fills up, and what happens
-//! then is its setting. So a receiver may get a point twice, and never gets it out of order.
+//! Each plug-in has one task, which reads from its queue in the engine. The task retries a failed delivery
+//! after a pause, until it succeeds or the daemon stops. Meanwhile the queue fills up; a setting decides what
+//! happens when it is full. So a receiver may get a point twice, but never out of order.
 
 mod file_publisher;
 mod http_publisher;
@@ -35,9 +35,9 @@ pub use self::{
     spool::SpoolConfig,
 };
 
-/// Bytes of records that are delivered at once.
+/// Maximum bytes of records in a delivery.
 const BATCH_BYTES: usize = 1 << 20;
-/// Pause after the first failure; doubled with each further one.
+/// Pause after the first failure; doubled after each further failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Time between two calls of an idle sink.
@@ -48,13 +48,13 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// Where the real-time publisher sends points.
 #[derive(Clone, Debug)]
 pub enum PublisherConfig {
-    /// A file of JSON lines. When it is full it is renamed to `PATH.1`, that to `PATH.2`, and so on.
+    /// A file of JSON lines. A full file becomes `PATH.1`, the former `PATH.1` becomes `PATH.2`, and so on.
     File {
         /// The file.
         path: PathBuf,
-        /// Size at which it is renamed, bytes.
+        /// Size at which the file is renamed, bytes.
         max_bytes: u64,
-        /// Number of renamed files that are kept.
+        /// Number of renamed files to keep.
         keep: u32,
     },
     /// JSON lines to `HOST:PORT`.
@@ -90,7 +90,7 @@ pub async fn start_publisher(
     }
 }
 
-/// Starts the spool of points that the store refused; `rollups` is the configuration of those that are put.
+/// Starts the spool of points that the store rejected. `rollups` is the configuration of rollups.
 ///
 /// # Errors
 ///
@@ -111,14 +111,11 @@ impl PluginTask {
         Self { plugin, stopping, task }
     }
 
-    /// Delivers what is queued, for at most so long, and stops.
+    /// Delivers queued records for at most `limit`, and stops.
     pub async fn stop(mut self, limit: Duration) {
         self.stopping.cancel();
         if tokio::time::timeout(limit, &mut self.task).await.is_err() {
-            error!(
-                plugin = self.plugin,
-                "points were left in the queue of a plug-in at the shutdown"
-            );
+            error!(plugin = self.plugin, "the shutdown dropped points from the queue of a plug-in");
             self.task.abort();
         }
     }
@@ -148,18 +145,20 @@ async fn run(mut sink: impl Sink, mut items: PluginItems, stopping: Cancellation
         };
         let Some(batch) = batch else { break };
         deliver(&mut sink, batch, &items, &log).await;
+        // With a full queue and a receiver that is always ready, the task would block the thread.
+        tokio::task::yield_now().await;
     }
     sink.close().await;
 }
 
-/// Delivers a batch, again and again until it is delivered or refused.
+/// Delivers a batch, and retries until it is delivered or rejected.
 async fn deliver(sink: &mut impl Sink, batch: PluginBatch, items: &PluginItems, log: &LogLimit) {
     let queue = items.queue();
     let (mut pause, mut failed_since) = (FIRST_PAUSE, None::<Instant>);
     loop {
         match sink.deliver(&batch).await {
             Ok(without_form) => {
-                batch.delivered(without_form, "the plug-in has no form for them");
+                batch.delivered(without_form, "the plug-in cannot represent them");
                 break;
             }
             Err(SinkError::Refused(reason)) => {
@@ -172,7 +171,10 @@ async fn deliver(sink: &mut impl Sink, batch: PluginBatch, items: &PluginItems, 
                 failed_since.get_or_insert_with(Instant::now);
                 if let Some(suppressed) = log.admit() {
                     let (plugin, queued) = (queue.plugin(), queue.queued_bytes());
-                    warn!(plugin, reason, queued, suppressed, "a plug-in fails and will try again");
+                    warn!(
+                        plugin,
+                        reason, queued, suppressed, "a delivery of a plug-in failed; retrying"
+                    );
                 }
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
@@ -183,7 +185,7 @@ async fn deliver(sink: &mut impl Sink, batch: PluginBatch, items: &PluginItems, 
         info!(
             plugin = queue.plugin(),
             after_s = since.elapsed().as_secs(),
-            "a plug-in works again"
+            "the deliveries of a plug-in succeed again"
         );
     }
 }

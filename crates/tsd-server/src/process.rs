@@ -1,8 +1,8 @@
 //! `process_*` metrics under the names of Prometheus' client libraries, read when they are scraped.
 //!
-//! The library that publishes metrics has whole numbers for counters only and cannot read values at
-//! scrape time, so this family is rendered here. Reading four numbers needs no further crate. What a
-//! system does not tell, as without `/proc`, is omitted.
+//! The metrics library supports only integer counters and cannot read values at scrape time, so this
+//! module renders the family itself. Values that the system does not provide, as without `/proc`, are
+//! omitted.
 
 use std::{
     fmt::Write as _,
@@ -27,12 +27,12 @@ const START: (&str, &str) =
 
 static STARTED: OnceLock<SystemTime> = OnceLock::new();
 
-/// Takes the present as the start of the process, unless that is known.
+/// Records the current time as the start of the process, unless the start is known.
 pub(crate) fn note_start() {
     STARTED.get_or_init(SystemTime::now);
 }
 
-/// Describes the metrics to the recorder in force.
+/// Describes the metrics to the current recorder.
 pub(crate) fn describe() {
     describe_counter!(CPU.0, Unit::Seconds, CPU.1);
     describe_gauge!(RESIDENT.0, Unit::Bytes, RESIDENT.1);
@@ -54,7 +54,7 @@ pub(crate) fn render(out: &mut String) {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     family(RESIDENT, "gauge", bytes_of(&status, "VmRSS"));
     family(VIRTUAL, "gauge", bytes_of(&status, "VmSize"));
-    // One of them is the directory that is read.
+    // One of them is the directory being read.
     let open = fs::read_dir("/proc/self/fd").ok().map(|fds| fds.count().saturating_sub(1) as f64);
     family(OPEN_FDS, "gauge", open);
     family(MAX_FDS, "gauge", getrlimit(Resource::Nofile).current.map(|limit| limit as f64));
@@ -65,7 +65,7 @@ pub(crate) fn render(out: &mut String) {
 /// Threads of the process by their state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ThreadCounts {
-    /// Running, or ready to.
+    /// Running, or ready to run.
     pub(crate) running: u64,
     /// Waiting for a disk, or stopped.
     pub(crate) blocked: u64,
@@ -75,7 +75,7 @@ pub(crate) struct ThreadCounts {
     pub(crate) ended: u64,
 }
 
-/// Counts the threads of the process; none where `/proc` cannot be read.
+/// Counts the threads of the process; zero if `/proc` cannot be read.
 pub(crate) fn thread_counts() -> ThreadCounts {
     let mut counts = ThreadCounts::default();
     for task in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
@@ -94,13 +94,13 @@ pub(crate) fn thread_counts() -> ThreadCounts {
     counts
 }
 
-/// Bytes of the process in RAM; 0 where `/proc` cannot be read.
+/// Returns the bytes of the process in RAM; 0 if `/proc` cannot be read.
 pub(crate) fn resident_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     bytes_of(&status, "VmRSS").map_or(0, |bytes| bytes as u64)
 }
 
-/// A value of `/proc/self/status`, such as `VmRSS:     1234 kB`.
+/// Reads a value of `/proc/self/status`, such as `VmRSS:     1234 kB`.
 fn bytes_of(status: &str, field: &str) -> Option<f64> {
     let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
     let kib: f64 = line.trim().strip_suffix("kB")?.trim_end().parse().ok()?;

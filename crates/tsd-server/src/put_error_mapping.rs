@@ -1,6 +1,7 @@
 //! Maps write errors of the engine to the errors of each protocol.
 
-use tsd_engine::{PutError, UidError};
+use tsd_engine::PutError;
+use tsd_meta::UidError;
 use tsd_protocol::{PutPointError, TelnetPutError};
 
 use crate::refused_points::RefusalCause;
@@ -17,8 +18,8 @@ pub(crate) fn to_telnet_error(error: &PutError) -> TelnetPutError {
         PutError::Storage(_) | PutError::Lost | PutError::Closed => {
             TelnetPutError::Storage(error.to_string())
         }
-        // Rejected by the UID filter or no UIDs left, which OpenTSDB only logs. Other errors are
-        // found when the line is parsed.
+        // The UID filter rejected the name or no UIDs are left, which OpenTSDB only logs. Parsing finds
+        // all other errors.
         _ => TelnetPutError::NoUid(error.to_string()),
     }
 }
@@ -37,7 +38,7 @@ pub(crate) fn to_http_error(error: &PutError) -> PutPointError {
         PutError::Storage(_) | PutError::Lost | PutError::Closed => {
             PutPointError::Storage(error.to_string())
         }
-        _ => PutPointError::Unexpected,
+        _ => PutPointError::Unexpected(error.to_string()),
     }
 }
 

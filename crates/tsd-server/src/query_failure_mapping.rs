@@ -1,6 +1,7 @@
-//! Maps failures of queries to the causes that the protocol knows.
+//! Maps failures of queries to the causes of the protocol.
 
-use tsd_engine::{QueryFailure, StorageError, UidError};
+use tsd_engine::{QueryFailure, StorageError};
+use tsd_meta::UidError;
 use tsd_protocol::QueryFailureCause;
 
 /// Returns the cause of a failure.
@@ -14,6 +15,9 @@ pub(crate) fn cause_of(failure: &QueryFailure) -> QueryFailureCause {
         QueryFailure::Storage(error @ StorageError::Timeout(_)) => {
             QueryFailureCause::StorageTimeout(error.to_string())
         }
+        QueryFailure::Storage(error @ StorageError::DiskFull) => {
+            QueryFailureCause::DiskFull(error.to_string())
+        }
         QueryFailure::Storage(error) => QueryFailureCause::Storage(error.to_string()),
         QueryFailure::Busy | QueryFailure::Cancelled | QueryFailure::Closed => {
             QueryFailureCause::Unavailable(failure.to_string())
@@ -22,6 +26,8 @@ pub(crate) fn cause_of(failure: &QueryFailure) -> QueryFailureCause {
         QueryFailure::NoMemory { limit_mb, key } => {
             QueryFailureCause::NoMemory { limit_mb: *limit_mb, key }
         }
-        _ => QueryFailureCause::Internal(failure.to_string()),
+        QueryFailure::Panicked { .. } | QueryFailure::TaskLost => {
+            QueryFailureCause::Internal(failure.to_string())
+        }
     }
 }

@@ -1,13 +1,14 @@
-//! The last log events of the process, for `/logs`, and how its log level is changed.
+//! The last log events of the process, for `/logs`, and changes of its log level.
 //!
-//! The subscriber of the process is not known here: it adds events to [`RecentLogs`], and what changes its
-//! level is passed in.
+//! The subscriber of the process adds events to [`RecentLogs`], and passes in the function that changes
+//! its level.
 
+use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -15,13 +16,13 @@ use std::{
 use metrics::counter;
 use tracing::Level;
 
-/// Most events that are kept, as by OpenTSDB's configuration of its log.
+/// Maximum kept events, as in OpenTSDB's configuration of its log.
 const MAX_EVENTS: usize = 1_024;
-/// Most bytes of the events that are kept.
+/// Maximum bytes of the kept events.
 const MAX_BYTES: usize = 1 << 20;
-/// Most bytes of an event's text; what is longer is cut.
+/// Maximum bytes of an event's text; longer texts are cut.
 const MAX_EVENT_BYTES: usize = 8 << 10;
-/// Ends a text that was cut.
+/// Marks the end of a cut text.
 const CUT: &str = " [...]";
 
 /// Every level with its label in metrics.
@@ -36,19 +37,19 @@ const LEVELS: [(Level, &str); 5] = [
 /// An event of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogEvent {
-    /// When it happened, in seconds since the epoch.
+    /// Time of the event, in seconds since the epoch.
     pub epoch_secs: u64,
-    /// Its level.
+    /// Level of the event.
     pub level: Level,
     /// Name of the thread.
     pub thread: String,
-    /// What logged it: the module path.
+    /// Module path of the code that logged the event.
     pub logger: String,
     /// Message and fields.
     pub text: String,
 }
 
-/// The last events. The oldest are removed when there are too many, or they are too long.
+/// The last events. Evicts the oldest events when their number or size exceeds a limit.
 #[derive(Debug, Default)]
 pub struct RecentLogs {
     events: Mutex<KeptEvents>,
@@ -58,13 +59,13 @@ pub struct RecentLogs {
 
 #[derive(Debug, Default)]
 struct KeptEvents {
-    /// The oldest first.
+    /// The events, oldest first.
     events: VecDeque<LogEvent>,
     bytes: usize,
 }
 
 impl RecentLogs {
-    /// Adds an event. Line ends in its texts are escaped, so that an event stays one line.
+    /// Adds an event. Escapes line ends in its texts, so that an event stays one line.
     pub fn add(&self, mut event: LogEvent) {
         if let Some(count) = self.count(event.level) {
             count.fetch_add(1, Ordering::Relaxed);
@@ -75,7 +76,7 @@ impl RecentLogs {
                 *text = text.replace('\n', "\\n").replace('\r', "\\r");
             }
         }
-        let mut kept = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.events.lock();
         kept.bytes += event.size();
         kept.events.push_back(event);
         while kept.events.len() > MAX_EVENTS || kept.bytes > MAX_BYTES {
@@ -84,9 +85,9 @@ impl RecentLogs {
         }
     }
 
-    /// The events as OpenTSDB's lines, the newest first.
+    /// Renders the events as OpenTSDB's lines, newest first.
     pub(crate) fn lines(&self) -> Vec<String> {
-        let kept = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.events.lock();
         kept.events.iter().rev().map(ToString::to_string).collect()
     }
 
@@ -107,7 +108,7 @@ impl RecentLogs {
 }
 
 impl LogEvent {
-    /// Bytes of memory.
+    /// Returns the bytes of memory.
     fn size(&self) -> usize {
         size_of::<Self>() + self.thread.len() + self.logger.len() + self.text.len()
     }
@@ -139,18 +140,18 @@ pub enum LogLevelError {
         /// The name as given.
         logger: String,
     },
-    /// Other loggers have levels of their own, and may not be more.
-    #[error("Too many loggers have a level of their own: set the level of all first")]
+    /// Too many other loggers have levels of their own.
+    #[error("Too many loggers have a level of their own: set the level of all loggers first")]
     TooManyLoggers,
-    /// The subscriber does not take it.
+    /// The subscriber rejected the level.
     #[error("The log level cannot be changed: {reason}")]
     NotChanged {
-        /// What the subscriber says.
+        /// Reason of the subscriber.
         reason: String,
     },
 }
 
-/// Sets the level of a logger, or of all; `None` turns it off. Returns the number of loggers.
+/// Sets the level of one logger or of all loggers; `None` turns them off. Returns the number of loggers.
 type SetLogLevel =
     Arc<dyn Fn(Option<Level>, Option<&str>) -> Result<usize, LogLevelError> + Send + Sync>;
 
@@ -162,7 +163,7 @@ pub struct LogControl {
 }
 
 impl LogControl {
-    /// The log whose last events are `recent`.
+    /// Creates the control of a log whose last events are `recent`.
     pub fn new(
         recent: Arc<RecentLogs>,
         set_level: impl Fn(Option<Level>, Option<&str>) -> Result<usize, LogLevelError>
@@ -173,7 +174,7 @@ impl LogControl {
         Self { recent, set_level: Arc::new(set_level) }
     }
 
-    /// Sets the level of a logger, or of all; `None` turns it off. Returns the number of loggers.
+    /// Sets the level of one logger or of all loggers; `None` turns them off. Returns the number of loggers.
     pub(crate) fn set_level(
         &self,
         level: Option<Level>,

@@ -1,66 +1,72 @@
-//! Tells a client why its connection is refused, if it speaks first.
+//! Tells a client why its connection is refused, if the client speaks first.
 //!
-//! The protocol is known by the first byte of the client. A refused connection waits a moment for
-//! it; few do so at once, since each is an open file.
+//! The first byte of the client selects the protocol of the answer. A refused connection waits briefly
+//! for this byte. Only a few wait at once, since each is an open file.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt::Display, sync::Arc, time::Duration};
 
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::timeout,
-};
+use tokio::{io::AsyncWriteExt, net::TcpStream, sync::Semaphore, time::timeout};
+use tsd_protocol::ApiError;
 
-/// Refused connections that wait at once; others are closed without a reason.
-const MOST_WAITING: usize = 8;
-/// How long a refused connection waits for the client.
+use crate::{gentle_close::close_gently, http::render_raw_error};
+
+/// Least and greatest limit of waiting refused connections. Further connections get the reason only if the client
+/// has already spoken.
+const MOST_WAITING: std::ops::RangeInclusive<usize> = 8..=128;
+/// How long a refused connection waits for the client to speak, and then for the client to close.
 const PATIENCE: Duration = Duration::from_millis(250);
 
 /// Refused connections that wait for their first byte.
 #[derive(Clone, Debug)]
 pub(crate) struct RefusedConnections(Arc<Semaphore>);
 
-impl Default for RefusedConnections {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(MOST_WAITING)))
-    }
-}
-
 impl RefusedConnections {
+    /// Derives the limit from the limit of connections, since a waiting connection is an open file, too.
+    pub(crate) fn new(max_connections: usize) -> Self {
+        let most = (max_connections / 16).clamp(*MOST_WAITING.start(), *MOST_WAITING.end());
+        Self(Arc::new(Semaphore::new(most)))
+    }
+
     /// Closes a connection, with the reason if the client speaks soon.
-    pub(crate) fn refuse(&self, stream: TcpStream, reason: String) {
-        let Ok(permit) = Arc::clone(&self.0).try_acquire_owned() else { return };
+    pub(crate) fn refuse(&self, stream: TcpStream, reason: impl Display + Send + 'static) {
+        let Ok(permit) = Arc::clone(&self.0).try_acquire_owned() else {
+            tell_now(&stream, &reason);
+            return;
+        };
         tokio::spawn(async move {
-            // Either way the connection ends.
-            let _ = timeout(PATIENCE, tell(stream, &reason, &permit)).await;
+            let mut first = [0; 1];
+            let peeked = timeout(PATIENCE, stream.peek(&mut first)).await;
+            if matches!(peeked, Ok(Ok(1..))) {
+                let [first] = first;
+                tell(stream, &refusal(first, &reason)).await;
+            }
+            drop(permit);
         });
     }
 }
 
-async fn tell(
-    mut stream: TcpStream,
-    reason: &str,
-    _permit: &OwnedSemaphorePermit,
-) -> std::io::Result<()> {
-    let mut first = [0; 1024];
-    let read = stream.read(&mut first).await?;
-    let reply = match first.get(..read).and_then(<[u8]>::first) {
-        None => return Ok(()),
-        Some(b'A'..=b'Z') => {
-            let body = format!(r#"{{"error":{{"code":503,"message":"{reason}"}}}}"#);
-            format!(
-                "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json; \
-                 charset=UTF-8\r\nContent-Length: {}\r\nRetry-After: 1\r\nConnection: \
-                 close\r\n\r\n{body}",
-                body.len()
-            )
-        }
-        Some(_) => format!("error: {reason}\n"),
-    };
-    stream.write_all(reply.as_bytes()).await?;
-    stream.shutdown().await?;
-    // Unread bytes would reset the connection before the client has read the reason.
-    while stream.read(&mut first).await? > 0 {}
-    Ok(())
+/// Returns the answer to a client that begins with this byte.
+pub(crate) fn refusal(first: u8, reason: &dyn Display) -> Vec<u8> {
+    if first.is_ascii_uppercase() {
+        render_raw_error(&ApiError::new(503, reason.to_string()))
+    } else {
+        format!("error: {reason}\n").into_bytes()
+    }
+}
+
+/// Sends the answer and closes the connection, even if the client does not read the answer.
+pub(crate) async fn tell(mut stream: TcpStream, answer: &[u8]) {
+    if matches!(timeout(PATIENCE, stream.write_all(answer)).await, Ok(Ok(()))) {
+        let _ = close_gently(&mut stream, PATIENCE).await;
+    }
+}
+
+/// Sends the answer to a client that has already spoken, without a wait.
+fn tell_now(stream: &TcpStream, reason: &dyn Display) {
+    let mut input = [0; 4 << 10];
+    // Reads the input, since unread input would reset the connection.
+    let Ok(1..) = stream.try_read(&mut input) else { return };
+    let [first, ..] = input;
+    // The client may be gone.
+    let _ = stream.try_write(&refusal(first, reason));
 }

@@ -1,7 +1,7 @@
 //! Log messages about points that were refused.
 //!
-//! A refused point is told to its sender, who often does not read. So the log has an example of each
-//! cause: where it came from, why, and the point.
+//! The sender gets an error for each refused point, but often does not read it. So the log has an
+//! example of each cause: the sender, the reason and the point.
 
 use std::{fmt::Display, net::SocketAddr, time::Duration};
 
@@ -9,12 +9,12 @@ use tracing::warn;
 use tsd_engine::LogLimit;
 use tsd_protocol::PutErrorKind;
 
-/// Minimum interval between two messages of one cause.
+/// Minimum interval between two messages of the same cause.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Longest part of a point that is logged, in bytes.
+/// Maximum logged bytes of a point.
 const MAX_LINE: usize = 256;
 
-/// Limits of the messages, by cause, so that many of one do not hide another.
+/// Limits of the messages, by cause, so that frequent causes do not hide others.
 #[derive(Debug)]
 pub(crate) struct RefusedPointLog {
     by_kind: [LogLimit; PutErrorKind::ALL.len()],
@@ -24,9 +24,9 @@ pub(crate) struct RefusedPointLog {
 /// Why a point was refused.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RefusalCause {
-    /// An error of this kind.
+    /// An error of a kind.
     Kind(PutErrorKind),
-    /// A name can get no UID.
+    /// A name cannot get a UID.
     NoUid,
 }
 
@@ -38,8 +38,8 @@ impl Default for RefusedPointLog {
 }
 
 impl RefusedPointLog {
-    /// Logs a refused point, at most one of a cause per interval. `line` is the point as received,
-    /// or what is known of it.
+    /// Logs a refused point, at most one per cause and interval. `line` is the point as received, or its
+    /// known fields.
     pub(crate) fn log(
         &self,
         peer: SocketAddr,
@@ -54,7 +54,7 @@ impl RefusedPointLog {
         let Some(suppressed) = limit.admit() else { return };
         let (reason, mut line) = (reason.to_string(), line.to_string());
         line.truncate(line.floor_char_boundary(MAX_LINE));
-        // Text of a client, so control characters are escaped.
+        // Escapes control characters, since the text comes from a client.
         warn!(%peer, ?reason, ?line, suppressed, "a point was refused");
     }
 }

@@ -1,4 +1,4 @@
-//! How both protocols pass rolled-up points and histograms to an ingest session.
+//! Passes rolled-up points and histograms of both protocols to an ingest session.
 
 use tsd_engine::{EngineConfig, IngestSession, PutError, RollupPlace, Sample, SampleContent};
 use tsd_model::{PointValue, Timestamp};
@@ -32,7 +32,7 @@ pub(crate) struct RollupInput<'a> {
     pub(crate) spec: RollupSpec<'a>,
     pub(crate) metric: &'a [u8],
     pub(crate) tags_raw: &'a [u8],
-    /// What precedes a tag and a value in `tags_raw`.
+    /// Bytes that precede a tag and a value in `tags_raw`.
     pub(crate) separators: (u8, u8),
     pub(crate) timestamp: Timestamp,
     pub(crate) value: PointValue,
@@ -55,7 +55,7 @@ where
 {
     let RollupInput { spec, metric, tags_raw, separators, timestamp, value, tag } = *point;
     let check = |tags: &TagPairs<'_>| rules.check(&spec, metric, timestamp, value, tags, series);
-    // Most points have no aggregator tag and are valid. All others are checked in OpenTSDB's order.
+    // Fast path: most points are valid and have no aggregator tag. Other points are checked in OpenTSDB's order.
     let plain = if rules.may_name_aggregator(tags_raw) || timestamp.is_millis() {
         None
     } else {
@@ -80,7 +80,7 @@ where
     })
 }
 
-/// Passes one sample to the session. `tags` parses its tags, if its series is not cached.
+/// Passes one sample to the session. `tags` parses its tags if its series is not cached.
 pub(crate) fn put_one<'a, E: From<PutError>>(
     session: &mut IngestSession,
     sample: &'a Sample<'a>,

@@ -3,10 +3,7 @@
 use std::{
     io,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
@@ -18,22 +15,22 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, info, warn};
-use tsd_engine::{EngineHandle, LogLimit, MEMORY_LIMIT_KEY, QueryClock};
+use tsd_engine::{EngineHandle, LogLimit, QueryClock};
 
 use crate::{
-    ServerConfig, connection, connection_memory::reserve_minimum, metrics,
+    ServerConfig, connection, metrics, open_connections::NoRoom,
     refused_connection::RefusedConnections, server_state::ServerState,
 };
 
 /// Interval of the metrics recorder's upkeep of its histograms.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
-/// Pause after a failed accept, doubled after each further one: causes such as too few file
+/// Pause after a failed accept, doubled after each further failure: causes such as too few file
 /// descriptors persist for a while.
 const FIRST_ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 /// Minimum interval between two messages about refused connections, or failed accepts.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
-/// Ports that are tried if the system chooses one, and another address has it in use.
+/// Maximum ports to try if the system chooses a port that is in use on another address.
 const PORT_TRIES: u32 = 16;
 /// Interval of reads of the counters of UIDs.
 const UID_SPACE_INTERVAL: Duration = Duration::from_mins(1);
@@ -51,12 +48,12 @@ pub enum BindError {
         source: io::Error,
     },
     /// [`ServerConfig::bind`] is empty.
-    #[error("no address to listen on")]
+    #[error("no address to listen on (tsd.network.bind)")]
     NoAddress,
     /// The time zone is unknown.
-    #[error("there is no time zone {name:?}")]
+    #[error("unknown time zone {name:?} (tsd.core.timezone)")]
     NoSuchZone {
-        /// Its name.
+        /// Name of the time zone.
         name: String,
     },
 }
@@ -68,7 +65,7 @@ pub struct ShutdownReport {
     pub cut_off: usize,
 }
 
-/// A running listener. Dropping it without [`Self::shutdown`] leaves it running until the runtime
+/// A running listener. If dropped without [`Self::shutdown`], the listener runs until the runtime
 /// ends.
 #[derive(Debug)]
 pub struct Server {
@@ -116,13 +113,13 @@ impl Server {
         Ok(Self { addresses, state, tasks, abort, acceptors, upkeep, uid_space })
     }
 
-    /// Returns the first address it listens on.
+    /// Returns the first listening address.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.state.address
     }
 
-    /// Returns every address it listens on, in the order of the configuration.
+    /// Returns all listening addresses, in the order of the configuration.
     #[must_use]
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.addresses
@@ -131,10 +128,10 @@ impl Server {
     /// Returns the number of open connections.
     #[must_use]
     pub fn open_connections(&self) -> usize {
-        self.state.open_connections.load(Ordering::Relaxed)
+        self.state.connections.len()
     }
 
-    /// Completes when a client sent `diediedie` and that is enabled.
+    /// Completes when a client sends `diediedie`, if the command is enabled.
     pub async fn stop_requested(&self) {
         self.state.stop_requested.cancelled().await;
     }
@@ -155,7 +152,7 @@ impl Server {
         let mut cut_off = 0;
         if timeout(deadline, self.tasks.wait()).await.is_err() {
             cut_off = self.tasks.len();
-            warn!(cut_off, "connections did not finish in time");
+            warn!(cut_off, "closed connections that did not finish in time");
             self.abort.cancel();
             self.tasks.wait().await;
         }
@@ -163,7 +160,7 @@ impl Server {
     }
 }
 
-/// Reads the counters of UIDs now and then: other daemons advance them, too.
+/// Reads the counters of UIDs at intervals, since other daemons advance them, too.
 async fn follow_uid_space(engine: EngineHandle) {
     let mut tick = interval(UID_SPACE_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -181,7 +178,7 @@ fn listen_on_all(config: &ServerConfig) -> Result<(Vec<TcpListener>, Vec<SocketA
     loop {
         tries += 1;
         match try_listen_on_all(config) {
-            // The system has chosen a port that is free for the first address, and not for another one.
+            // The system chose a port that is free on the first address, but not on another address.
             Err(BindError::Listen { source, .. })
                 if config.port == 0
                     && source.kind() == io::ErrorKind::AddrInUse
@@ -210,8 +207,8 @@ fn try_listen_on_all(
     Ok((listeners, addresses))
 }
 
-/// Opens a listener. `[::]` takes IPv4, too, unless that has a listener of its own; on a host without
-/// IPv6 it is `0.0.0.0`.
+/// Opens a listener. `[::]` also accepts IPv4, unless IPv4 has its own listener. On a host without IPv6,
+/// `[::]` means `0.0.0.0`.
 fn listen(address: SocketAddr, config: &ServerConfig) -> Result<TcpListener, BindError> {
     let any_v6 = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), address.port());
     let any_v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port());
@@ -226,7 +223,7 @@ fn listen(address: SocketAddr, config: &ServerConfig) -> Result<TcpListener, Bin
     }
 }
 
-/// True for the errors of a host whose kernel has no IPv6, or has it switched off.
+/// Returns true for the errors of a host without IPv6, or with disabled IPv6.
 fn lacks_ipv6(error: &io::Error) -> bool {
     // EAFNOSUPPORT has no kind in std.
     const EAFNOSUPPORT: i32 = 97;
@@ -249,34 +246,14 @@ fn open_socket(
     TcpListener::from_std(socket.into())
 }
 
-/// Slot of an open connection, released on drop.
-#[derive(Debug)]
-struct ConnectionSlot(Arc<ServerState>);
-
-impl Drop for ConnectionSlot {
-    fn drop(&mut self) {
-        self.0.open_connections.fetch_sub(1, Ordering::Relaxed);
-        self.0.metrics.connections_open.decrement(1.0);
-    }
-}
-
-/// Acquires a slot; `None` at the connection limit.
-fn acquire_slot(state: &Arc<ServerState>) -> Option<ConnectionSlot> {
-    let open: &AtomicUsize = &state.open_connections;
-    let limit = state.config.limits.connections.map_or(usize::MAX, std::num::NonZeroUsize::get);
-    open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < limit).then_some(n + 1))
-        .ok()?;
-    state.metrics.connections_open.increment(1.0);
-    Some(ConnectionSlot(Arc::clone(state)))
-}
-
 async fn accept(
     listener: TcpListener,
     state: Arc<ServerState>,
     tasks: TaskTracker,
     abort: CancellationToken,
 ) {
-    let refused = RefusedConnections::default();
+    let most = state.config.limits.connections.map_or(usize::MAX, std::num::NonZero::get);
+    let refused = RefusedConnections::new(most);
     let refused_log = LogLimit::new(LOG_INTERVAL);
     let no_memory_log = LogLimit::new(LOG_INTERVAL);
     let failed_log = LogLimit::new(LOG_INTERVAL);
@@ -289,7 +266,7 @@ async fn accept(
         let (stream, peer) = match accepted {
             Ok((stream, peer)) => {
                 pause = FIRST_ACCEPT_PAUSE;
-                // An IPv4 client of a listener on `[::]` is `::ffff:a.b.c.d` to the system.
+                // The system reports an IPv4 client of a listener on `[::]` as `::ffff:a.b.c.d`.
                 (stream, SocketAddr::new(peer.ip().to_canonical(), peer.port()))
             }
             Err(error) => {
@@ -305,23 +282,20 @@ async fn accept(
                 continue;
             }
         };
-        let Some(slot) = acquire_slot(&state) else {
-            state.metrics.connections_rejected.add(1);
-            let limit = state.config.limits.connections.map_or(0, std::num::NonZeroUsize::get);
-            if let Some(suppressed) = refused_log.admit() {
-                warn!(%peer, limit, suppressed, "connection refused: too many are open");
+        let listed = match state.connections.admit().await {
+            Ok(listed) => listed,
+            Err(reason) => {
+                state.metrics.connections_rejected.add(1);
+                let log = match reason {
+                    NoRoom::Connections(_) => &refused_log,
+                    NoRoom::Memory => &no_memory_log,
+                };
+                if let Some(suppressed) = log.admit() {
+                    warn!(%peer, %reason, suppressed, "connection refused");
+                }
+                refused.refuse(stream, reason);
+                continue;
             }
-            refused.refuse(stream, format!("too many connections: {limit} are open"));
-            continue;
-        };
-        let Some(memory) = reserve_minimum(state.memory()) else {
-            state.metrics.connections_rejected.add(1);
-            let limit = state.memory().limit();
-            if let Some(suppressed) = no_memory_log.admit() {
-                warn!(%peer, limit, suppressed, "connection refused: {MEMORY_LIMIT_KEY} is used up");
-            }
-            refused.refuse(stream, format!("no memory is left ({MEMORY_LIMIT_KEY})"));
-            continue;
         };
         state.metrics.connections_total.add(1);
         if let Err(error) = set_options(&stream, &state.config) {
@@ -330,10 +304,10 @@ async fn accept(
         let (state, abort) = (Arc::clone(&state), abort.clone());
         tasks.spawn(async move {
             tokio::select! {
-                () = connection::serve(state, stream, peer, memory) => {}
+                () = connection::serve(state, stream, peer, Arc::clone(&listed.connection)) => {}
                 () = abort.cancelled() => {}
             }
-            drop(slot);
+            drop(listed);
         });
     }
 }
@@ -352,7 +326,7 @@ mod tests {
     #[tokio::test]
     async fn all_addresses_have_one_port_also_if_the_system_chooses_it() {
         let local = |last| std::net::IpAddr::from([127, 0, 0, last]);
-        // One of a hundred ports that are free on the first address.
+        // Occupies about one in a hundred of the ports that are free on the first address.
         let bind = |_| std::net::TcpListener::bind((local(2), 0)).unwrap();
         let _in_use: Vec<_> = (0..300).map(bind).collect();
         for _ in 0..300 {

@@ -3,7 +3,7 @@
 use std::{
     io,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, atomic::AtomicUsize},
+    sync::Arc,
     time::Duration,
 };
 
@@ -15,9 +15,12 @@ use tsd_protocol::{RollupRules, SeriesRules};
 use crate::{
     ServerConfig,
     auth::{Identity, Permission},
+    body_memory::BodyMemory,
+    client::Client,
     health::{HealthMonitor, HealthReport},
-    http::BodyMemory,
     metrics::{ReadableCounter, ServerMetrics},
+    open_connections::OpenConnections,
+    reader_pace::MemoryPressure,
     refused_points::RefusedPointLog,
     rollups,
 };
@@ -27,15 +30,21 @@ const UNSTORED_LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval of the log messages about refused requests.
 const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A sender may not administer the daemon.
+/// Why a sender may not administer the daemon.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum NotAdmin {
-    /// By its address.
+    /// The address of the sender is not in the list.
     #[error("{operation} is not allowed from {peer}, which is not in tsd.core.admin.peers")]
     Peer { operation: &'static str, peer: IpAddr },
-    /// By its user.
+    /// The user lacks the role.
     #[error("{operation} is not allowed to {user}: it needs the role ADMINISTRATOR")]
     User { operation: &'static str, user: String },
+    /// An untrusted proxy forwarded the request, or a proxy that does not name its client.
+    #[error(
+        "{operation} is not allowed: {proxy} forwarded the request without naming its client, or is not in \
+         tsd.http.trusted_proxies"
+    )]
+    Forwarded { operation: &'static str, proxy: IpAddr },
 }
 
 /// State of a server.
@@ -52,7 +61,7 @@ pub(crate) struct ServerState {
     pub(crate) metrics: ServerMetrics,
     pub(crate) body_memory: BodyMemory,
     health: HealthMonitor,
-    pub(crate) open_connections: AtomicUsize,
+    pub(crate) connections: Arc<OpenConnections>,
     unstored_log: LogLimit,
     refusal_log: LogLimit,
     pub(crate) refused_points: RefusedPointLog,
@@ -60,6 +69,12 @@ pub(crate) struct ServerState {
     pub(crate) stopping: CancellationToken,
     /// Cancelled when a client requests a stop.
     pub(crate) stop_requested: CancellationToken,
+}
+
+impl MemoryPressure for ServerState {
+    fn is_memory_awaited(&self) -> bool {
+        self.body_memory.is_awaited() || self.engine.queries_wait_for_memory()
+    }
 }
 
 impl ServerState {
@@ -72,6 +87,9 @@ impl ServerState {
         let settings = engine.config();
         let rules = SeriesRules::new(settings.ingest.max_tags, &settings.uids.allow_specialchars);
         let rollups = rollups::rollup_rules(settings).map(Arc::new);
+        let stopping = CancellationToken::new();
+        let memory = settings.memory.clone();
+        let connections = OpenConnections::new(&config.limits, memory, stopping.clone());
         Ok(Self {
             health: HealthMonitor::start(engine.clone())?,
             rules: Arc::new(rules),
@@ -82,11 +100,11 @@ impl ServerState {
             engine,
             clock,
             metrics: ServerMetrics::default(),
-            open_connections: AtomicUsize::new(0),
+            connections: Arc::new(connections),
             unstored_log: LogLimit::new(UNSTORED_LOG_INTERVAL),
             refusal_log: LogLimit::new(REFUSAL_LOG_INTERVAL),
             refused_points: RefusedPointLog::default(),
-            stopping: CancellationToken::new(),
+            stopping,
             stop_requested: CancellationToken::new(),
         })
     }
@@ -108,16 +126,16 @@ impl ServerState {
         }
     }
 
-    /// Fails, counts by `refused` and logs if a sender may not administer the daemon. With users, their
-    /// roles decide, whatever their addresses are: a proxy on this host has a loopback address, too.
+    /// If a sender may not administer the daemon, fails, logs, and counts by `refused`. With users, only
+    /// their roles decide: a proxy on this host has a loopback address, too.
     pub(crate) fn check_admin(
         &self,
-        peer: IpAddr,
+        client: Client,
         identity: Option<&Identity>,
         operation: &'static str,
         refused: &ReadableCounter,
     ) -> Result<(), NotAdmin> {
-        let peer = peer.to_canonical();
+        let peer = client.address.ip().to_canonical();
         let authentication = self.config.authentication.as_ref();
         let error = if authentication.is_some_and(|a| a.authenticator.decides_administration()) {
             if identity.is_some_and(|identity| identity.may(Permission::Administer)) {
@@ -127,6 +145,8 @@ impl ServerState {
                 format!("user {:?}", identity.name())
             });
             NotAdmin::User { operation, user }
+        } else if !client.is_known && !self.config.admin_peers.allow_unknown() {
+            NotAdmin::Forwarded { operation, proxy: peer }
         } else if self.config.admin_peers.allows(peer) {
             return Ok(());
         } else {
@@ -136,7 +156,7 @@ impl ServerState {
         Err(error)
     }
 
-    /// Counts and logs a request that is refused because of its sender.
+    /// Counts and logs a request that its sender may not make.
     pub(crate) fn log_refusal(
         &self,
         peer: IpAddr,

@@ -46,13 +46,13 @@ impl Stats {
         Self { now_secs: state.engine.config().clock.now_secs(), common, entries: stats }
     }
 
-    /// Tags of a statistic: its own first.
+    /// Returns the tags of a statistic, its own tag first.
     fn tags<'s>(&'s self, stat: &'s Stat) -> impl Iterator<Item = (&'static str, &'s str)> {
         let common = self.common.iter().map(|(key, value)| (*key, value.as_str()));
         stat.tags.iter().copied().chain(common)
     }
 
-    /// One line per statistic.
+    /// Renders one line per statistic.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
         self.entries.iter().map(|stat| {
             let mut line = format!("tsd.{} {} {}", stat.name, self.now_secs, stat.value);
@@ -63,7 +63,7 @@ impl Stats {
         })
     }
 
-    /// All lines as one text.
+    /// Renders all lines as one text.
     pub(crate) fn text(&self) -> String {
         self.lines().fold(String::new(), |mut text, line| {
             text.push_str(&line);
@@ -72,7 +72,7 @@ impl Stats {
         })
     }
 
-    /// The array of `/api/stats`.
+    /// Renders the array of `/api/stats`.
     pub(crate) fn json(&self) -> Value {
         self.entries
             .iter()
@@ -100,11 +100,11 @@ fn tagged(name: &'static str, key: &'static str, tag: &'static str, value: u64) 
     Stat { tags: vec![(key, tag)], ..plain(name, value) }
 }
 
-/// Statistics of this crate, in OpenTSDB's order.
+/// Returns the statistics of this crate, in OpenTSDB's order.
 fn server_stats(state: &ServerState) -> Vec<Stat> {
     let metrics = &state.metrics;
     let mut stats = Vec::new();
-    let open = state.open_connections.load(std::sync::atomic::Ordering::Relaxed) as u64;
+    let open = state.connections.len() as u64;
     for (kind, value) in [
         ("open", open),
         ("rejected", metrics.connections_rejected.get()),
@@ -128,7 +128,7 @@ fn server_stats(state: &ServerState) -> Vec<Stat> {
         stats.push(tagged("rpc.received", "type", kind, value));
     }
     stats.push(plain("rpc.exceptions", metrics.rpc_exceptions.get()));
-    // No graph is drawn by gnuplot.
+    // Gnuplot draws no graph here.
     for (kind, latency) in [
         ("all", Some(&metrics.http_latency)),
         ("graph", Some(&metrics.graph_latency)),
@@ -168,8 +168,8 @@ fn server_stats(state: &ServerState) -> Vec<Stat> {
     stats
 }
 
-/// Threads by state, under Java's names and in OpenTSDB's order. Linux does not say which waits end by
-/// themselves.
+/// Counts threads by state, under Java's names and in OpenTSDB's order. Linux does not distinguish waits
+/// with a timeout.
 fn thread_stats(counts: &ThreadCounts) -> Vec<Stat> {
     let ThreadCounts { running, blocked, waiting, ended } = *counts;
     let states = [
@@ -188,7 +188,7 @@ fn thread_stats(counts: &ThreadCounts) -> Vec<Stat> {
     stats
 }
 
-/// The memory of the process, and what is left of its limit.
+/// Returns the memory of the process, and the rest of its limit.
 fn memory_stats(resident: u64, memory: &ProcessMemory) -> [Stat; 2] {
     let limit = if memory.is_unlimited() { 0 } else { memory.limit() };
     [plain("jvm.ramfree", limit.saturating_sub(resident)), plain("jvm.ramused", resident)]

@@ -1,9 +1,12 @@
 //! The telnet protocol.
 //!
 //! Each connection is one loop. It reads available bytes, adds every point to an ingest session and
-//! sends them with one call. While the write shards are full or the store accepts nothing, that call
-//! waits, only commands are read, and TCP slows the client down. Errors of points are queued for the
-//! client and dropped if it does not read. A connection that brings few points at a time is read at intervals.
+//! sends them with one call.
+//!
+//! - While the write shards are full or the store accepts nothing, that call waits. The connection reads
+//!   only commands, and TCP slows the client down.
+//! - Errors of points are queued for the client, and dropped if the client does not read them.
+//! - A connection with few points per read is read at intervals.
 
 mod access;
 mod connection;
@@ -27,9 +30,9 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncWrite},
+    task::yield_now,
     time::{Instant, timeout_at},
 };
-use tracing::debug;
 use tsd_engine::{NameText, PointFailure};
 use tsd_protocol::{LineSplitter, TelnetCommands};
 
@@ -44,16 +47,13 @@ use self::{
     unstored::Unstored,
     write_buffer::WriteBuffer,
 };
-use crate::{
-    server_state::ServerState,
-    timeout_io::{RequestTracker, TimeoutIo},
-};
+use crate::{open_connections::OpenConnection, server_state::ServerState, timeout_io::TimeoutIo};
 
 /// Serves telnet until the connection closes.
 pub(crate) async fn serve<S>(
     state: Arc<ServerState>,
     io: TimeoutIo<S>,
-    tracker: Arc<RequestTracker>,
+    connection: Arc<OpenConnection>,
     peer: SocketAddr,
 ) -> io::Result<()>
 where
@@ -66,10 +66,11 @@ where
     }
     let mut connection = Connection {
         io,
-        tracker,
+        tracker: Arc::clone(&connection.tracker),
         read_buffer: ReadBuffer::new(state.memory().clone()),
         pace: ReadPace::new(),
         lines: LineProcessor {
+            splitter: LineSplitter::new(state.config.limits.telnet_line_bytes),
             commands: TelnetCommands {
                 writes: state.config.mode.writes(),
                 die: !state.config.no_diediedie,
@@ -90,16 +91,20 @@ where
         },
         failures,
         unstored: Unstored::default(),
-        stopping: Box::pin(state.stopping.clone().cancelled_owned()),
+        stopping: Box::pin(connection.closing.clone().cancelled_owned()),
+        closing: connection.closing.clone(),
     };
     let ended = connection.run().await;
     connection.finish().await;
     ended
 }
 
-/// Maximum reads after shutdown started: bytes already received are processed, but a client that
-/// keeps sending does not delay the shutdown.
+/// Maximum reads after the start of a shutdown. Received bytes are processed, but a client that keeps
+/// sending does not delay the shutdown.
 const MAX_READS_WHILE_STOPPING: u32 = 32;
+
+/// Size of a read after which other tasks may run, bytes. The runtime limits the number of smaller reads.
+const LARGE_READ: usize = 4 << 10;
 
 /// Next event of a connection.
 enum ConnectionEvent {
@@ -111,13 +116,13 @@ enum ConnectionEvent {
     Stopping,
 }
 
-/// What the lines of a read were.
+/// Result of processing the lines of a read.
 enum Processed {
-    /// Points without an error.
+    /// All lines were points without an error.
     Points,
-    /// Something that the client may wait for an answer to.
+    /// The client may be waiting for the reply to a line.
     Replied,
-    /// The last ones.
+    /// The connection must close.
     Closes,
 }
 
@@ -130,7 +135,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 return Ok(());
             }
             let deadline = self.lines.access.deadline();
-            if self.lines.state.stopping.is_cancelled() {
+            if self.closing.is_cancelled() {
                 last_reads += 1;
                 if last_reads > MAX_READS_WHILE_STOPPING {
                     return Ok(());
@@ -148,29 +153,33 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 ConnectionEvent::Failed(failure) => self.report_failure(&failure).await?,
                 ConnectionEvent::Stopping if rechecked => return Ok(()),
                 ConnectionEvent::Stopping => {
-                    // The runtime may not have polled bytes that are already received.
+                    // The runtime may not have polled bytes that the system has already received.
                     rechecked = true;
                     self.pace.end();
-                    tokio::task::yield_now().await;
+                    yield_now().await;
                 }
                 ConnectionEvent::Read(0) => return Ok(()),
                 ConnectionEvent::Read(n) => {
                     let read_at = Instant::now();
                     self.lines.state.metrics.telnet_read_bytes.increment(n as u64);
-                    // The bytes belong to a request, so waiting for the write shards is not idle
+                    // The bytes belong to a request, so a wait for the write shards is not idle
                     // time.
                     let active_request = self.tracker.request_received();
                     let processed = self.process_input().await?;
+                    self.tracker.set_half_read(!self.read_buffer.bytes().is_empty());
                     drop(active_request);
                     match processed {
-                        // All that has come before a shutdown is read.
-                        Processed::Points if !self.lines.state.stopping.is_cancelled() => {
+                        // After the start of a shutdown, reads are not delayed.
+                        Processed::Points if !self.closing.is_cancelled() => {
                             if self.pace.after_points(n, read_at) {
                                 self.read_buffer.rest();
                             }
                         }
                         Processed::Points | Processed::Replied => self.pace.end(),
                         Processed::Closes => return Ok(()),
+                    }
+                    if n >= LARGE_READ {
+                        yield_now().await;
                     }
                 }
             }
@@ -197,10 +206,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     async fn process_input(&mut self) -> io::Result<Processed> {
         match self.log_in().await? {
             LoginProgress::Authenticated => {}
-            LoginProgress::NeedsLine => {
-                self.check_line_length()?;
-                return Ok(Processed::Replied);
-            }
+            LoginProgress::NeedsLine => return Ok(Processed::Replied),
             LoginProgress::Closes => return Ok(Processed::Closes),
         }
         let mut processed = Processed::Points;
@@ -235,23 +241,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             } else if ends_read && !self.has_line() {
                 break;
             }
+            // The runtime counts the reads of a client that is always ready, but not the cost of their lines.
+            yield_now().await;
         }
-        self.check_line_length()?;
         Ok(processed)
     }
 
-    /// Fails if an unfinished line is too long.
-    fn check_line_length(&self) -> io::Result<()> {
-        let limit = self.lines.state.config.limits.telnet_line_bytes;
-        if self.read_buffer.bytes().len() > limit {
-            debug!(limit, "a telnet line is too long");
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        Ok(())
-    }
-
-    /// True if a complete line is buffered.
+    /// Returns true if a complete line is buffered.
     fn has_line(&self) -> bool {
-        LineSplitter::new(self.read_buffer.bytes()).next().is_some()
+        let mut splitter = self.lines.splitter;
+        splitter.next_line(self.read_buffer.bytes(), &mut 0).is_some()
     }
 }

@@ -2,10 +2,11 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use tsd_files::DiskSpace;
 use tsd_model::TableSchema;
-use tsd_storage::{ClockMs, DiskSpace, Retention, Table, system_clock_ms};
+use tsd_storage::{ClockMs, Retention, Table, system_clock_ms};
 
-/// What a table has.
+/// Content of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableKind {
     /// The points of all series, in rows of an hour, with an index of the series.
@@ -24,7 +25,7 @@ pub enum TableKind {
 pub struct EmbeddedTable {
     /// Name of the table.
     pub table: Table,
-    /// What it has. Whether these are points or cells is fixed at the creation of the table.
+    /// Content of the table. Points or cells: fixed when the table is created.
     pub kind: TableKind,
 }
 
@@ -35,21 +36,25 @@ pub struct EmbeddedConfig {
     pub dir: PathBuf,
     /// Widths of the row keys of tables of points.
     pub schema: TableSchema,
-    /// The tables. Others that the directory has are opened too: the log may have rows of them.
+    /// The configured tables. Other tables in the directory are opened too, since the log may have
+    /// rows of them.
     pub tables: Vec<EmbeddedTable>,
     /// Capacity of all caches, bytes.
     pub cache_bytes: u64,
-    /// Number of files that are kept open; reads of others open them again.
+    /// Number of files that are kept open; reads of other files open them again.
     pub open_files: usize,
     /// Number of threads for reads; each scan and get uses one while it reads from disk.
     pub read_threads: usize,
+    /// Files outside the store that the next start needs. While one is missing, the store rejects
+    /// writes.
+    pub needed_files: Vec<PathBuf>,
     /// Disk of the store. Writes that would use its reserve fail as on a full disk.
     pub space: Arc<DiskSpace>,
-    /// Clock for cells without a timestamp. It also says which rows are old.
+    /// Clock for cells without a timestamp; it also decides which rows are old.
     pub clock: ClockMs,
     /// True if merges compact old rows of the data table.
     pub compacts_rows: bool,
-    /// How long points are kept; `None` for ever.
+    /// Retention of points; `None` keeps them for ever.
     pub retention: Option<Arc<Retention>>,
 }
 
@@ -88,6 +93,7 @@ impl EmbeddedConfig {
             cache_bytes: Self::DEFAULT_CACHE_BYTES,
             open_files: Self::DEFAULT_OPEN_FILES,
             read_threads: cores.max(2),
+            needed_files: Vec::new(),
             clock: system_clock_ms,
             compacts_rows: true,
             retention: None,

@@ -1,6 +1,6 @@
 //! The embedded store: tables of points in parts, small tables in trees, as one backend of one log.
 //!
-//! A crate of its own, because both the daemon and the tests of the engine open it.
+//! It is a separate crate because both the daemon and the tests of the engine open it.
 //!
 //! ```text
 //! <dir>/POINTS     list of the tables of points
@@ -26,6 +26,7 @@ mod verifier;
 mod tests;
 
 pub use config::{EmbeddedConfig, EmbeddedTable, TableKind};
+pub use points_list::point_tables;
 pub use restored::verify_restored;
 pub use storage::{EmbeddedStorage, EmbeddedTables};
 pub use store_progress::accept_older_table;

@@ -1,8 +1,8 @@
-//! The list of the tables of points, beside the directories that it guards.
+//! Lists the tables of points, so that the next start notices a removed directory.
 //!
-//! Without it a table whose directory is gone, or a directory of points that is gone with all tables, would be
-//! taken for one that nobody has created yet. Small tables are listed by `tsd-storage-lsm`. Directories of
-//! earlier releases and restored snapshots have no list; the first start writes it.
+//! Without the list, a missing table or directory of points would look like one that was not created yet. The
+//! list is in the directory of the store; `tsd-storage-lsm` lists the small tables. Directories of earlier
+//! releases and restored snapshots lack a list; the first start writes it.
 
 use std::{fs::File, path::Path};
 
@@ -18,7 +18,16 @@ pub(crate) fn list_file(dir: &Path) -> TableListFile {
     TableListFile::new(dir.join(POINTS_LIST), VERSION_LINE)
 }
 
-/// Tables that were created and of which no file is there.
+/// Lists the tables of points of the store in a directory; empty for a missing store or a missing list.
+///
+/// # Errors
+///
+/// [`StorageError::UnknownVersion`] if another release wrote the list, or an error of the disk.
+pub fn point_tables(dir: &Path) -> Result<Vec<Table>, StorageError> {
+    Ok(list_file(dir).read()?.unwrap_or_default())
+}
+
+/// Lists the tables that were created and have lost all files.
 fn missing_tables(dir: &Path) -> Result<Vec<Table>, StorageError> {
     let mut missing = list_file(dir).read()?.unwrap_or_default();
     let points = dir.join(POINTS);
@@ -51,14 +60,15 @@ pub(crate) fn register(dir: &Path, tables: &[Table]) -> Result<(), StorageError>
     let mut all = list.read_or_begin()?;
     let new: Vec<Table> = tables.iter().filter(|table| !all.contains(table)).cloned().collect();
     all.extend(new);
-    // A listed table is one that a power cut leaves.
+    // A listed table must survive a power cut.
     let points = dir.join(POINTS);
     let synced = File::open(&points).and_then(|points| points.sync_all());
     synced.map_err(|source| StorageError::io(format!("syncing {}", points.display()), source))?;
     list.write(&all)
 }
 
-/// Takes a missing table off the list: the next start creates it. Does nothing if it is not missing.
+/// Removes a missing table from the list, so that the next start creates it. Does nothing if the table
+/// exists.
 pub(crate) fn forget(dir: &Path, table: &Table) -> Result<(), StorageError> {
     if !missing_tables(dir)?.contains(table) {
         return Ok(());

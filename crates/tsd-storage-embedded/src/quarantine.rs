@@ -1,10 +1,10 @@
-//! The quarantines of both kinds of tables as one.
+//! Combines the quarantines of both kinds of tables.
 
 use std::sync::Arc;
 
 use tsd_storage::{Quarantine, QuarantinedFile, StorageError, Table};
 
-/// That of the parts and that of the trees, with their directories.
+/// The quarantines of the parts and of the trees, with their directories.
 #[derive(Debug)]
 pub(crate) struct BothQuarantines {
     pub(crate) points: Arc<dyn Quarantine>,
@@ -19,7 +19,7 @@ impl Quarantine for BothQuarantines {
     }
 
     fn accept(&self, name: &str) -> Result<bool, StorageError> {
-        // Names begin with that of the table, which is of one kind.
+        // Names begin with the name of the table, which is of one kind.
         Ok(self.points.accept(name)? || self.cells.accept(name)?)
     }
 

@@ -1,13 +1,14 @@
-//! The check of files that were restored from a snapshot, before they are opened as a store.
+//! Checks files that were restored from a snapshot, before they are opened as a store.
 
 use std::path::Path;
 
-use tsd_storage::{FileChecksum, ListedFile, SnapshotError, TransferMeter};
+use tsd_files::{ListedFile, SnapshotError, TransferMeter};
+use tsd_storage::FileChecksum;
 
 use crate::directories::{POINTS, STORE};
 
-/// Verifies the files of a store in a data directory: every block of the parts, and the checksums of the
-/// files of trees. Those of other files were verified when they were copied.
+/// Verifies the files of a store in a data directory: every block of the parts, and the checksums
+/// of the files of trees. Other files were verified when they were copied.
 ///
 /// # Errors
 ///

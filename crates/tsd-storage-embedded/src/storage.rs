@@ -1,8 +1,9 @@
-//! The tables of both kinds behind the storage traits.
+//! Implements the storage traits for the tables of both kinds.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
+use tsd_files::removed_file;
 use tsd_model::BaseTime;
 use tsd_storage::{
     ClockMs, DirectBackend, DirectStore, DirectTable, HealthProblem, HeldRows, LogMark,
@@ -21,13 +22,13 @@ use crate::{
     verifier::BothVerifiers,
 };
 
-/// The embedded store. The rows of its tables are flushed by one log.
+/// The embedded store. One log flushes the rows of all its tables.
 pub type EmbeddedStorage = DirectStore<EmbeddedTables>;
 
 /// Rows of rollups cover a year at most.
 const MAX_SPAN_DAYS: u64 = 366;
-/// One in so many bytes of cache, and so many open files, is for the small tables: the engine has caches of
-/// UIDs of its own, and all their files together are a few dozen.
+/// The small tables get one in this many bytes of cache, and one in this many open files. They need
+/// little: the engine caches UIDs itself, and the trees have a few dozen files.
 const CELLS_CACHE_PART: u64 = 8;
 const CELLS_FILES_PART: usize = 4;
 
@@ -35,11 +36,13 @@ const CELLS_FILES_PART: usize = 4;
 #[derive(Debug)]
 pub struct EmbeddedTables {
     dir: PathBuf,
+    /// See [`EmbeddedConfig::needed_files`].
+    needed_files: Vec<PathBuf>,
     points: PartTables,
     cells: LsmTables,
 }
 
-/// The tables to open: those of the configuration, and others that the directory has.
+/// The tables to open: the configured tables, and other tables in the directory.
 struct Tables {
     points: Vec<PartTableSpec>,
     cells: Vec<Table>,
@@ -64,7 +67,7 @@ impl Tables {
                 all.cells.push(table);
                 continue;
             }
-            // Rows of other lengths may have been configured when it was created.
+            // Other row lengths may have been configured when the table was created.
             let layout = match stored {
                 Some((_, layout)) => *layout,
                 None => PartLayout::try_new(schema, span_secs(spec.kind))?,
@@ -93,7 +96,8 @@ impl Tables {
     }
 }
 
-/// Seconds of a span of a new table: a UTC day, or more if rows are longer, so that a row is in one span.
+/// Seconds of a span of a new table: a UTC day, or more for longer rows, so that each row is in one
+/// span.
 fn span_secs(kind: TableKind) -> u32 {
     let days = match kind {
         TableKind::Data | TableKind::Cells => 1,
@@ -107,7 +111,7 @@ impl DirectBackend for EmbeddedTables {
     type Config = EmbeddedConfig;
 
     fn open(config: &EmbeddedConfig) -> Result<Self, StorageError> {
-        // Before anything is changed, also in the other kind of tables.
+        // Checked before anything is changed, also in the other kind of tables.
         if let Some(unknown) = unknown_version(&config.dir)? {
             return Err(unknown.into());
         }
@@ -140,7 +144,8 @@ impl DirectBackend for EmbeddedTables {
         })?;
         points_list::register(&config.dir, &listed)?;
         StoreProgress::of(&points, &cells).renew(&config.dir);
-        Ok(Self { dir: config.dir.clone(), points, cells })
+        let needed_files = config.needed_files.clone();
+        Ok(Self { dir: config.dir.clone(), needed_files, points, cells })
     }
 
     fn options(config: &EmbeddedConfig) -> (usize, ClockMs) {
@@ -182,8 +187,8 @@ impl DirectBackend for EmbeddedTables {
     fn pin_files(&self) -> Result<PinnedFiles, StorageError> {
         let mut pinned = PinnedFiles::default();
         self.dir.clone_into(&mut pinned.root);
-        // Small tables first: the parts that are pinned then have no UID that these lack, even if rows
-        // were flushed in between.
+        // Small tables first: then the pinned parts have no UID that these tables lack, even if
+        // rows are flushed in between.
         let (cells, points) = (self.cells.pin_files()?, self.points.pin_files()?);
         pinned.add(&format!("{STORE}/{CELLS}"), cells);
         pinned.add(&format!("{STORE}/{POINTS}"), points);
@@ -205,6 +210,15 @@ impl DirectBackend for EmbeddedTables {
         self.points.request_merges();
         StoreProgress::of(&self.points, &self.cells).record(&self.dir)?;
         self.cells.set_log_mark(mark)
+    }
+
+    fn check_files(&self) -> Result<(), StorageError> {
+        self.points.check_files()?;
+        self.cells.check_files()?;
+        match self.needed_files.iter().find(|file| matches!(file.try_exists(), Ok(false))) {
+            Some(removed) => Err(removed_file(removed)),
+            None => Ok(()),
+        }
     }
 
     fn set_held_rows(&self, held: &Arc<dyn HeldRows>) {

@@ -1,10 +1,11 @@
-//! How far all tables were when the log last recorded its mark: the numbers of their manifests, and the lengths of
-//! their series indexes.
+//! Detects tables that are older copies. Records the progress of all tables when the log last recorded its mark:
+//! numbers of manifests, and lengths of series indexes.
 //!
-//! The log has no rows from before its mark. So a table whose manifest has a smaller number now is an older copy,
-//! which lacks rows that are nowhere else. Copies from after the mark are not told apart: the log has what they lack.
-//! The progress is beside the mark, so that an older copy of both is found by its mark. An older series index is built
-//! again. Directories of earlier releases and restored snapshots have no progress, until a log flushes to them.
+//! The log has no rows from before its mark. So a table whose manifest has a smaller number is an older copy, which
+//! lacks rows that are stored nowhere else. Copies from after the mark pass: the log has the rows that they lack. The
+//! progress is in the directory of the mark, so that an older copy of both is found by its mark. An older series index
+//! is built again. Directories of earlier releases and restored snapshots lack the progress until a log flushes to
+//! them.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +24,7 @@ const VERSION_LINE: &str = "saltern progress 1";
 const MANIFEST: &str = "manifest";
 const INDEX: &str = "index";
 
-/// How far the tables of a store are.
+/// Progress of the tables of a store.
 #[derive(Debug, Default)]
 pub(crate) struct StoreProgress {
     /// Numbers of manifests.
@@ -51,7 +52,7 @@ impl fmt::Display for OlderTable {
 }
 
 impl StoreProgress {
-    /// That of open tables, durably.
+    /// Reads the durable progress of open tables.
     pub(crate) fn of(points: &PartTables, cells: &LsmTables) -> Self {
         let manifests = points.manifest_numbers().chain(cells.manifest_numbers());
         Self {
@@ -63,11 +64,11 @@ impl StoreProgress {
         }
     }
 
-    /// Reads what was recorded in the directory of a store; `None` if it is damaged.
+    /// Reads the recorded progress of the store in a directory; `None` if it is damaged.
     fn read(dir: &Path) -> Result<Option<Self>, StorageError> {
         let Some(lines) = progress_file(dir).read()? else { return Ok(None) };
         let mut progress = Self::default();
-        // Lines with a right checksum are as they were written.
+        // A correct checksum means that the lines are intact.
         let is_intact = lines.iter().all(|line| progress.add(line).is_some());
         Ok(is_intact.then_some(progress))
     }
@@ -88,7 +89,7 @@ impl StoreProgress {
         Some(())
     }
 
-    /// Replaces what is recorded, durably.
+    /// Replaces the recorded progress durably.
     pub(crate) fn record(&self, dir: &Path) -> Result<(), StorageError> {
         let manifests =
             self.manifests.iter().map(|(table, number)| format!("{MANIFEST} {number} {table}"));
@@ -99,14 +100,15 @@ impl StoreProgress {
         progress_file(dir).write(lines.iter().map(String::as_str))
     }
 
-    /// Replaces what is recorded if it is damaged, or ahead of these tables: one was lost, and has begun again.
+    /// Replaces the recorded progress if it is damaged, or ahead of these tables because a table was lost and began
+    /// again.
     pub(crate) fn renew(&self, dir: &Path) {
         let renewed = match Self::read(dir) {
             Ok(Some(recorded)) if !recorded.is_ahead_of(self) => Ok(()),
             Ok(_) => self.record(dir),
             Err(error) => Err(error),
         };
-        // The store opens on a full disk, too; the next mark of the log replaces it.
+        // The store also opens on a full disk; the next mark of the log replaces the progress.
         if let Err(error) = renewed {
             tracing::warn!(%error, "the progress of the store was not recorded");
         }
@@ -121,7 +123,7 @@ impl StoreProgress {
                 .any(|(table, position)| other.indexes.get(table) < Some(position))
     }
 
-    /// Tables that are older than recorded. Those that are missing or damaged are looked into elsewhere.
+    /// Lists tables that are older than recorded. Other checks find missing and damaged tables.
     fn older_tables(&self, dir: &Path) -> Result<Vec<OlderTable>, StorageError> {
         let (points, cells) = (dir.join(POINTS), dir.join(CELLS));
         let mut older = Vec::new();
@@ -173,7 +175,7 @@ pub(crate) fn discard_older_indexes(dir: &Path) -> Result<(), StorageError> {
     Ok(())
 }
 
-/// Forgets how far a table was.
+/// Removes the recorded progress of a table.
 pub(crate) fn forget(dir: &Path, table: &Table) -> Result<(), StorageError> {
     let Some(mut progress) = StoreProgress::read(dir)? else { return Ok(()) };
     if progress.manifests.remove(table).is_none() {
@@ -182,8 +184,8 @@ pub(crate) fn forget(dir: &Path, table: &Table) -> Result<(), StorageError> {
     progress.record(dir)
 }
 
-/// Accepts that a table is older than recorded, in the directory of a store that no process has open. UIDs that
-/// its lost rows had assigned are searched before others are.
+/// Accepts that a table is older than recorded, in the directory of a store that no process has open. The engine
+/// searches for UIDs of the lost rows before it assigns others.
 ///
 /// # Errors
 ///
@@ -196,7 +198,7 @@ pub fn accept_older_table(dir: &Path, table: &Table) -> Result<(), StorageError>
     forget(dir, table)
 }
 
-/// Reports older tables, and damaged records. Series indexes are compared with the points elsewhere.
+/// Reports older tables and damaged records. The verification of points compares series indexes.
 pub(crate) fn verify(dir: &Path, run: &VerifyRun) -> Result<(), StorageError> {
     let Some(progress) = StoreProgress::read(dir)? else {
         run.report(VerifyFinding {

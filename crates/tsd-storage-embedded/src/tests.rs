@@ -6,11 +6,11 @@ use std::sync::{
 };
 
 use bytes::Bytes;
+use tsd_files::{SnapshotList, SnapshotProgress, SnapshotRequest, SnapshotTarget};
 use tsd_model::{Family, TableSchema};
 use tsd_storage::{
     CellBatch, CellRef, FlushTarget, Get, LogMark, PinnedFiles, RepairAction, RetainedStorage,
-    Retention, RetentionRules, SnapshotList, SnapshotProgress, SnapshotRequest, SnapshotTarget,
-    Storage, StorageError, Table, VerifyFinding, VerifyRun, conformance,
+    Retention, RetentionRules, Storage, StorageError, Table, VerifyFinding, VerifyRun, conformance,
 };
 use tsd_storage_lsm::SealedLinesFile;
 use tsd_storage_wal::{WalConfig, WalStorage};
@@ -35,7 +35,7 @@ fn tables() -> Vec<EmbeddedTable> {
 
 fn open(dir: &std::path::Path, tables: Vec<EmbeddedTable>) -> EmbeddedStorage {
     let config = EmbeddedConfig {
-        // Which columns a row has is what the suite looks at.
+        // The suite checks the columns of rows.
         compacts_rows: false,
         ..EmbeddedConfig::new(dir, TableSchema::opentsdb_default(), tables)
     };
@@ -88,13 +88,13 @@ async fn a_restart_keeps_rows_the_mark_of_the_log_and_tables_that_are_not_config
     }
 }
 
-/// Takes the files of a store while rows of both tables are put: what the snapshot has of one table it has
-/// of the other, and nothing that was put before it is missing.
+/// Pins the files of a store while rows of both tables are put. The snapshot has the same rows of
+/// both tables, and all rows that were put before it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pinned_files_are_of_one_moment_between_two_memtables() {
     let dir = new_dir();
     let backend = Arc::new(open(&dir.path().join("store"), tables()));
-    // Each put is nearly a memtable of its own.
+    // Each put nearly fills a memtable.
     let config = WalConfig { memtable_bytes: 4_000, ..WalConfig::new(dir.path().join("log")) };
     let store = Arc::new(WalStorage::open(config, backend).await.unwrap().0);
     let done = Arc::new(AtomicU32::new(0));
@@ -238,7 +238,8 @@ fn a_table_stays_of_its_kind() {
     }
 }
 
-/// What is reported of the files of a store, except that keys without tags are in no series index.
+/// Findings of the files of a store, without the finding that keys without tags are missing in the
+/// series index.
 fn found_in(dir: &std::path::Path) -> Vec<VerifyFinding> {
     let [data, _] = conformance::tables();
     let run = VerifyRun::new(false);
@@ -324,7 +325,7 @@ async fn an_older_copy_of_a_table_refuses_the_start_until_the_loss_is_accepted()
                 put(&store, table, number).await;
             }
             store.set_log_mark(row(number)).await.unwrap();
-            // Newer than the mark: what a copy without it lacks is in the log.
+            // Newer than the mark: the log has the rows that a copy lacks.
             put(&store, &data, 10 + number).await;
             put(&store, &uid, 10 + number).await;
             store.close().await.unwrap();

@@ -1,4 +1,4 @@
-//! Files of both kinds of tables, and lists of them, that another release has written.
+//! Finds files and lists of tables that another release has written.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::{
     points_list, store_progress,
 };
 
-/// The first file of another release in the directory of a store; `None` if there is none. Changes nothing.
+/// Finds the first file of another release in the directory of a store. Read-only.
 ///
 /// # Errors
 ///

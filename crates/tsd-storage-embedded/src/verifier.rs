@@ -1,4 +1,4 @@
-//! The verifications of both kinds of tables as one.
+//! Combines the verifications of both kinds of tables.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,7 +13,7 @@ use crate::{
     points_list, store_progress,
 };
 
-/// That of the parts and that of the trees.
+/// The verifiers of the parts and of the trees.
 #[derive(Debug)]
 pub(crate) struct BothVerifiers {
     pub(crate) points: Arc<dyn Verifier>,
@@ -28,7 +28,7 @@ impl Verifier for BothVerifiers {
 
     fn repair(&self, action: &RepairAction) -> Result<(), StorageError> {
         match action {
-            // Names begin with that of the table, which is of one kind.
+            // Names begin with the name of the table, which is of one kind.
             RepairAction::AcceptLoss { .. } => {
                 self.points.repair(action)?;
                 self.cells.repair(action)
@@ -43,8 +43,8 @@ impl Verifier for BothVerifiers {
     }
 }
 
-/// Verifies the store in a directory that no process has open, and changes nothing. `data` is the table of
-/// the points of all series. Files of another release, which look damaged, must have been looked for
+/// Verifies the store in a directory that no process has open. Read-only. `data` is the table of the points of
+/// all series. The caller has checked for files of another release, which look damaged
 /// ([`unknown_version`](crate::unknown_version())).
 ///
 /// # Errors
@@ -62,20 +62,21 @@ pub fn verify_directory(
     tsd_storage_parts::verify_directory(&dir.join(POINTS), data, schema, run)
 }
 
-/// Makes the manifest of a table of points, of which no copy can be read, from its files, in the directory of a
-/// store that no process has open. Does nothing if a copy can be read.
+/// Rebuilds the manifest of a table of points from its files, in the directory of a store that no process has
+/// open. Does nothing if a copy of the manifest is readable.
 ///
 /// # Errors
 ///
-/// [`StorageError::Damaged`] says why the files leave a doubt; nothing was changed then. An error of the disk.
+/// [`StorageError::Damaged`] if the files are ambiguous, with the reason and without changes; or an error of
+/// the disk.
 pub fn rebuild_manifest(dir: &Path, table: &Table) -> Result<(), StorageError> {
     tsd_storage_parts::rebuild_manifest(&dir.join(POINTS), table)?;
-    // It has begun again with the first number.
+    // The table begins again with the first number.
     store_progress::forget(dir, table)
 }
 
-/// Accepts that a table of points is missing, in the directory of a store that no process has open: the next
-/// start creates it. Does nothing if it is there.
+/// Accepts that a table of points is missing, in the directory of a store that no process has open, so that the
+/// next start creates it. Does nothing if the table exists.
 ///
 /// # Errors
 ///
@@ -84,13 +85,13 @@ pub fn forget_table(dir: &Path, table: &Table) -> Result<(), StorageError> {
     points_list::forget(dir, table)
 }
 
-/// Path of the file with what the log in front of the store in a directory has recorded.
+/// Path of the file with the mark of the log in front of the store in a directory.
 #[must_use]
 pub fn log_mark_file(dir: &Path) -> PathBuf {
     tsd_storage_lsm::log_mark_file(&dir.join(CELLS))
 }
 
-/// What the log in front of the store in a directory has recorded.
+/// The mark of the log in front of the store in a directory.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! The cost of three ways to write points to a real HBase.
+//! Compares the cost of three ways to write points to a real HBase.
 //!
 //! ```text
 //! cargo bench -p tsd-storage-hbase --bench writes -- QUORUM [MILLIONS OF POINTS]

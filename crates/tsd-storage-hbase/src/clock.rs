@@ -1,15 +1,15 @@
 //! The clock of a store, which stamps puts and deletes.
 //!
-//! A region server stamps a cell when it executes the put. The first attempt of a put may be executed
-//! after its connection was lost, its second attempt acknowledged and the cell corrected: with the
-//! server's time the old value would be newer than the correction. Stamped once, before the first
-//! attempt, a put has the same place in time however often and whenever it is executed.
+//! A region server would stamp a cell when it executes the put. It may execute the first attempt of a put
+//! late: after the connection was lost, the second attempt was acknowledged and the cell was corrected.
+//! With the server's time the old value would then be newer than the correction. The store stamps a put
+//! once, before the first attempt, so its time does not depend on when and how often it is executed.
 //!
-//! The clock never goes back: when the system's is set back, it stands still until that has caught
-//! up. Of two points of one instant, the one that is put later is newer, also within a millisecond and
-//! while the clock stands still: `7` and `300` at one second are cells of different columns, and only
-//! their times tell which was written last. Between processes the clocks of their hosts decide, so they
-//! should be synchronised.
+//! The clock never goes back: if the system's clock is set back, it stands still until the system's clock
+//! has caught up. Of two points of one instant, the later put is newer, even within a millisecond and
+//! while the clock stands still. For example, `7` and `300` at one second are cells of different columns,
+//! and only their times tell which was written last. Between processes the clocks of their hosts decide,
+//! so the hosts should be synchronised.
 
 use std::{
     hash::BuildHasher,
@@ -20,13 +20,13 @@ use tsd_storage::{CellRef, ClockMs};
 
 use crate::superseded::point_qualifier;
 
-/// How far a cell of another clock may set this one ahead of the system's, in milliseconds. Cells with
-/// the times of their points (`tsd.storage.use_otsdb_timestamp`) may be of any future.
+/// How far a cell of another clock may set this clock ahead of the system's, in milliseconds. Cells with
+/// the times of their points (`tsd.storage.use_otsdb_timestamp`) may lie in any future.
 const MAX_LEAD_MS: i64 = 60_000;
 
 /// Slots for the last put of instants.
 const SLOTS: usize = 1 << 15;
-/// Bits of a slot that tell the column. The others are its time.
+/// Bits of a slot that identify the column. The other bits are its time.
 const COLUMN_BITS: u32 = 20;
 const COLUMN_MASK: u64 = (1 << COLUMN_BITS) - 1;
 
@@ -34,11 +34,11 @@ const COLUMN_MASK: u64 = (1 << COLUMN_BITS) - 1;
 #[derive(Debug)]
 pub(crate) struct WriteClock {
     system: ClockMs,
-    /// Later times are not less than this one.
+    /// Lower bound of all later times.
     least_ms: AtomicI64,
     hasher: foldhash::fast::FixedState,
-    /// By the hash of row and instant: time and column of the last put. The times of a slot never go back.
-    /// Instants that share a slot get times after each other, as if they were one.
+    /// Time and column of the last put, by the hash of row and instant. The times of a slot never go back.
+    /// Instants that share a slot get consecutive times, as if they were one instant.
     last: Box<[AtomicU64]>,
 }
 
@@ -57,33 +57,33 @@ impl WriteClock {
         (self.system)()
     }
 
-    /// Returns the time of a write that starts now, in milliseconds since the epoch. Not before that
-    /// of any earlier write.
+    /// Returns the time of a write that starts now, in milliseconds since the epoch. It is not before the
+    /// time of any earlier write.
     pub(crate) fn now_ms(&self) -> i64 {
         let system = self.system_ms();
         let least = self.least_ms.load(Ordering::Acquire);
         if least >= system {
-            // Many writes a millisecond: only the first one changes the shared time.
+            // Of many writes in a millisecond only the first one changes the shared time.
             return least;
         }
         self.least_ms.fetch_max(system, Ordering::AcqRel).max(system)
     }
 
-    /// Makes later writes newer than the cells up to `newest`, which are deleted.
+    /// Makes later writes newer than deleted cells up to `newest`.
     pub(crate) fn pass(&self, newest: i64) {
         self.raise(newest.saturating_add(1));
     }
 
-    /// Returns the time of a write that replaces a cell of the time `replaced`: after that, and not
-    /// before any earlier write.
+    /// Returns the time of a write that replaces a cell of the time `replaced`. It is after `replaced`,
+    /// and not before any earlier write.
     pub(crate) fn after_ms(&self, replaced: i64) -> i64 {
         let time = self.now_ms().max(replaced.saturating_add(1));
         self.raise(time);
         time
     }
 
-    /// Returns the time of a cell that is put by a write that started at `now_ms`. A point is newer than
-    /// those of the same instant in other columns that were put before.
+    /// Returns the time of a cell of a write that started at `now_ms`. A point is newer than earlier
+    /// points of the same instant in other columns.
     pub(crate) fn put_ms(&self, now_ms: i64, row: &[u8], cell: &CellRef<'_>) -> i64 {
         let point = point_qualifier(cell.family, cell.qualifier, cell.value);
         let Some(point) = point else { return now_ms };
@@ -99,12 +99,12 @@ impl WriteClock {
             time = now_ms.max(least_ms);
             Some(time.cast_unsigned() << COLUMN_BITS | column)
         };
-        // The update is never refused.
+        // The update always succeeds.
         let _ = slot.fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
         time
     }
 
-    /// Makes later times not less than this one, unless it is too far ahead.
+    /// Raises the lower bound of later times to `time`, unless that is too far ahead.
     fn raise(&self, time: i64) {
         if time <= self.now_ms().max(self.system_ms()).saturating_add(MAX_LEAD_MS) {
             self.least_ms.fetch_max(time, Ordering::AcqRel);
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(clock.now_ms(), 1_000);
         SYSTEM.set(5_000_000);
         assert_eq!(clock.now_ms(), 5_000_000);
-        // Set back by an hour.
+        // The system's clock is set back by an hour.
         SYSTEM.set(1_400_000);
         assert_eq!(clock.now_ms(), 5_000_000);
         SYSTEM.set(5_000_001);

@@ -1,19 +1,19 @@
 //! Merges the points of a row into compacted columns.
 //!
 //! A column has the format of row compaction: concatenated qualifiers and values in time order, and a
-//! last byte that flags mixed seconds and milliseconds. It has one timestamp, and that is never later
-//! than the write of any of its points: a correction that another daemon has written meanwhile would be
-//! superseded by it.
+//! last byte that flags mixed seconds and milliseconds. Its single timestamp is never later than the
+//! write of any of its points. Otherwise the column would supersede a correction that another daemon
+//! has written meanwhile.
 //!
-//! * The points that were written in the order of their instants, as a series is measured, are one
-//!   column with the time of the first. The time of the others is lowered by that: a value that another
-//!   daemon wrote in between may supersede one of them. The caller verifies it ([`PlacedPoint`]).
-//! * All other points, corrections among them, keep their times: those of one time are one column.
+//! * Points that were written in the order of their instants, as a series is measured, form one column
+//!   with the time of the first. That lowers the times of the other points, so a value that another
+//!   daemon wrote in between may supersede one of them. The caller checks for that ([`PlacedPoint`]).
+//! * All other points, including corrections, keep their times. Points of one time form one column.
 //!
 //! A single point stays a plain cell, and so do cells that are not valid points. Of several points at
-//! one instant (of different widths, for example) the newest is merged and the others stay plain cells
-//! with their own timestamps, by which readers resolve them as usual. If the newest ones are tied, all
-//! of them stay plain.
+//! one instant, for example of different widths, the newest is merged. The others stay plain cells
+//! with their own timestamps, by which readers resolve them as usual. If the newest points are tied,
+//! all of them stay plain.
 
 use std::cmp::Reverse;
 
@@ -32,12 +32,12 @@ pub(crate) struct ColumnCompactor {
     placed: Vec<PlacedPoint>,
 }
 
-/// Where the newest point of an instant is.
+/// Position of the newest point of an instant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlacedPoint {
     /// Index among the row's cells.
     pub(crate) cell: usize,
-    /// Timestamp of its column; not later than that of the point.
+    /// Timestamp of its column; not later than the point's.
     pub(crate) column_ms: i64,
 }
 
@@ -49,7 +49,7 @@ struct RowPoint {
     written_ms: i64,
     /// Index among the row's cells.
     cell: usize,
-    /// The row has older points of the instant.
+    /// True if the row has older points of the instant.
     is_shared: bool,
 }
 
@@ -119,8 +119,9 @@ impl ColumnCompactor {
         Ok(())
     }
 
-    /// Moves the points whose times must be exact to `exact`, by time: those that were written after
-    /// one of a later instant, and those beside older values in this row.
+    /// Moves the points that need cells of their own to `exact`, in the order of their write times.
+    /// These are the points that were written after a later instant, and the points of an instant with
+    /// older values in this row. With `has_columns` all points are moved.
     fn split(&mut self, has_columns: bool) {
         self.exact.clear();
         let mut earliest_ms = i64::MAX;
@@ -128,7 +129,7 @@ impl ColumnCompactor {
             let Some(point) = self.points.get_mut(at) else { continue };
             if has_columns || point.is_shared || point.written_ms > earliest_ms {
                 self.exact.push(*point);
-                // Marks it as moved.
+                // Marks the point as moved.
                 point.cell = usize::MAX;
             } else {
                 earliest_ms = point.written_ms;
@@ -287,7 +288,7 @@ mod tests {
                 "07=@6",
             ],
         );
-        // Values whose length is not that of the qualifier, or not one of the type.
+        // Values whose length differs from the qualifier's, or is invalid for the type.
         check(
             &["0000=0102@1", "0010=02@1", "0022=010203@1"],
             &["0000=0102@1", "0010=02@1", "0022=010203@1"],

@@ -9,8 +9,8 @@
 //! | has the expected value | not applied, or not yet: retry; a late attempt fails its condition |
 //! | has another value | not applied, or overwritten: another writer won |
 //!
-//! An absent column is no proof that a delete was applied, so a delete reads the column first.
-//! A column that had the new value before the write counts as set.
+//! An absent column does not prove that a delete was applied, so a delete reads the column first. A
+//! column that had the new value before the write counts as set.
 
 use std::time::{Duration, Instant};
 
@@ -36,12 +36,12 @@ pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(crate) struct ConditionalWrite {
     pub(crate) column: Column,
-    /// `None`: the column must be absent.
+    /// Expected value; `None` means that the column must be absent.
     pub(crate) expected: Option<Bytes>,
-    /// `None` deletes the column.
+    /// New value; `None` deletes the column.
     pub(crate) new: Option<Bytes>,
-    /// Timestamp of the new cell; `None` takes the clock of this process, and at least the
-    /// millisecond after the cell that is replaced.
+    /// Timestamp of the new cell. `None` takes the clock of this process, but at least the
+    /// millisecond after the replaced cell.
     pub(crate) timestamp_ms: Option<i64>,
 }
 
@@ -111,7 +111,7 @@ impl ConditionalWrite {
         }
     }
 
-    /// The write, if the condition holds. `replaced` is the time of the cell that it replaces.
+    /// Returns the mutation of the write. `replaced` is the time of the cell that it replaces.
     fn mutation(
         &self,
         clock: &WriteClock,
@@ -137,12 +137,12 @@ impl ConditionalWrite {
     }
 }
 
-/// Value of a column; absent if HBase does not accept the key.
+/// Reads the value of a column; absent if HBase does not accept the key.
 async fn read(rows: &HBaseTable, column: &Column) -> Result<Option<Bytes>, OperationError> {
     Ok(read_cell(rows, column).await?.0)
 }
 
-/// Value and timestamp of a column.
+/// Reads the value and the timestamp of a column.
 pub(crate) async fn read_cell(
     rows: &HBaseTable,
     column: &Column,

@@ -17,61 +17,61 @@ pub struct HBaseConfig {
     pub root: String,
     /// User name sent to HBase.
     pub user: String,
-    /// Address overrides: `host` or `host:port` as a server announces itself, and the address to
-    /// connect to (without a port: the announced one).
+    /// Address overrides: `host` or `host:port` as a server announces itself, and the address to connect to.
+    /// Without a port, the announced port is used.
     pub hosts: Vec<(String, String)>,
     /// Rows per call of a scanner.
     pub scanner_rows: u32,
     /// Timeout of an operation with all its attempts, lookups and pauses.
     pub operation_timeout: Duration,
-    /// Prefix of all table names; a namespace, for example.
+    /// Prefix of all table names, for example a namespace.
     pub table_prefix: String,
     /// Limit on the bytes of buffered puts per table; further puts wait.
     pub max_write_bytes: usize,
-    /// The table whose rows daemons compact when their hour is over, and the format of its keys.
-    /// After a flush to such a row its points are read back: another daemon may have compacted the
-    /// row while they were in the log. `None`: no table is compacted, or its cells have the times of
-    /// their points, so that a point with a later time would hide its corrections.
+    /// The table whose rows daemons compact when their hour is over, and the format of its keys. After a flush to
+    /// such a row the store reads its points back, because another daemon may have compacted the row while they
+    /// were in the log. `None` if no table is compacted, or if cells have the times of their points. In the latter
+    /// case a point that is put again with a later time would hide its corrections.
     pub compacted_table: Option<(Table, TableSchema)>,
-    /// Longest duration of a compaction of OpenTSDB, from its read of a row to its delete. Points that are
-    /// written to rows whose hour is over are read back again after this time. Zero: they are not.
+    /// Longest duration of a compaction of OpenTSDB, from its read of a row to its delete. Points in rows whose
+    /// hour is over are read back again after this time; zero disables that.
     pub read_back_delay: Duration,
-    /// Longest time for which a daemon holds acknowledged points in its log (`tsd.storage.ack = log`).
-    /// A row that was written within this time is not compacted. Points that arrive later are read back.
+    /// Longest time for which a daemon holds acknowledged points in its log (`tsd.storage.ack = log`). Rows that
+    /// were written within this time are not compacted. Points that arrive later are read back.
     pub max_hold: Duration,
-    /// The index of the series of the table of points; `None`: there is none.
+    /// Series index of the table of points; `None` disables it.
     pub series_index: Option<SeriesIndexConfig>,
     /// The system's clock, epoch milliseconds.
     pub clock: ClockMs,
 }
 
-/// What the series index of a table in HBase is used for.
+/// Use of the series index of a table in HBase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeriesIndexMode {
-    /// It has what this daemon has seen. Queries read all rows.
+    /// The index has the series that this daemon has seen. Queries read all rows.
     Estimate,
-    /// As `Estimate`, and series are registered before their first point is acknowledged.
+    /// As `Estimate`. In addition each series is registered before its first point is acknowledged.
     Register,
-    /// Queries rely on it: every writer of the table registers series.
+    /// Queries rely on the index: every writer of the table registers series.
     Complete,
 }
 
 /// The series index of the table of points.
 #[derive(Clone, Debug)]
 pub struct SeriesIndexConfig {
-    /// What it is used for.
+    /// Use of the index.
     pub mode: SeriesIndexMode,
     /// The table of points.
     pub data: Table,
-    /// Its row keys.
+    /// Format of its row keys.
     pub schema: TableSchema,
     /// The table of the registration log.
     pub registrations: Table,
-    /// The meta table, if series are tracked there: an estimate is filled from it.
+    /// The meta table, if series are tracked there. It fills an estimate.
     pub meta: Option<Table>,
     /// Limit on the memory of the index, bytes.
     pub max_bytes: usize,
-    /// Limit on the rows per second of the scan that fills the index; 0: no limit.
+    /// Limit on the rows per second of the scan that fills the index; 0 is unlimited.
     pub scan_rows_per_second: u32,
 }
 
@@ -95,13 +95,14 @@ impl HBaseConfig {
         }
     }
 
-    /// Age of the newest cell of a row from which on the row may be compacted.
+    /// Minimum age of the newest cell of a row for a compaction.
     pub(crate) fn settled_after(&self) -> Duration {
         self.max_hold.max(self.read_back_delay * 2)
     }
 
-    /// True if a row may have been compacted while a put to it took this long, in milliseconds: the points may be
-    /// older than the compacted column. Clocks of daemons may differ by half of the time that a row is left alone.
+    /// True if a row may have been compacted during a put that took this long, in milliseconds. The points may
+    /// then be older than the compacted column. Clocks of daemons may differ by half of the time for which a row
+    /// is left alone.
     pub(crate) fn may_be_compacted_after(&self, took_ms: i64) -> bool {
         took_ms.saturating_mul(2) > self.settled_after().as_millis() as i64
     }

@@ -1,7 +1,7 @@
 //! The conformance suite of [`tsd_storage`] on a real cluster.
 //!
-//! Delete markers outlive the cells they delete, so tables cannot be reused: each case has tables
-//! of its own, under a prefix with its number.
+//! Delete markers outlive the cells they delete, so tables cannot be reused: each case has its own
+//! tables, under a prefix with its number.
 
 #![expect(
     clippy::expect_used,

@@ -1,10 +1,11 @@
 //! State shared by all calls of a store: the client, its runtime and the open tables.
 
+use parking_lot::RwLock;
 use std::{
     collections::HashMap,
     future::Future,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -16,9 +17,10 @@ use tsd_storage::{Get, StorageError, Table};
 
 use crate::{
     clock::WriteClock,
+    compactible_rows::CompactibleRows,
     config::HBaseConfig,
     error::storage_error,
-    read_back::{CompactibleRows, ReadBacks},
+    read_back_queue::ReadBacks,
     request::{hbase_get, time_range},
     row::model_row,
     series_registry::SeriesRegistry,
@@ -28,10 +30,10 @@ use crate::{
 pub(crate) struct StoreContext {
     pub(crate) client: Client,
     pub(crate) config: HBaseConfig,
-    /// Runs the connections. Callers may use runtimes that are short-lived, blocked or without I/O.
+    /// Runtime of the connections. The runtimes of callers may be short-lived, blocked or without I/O.
     pub(crate) runtime: Handle,
     pub(crate) clock: Arc<WriteClock>,
-    /// The series of the table of points, if they are indexed.
+    /// The series registry of the table of points, if its series are indexed.
     pub(crate) registry: Option<Arc<SeriesRegistry>>,
     tables: RwLock<HashMap<Table, Arc<OpenTable>>>,
     closed: AtomicBool,
@@ -44,15 +46,17 @@ pub(crate) struct OpenTable {
     pub(crate) writer: BufferedMutator,
     /// The clock of the store.
     pub(crate) clock: Arc<WriteClock>,
-    /// The rows that another daemon may compact, if it is the table of points.
+    /// The rows that another daemon may compact, if this is the table of points.
     pub(crate) compactible: Option<CompactibleRows>,
     pub(crate) read_backs: ReadBacks,
-    /// A server was found that does not check conditions, before HBase 2.4. Until the next start none is asked.
+    /// True once a server before HBase 2.4 was found, which does not check conditions. From then on no server
+    /// is asked until the next start.
     pub(crate) has_old_servers: AtomicBool,
 }
 
 impl OpenTable {
-    /// Since when another daemon may compact a row, epoch milliseconds; `i64::MAX` if none does.
+    /// Returns the time from which on another daemon may compact a row, epoch milliseconds; `i64::MAX` if no
+    /// daemon does.
     pub(crate) fn compactible_since_ms(&self, row: &[u8]) -> i64 {
         self.compactible.map_or(i64::MAX, |rows| rows.since_ms(row))
     }
@@ -80,18 +84,18 @@ impl StoreContext {
         self.closed.store(true, Ordering::Release);
     }
 
-    /// The series of a table, if they are indexed.
+    /// Returns the series registry of a table, if its series are indexed.
     pub(crate) fn registry_of(&self, table: &Table) -> Option<&Arc<SeriesRegistry>> {
         self.registry.as_ref().filter(|registry| registry.table() == table)
     }
 
-    /// The tables that were used so far.
+    /// Returns the tables that were used so far.
     pub(crate) fn open_tables(&self) -> Vec<Arc<OpenTable>> {
-        self.tables.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.tables.read().values().cloned().collect()
     }
 
     pub(crate) fn table(&self, table: &Table) -> Result<Arc<OpenTable>, StorageError> {
-        let cached = self.tables.read().unwrap_or_else(PoisonError::into_inner).get(table).cloned();
+        let cached = self.tables.read().get(table).cloned();
         if let Some(table) = cached {
             return Ok(table);
         }
@@ -101,7 +105,7 @@ impl StoreContext {
         buffer.max_bytes = self.config.max_write_bytes;
         let _guard = self.runtime.enter();
         let writer = rows.buffered(buffer);
-        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        let mut tables = self.tables.write();
         let entry = tables.entry(table.clone());
         Ok(Arc::clone(entry.or_insert_with(|| self.open_table(table, rows, writer))))
     }
@@ -139,7 +143,7 @@ impl StoreContext {
         Ok(model_row(&row))
     }
 
-    /// Returns rows in the order of `gets`.
+    /// Reads rows. Returns them in the order of `gets`.
     pub(crate) async fn get_rows(
         &self,
         table: &Table,

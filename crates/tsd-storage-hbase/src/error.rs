@@ -5,7 +5,7 @@ use hbase_rs::{
 };
 use tsd_storage::{StorageError, Table, error_chain};
 
-/// The error of a request that the client does not accept.
+/// Returns the error of a request that the client rejects.
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 pub(crate) fn invalid(error: RequestError) -> StorageError {
     StorageError::backend(&error)
@@ -58,7 +58,7 @@ fn recovery_error(recovery: &Recovery, error: &OperationError) -> StorageError {
     }
 }
 
-/// True if a cell is larger than the server's `hbase.server.keyvalue.maxsize`. There is no
+/// True if a cell is larger than the server's `hbase.server.keyvalue.maxsize`. HBase has no
 /// exception class for it, only a text: `Cell[...] with size 10485800 exceeds limit of 10485760
 /// bytes`.
 fn is_too_large(exception: &RemoteException) -> bool {

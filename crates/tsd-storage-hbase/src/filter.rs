@@ -1,8 +1,8 @@
 //! Translates row filters to filters of the region server.
 //!
-//! A server filter may accept rows that do not match, never the reverse; the client checks every
-//! row again. Patterns are bounded in size: a set that is too large is omitted, at the cost of
-//! transferring more rows.
+//! A server filter may accept rows that do not match, but never rejects a matching row; the client checks every row
+//! again. The size of patterns is bounded: a set that is too large is omitted, at the cost of transferring more
+//! rows.
 
 mod pattern;
 
@@ -47,7 +47,7 @@ impl FilterPlan {
     }
 }
 
-/// The common prefix of all keys of a range.
+/// Returns the common prefix of all keys of a range.
 fn common_prefix(start: &[u8], stop: &[u8]) -> Vec<u8> {
     start.iter().zip(stop).take_while(|(a, b)| a == b).map(|(a, _)| *a).collect()
 }
@@ -71,8 +71,8 @@ fn plan_filter(filter: &RowFilter, prefix: &[u8]) -> FilterPlan {
     }
 }
 
-/// All filters must match. Explicit keys take precedence over tests: reading few rows by key is
-/// cheaper than testing a range.
+/// Combines the plans of filters that must all match. Explicit keys take precedence over tests: reading few rows by
+/// key is cheaper than testing a range.
 fn plan_all(plans: impl Iterator<Item = FilterPlan>) -> FilterPlan {
     let mut tests = Vec::new();
     let mut keys: Option<Vec<Bytes>> = None;
@@ -126,9 +126,10 @@ fn plan_tags(tags: &TagPattern, prefix: &[u8]) -> FilterPlan {
     FilterPlan::Tests(tests)
 }
 
-/// The conditions whose tags are at known positions, at the start of the tags: tags are sorted by the UIDs of their
-/// keys, UIDs begin at 1, and no series has a key twice. So a tag with the key 1 is the first, one with the key 2 is
-/// the second of a series that has both, and so on. The server can skip to them, whatever other tags follow.
+/// Returns the conditions whose tags are at known positions, at the start of the tags. Tags are sorted by the UIDs
+/// of their keys, UIDs begin at 1, and no series has a key twice. So a tag with the key 1 is the first, and in a
+/// series with both, the tag with the key 2 is the second, and so on. The server can skip to these tags, whatever
+/// other tags follow.
 fn leading_conditions(tags: &TagPattern) -> &[TagCondition] {
     let mut count = 0;
     let mut keys = 1_usize;
@@ -143,7 +144,7 @@ fn leading_conditions(tags: &TagPattern) -> &[TagCondition] {
     tags.conditions.get(..count).unwrap_or_default()
 }
 
-/// The number of a UID; the largest number if it has more than eight bytes.
+/// Returns the number of a UID; the largest number if it has more than eight bytes.
 fn uid_number(uid: &[u8]) -> u64 {
     if uid.len() > size_of::<u64>() {
         return u64::MAX;
@@ -151,8 +152,7 @@ fn uid_number(uid: &[u8]) -> u64 {
     Uid::number_of(uid)
 }
 
-/// Fuzzy keys of the rows whose tags begin with these. Values are enumerated up to [`MAX_FUZZY_KEYS`]
-/// keys.
+/// Returns the fuzzy keys of rows whose tags begin with these. Enumerates values up to [`MAX_FUZZY_KEYS`] keys.
 fn fuzzy_keys(
     tags: &TagPattern,
     conditions: &[TagCondition],

@@ -1,17 +1,17 @@
 //! Flushes memtable rows to HBase.
 //!
-//! The cost in HBase is per cell, not per byte, so the points of a row are written as one compacted
-//! column. Puts are sent in concurrent batches. The deletes of a row are sent after its puts are
-//! acknowledged: they have timestamps, so the order is safe, and a reader in between sees surplus
-//! cells rather than missing ones. Every cell has a timestamp, so a repeated flush changes nothing.
+//! The cost in HBase is per cell, not per byte, so the points of a row are written as one compacted column. Puts are
+//! sent in concurrent batches. The deletes of a row are sent after its puts are acknowledged. They have timestamps,
+//! so the order is safe, and a reader in between sees surplus cells rather than missing ones. Every cell has a
+//! timestamp, so a repeated flush changes nothing.
 //!
 //! Two kinds of rows are read back, and points that an older value supersedes are put again (see
 //! [`superseded`](crate::superseded)):
 //!
-//! * those with a column of points of several commits: its time is that of the first, and another
-//!   daemon may have written one of the others in between. Only cells from that time on are read;
-//! * those whose hour is over: another daemon or OpenTSDB may have compacted them while their points were
-//!   in the log. They are read back a second time later (see [`read_back`](crate::read_back)).
+//! * Rows with a column of points of several commits. The column has the time of the first point, and another daemon
+//!   may have written one of the other points in between. Only cells from that time on are read.
+//! * Rows whose hour is over. Another daemon or OpenTSDB may have compacted them while their points were in the log.
+//!   They are read back a second time later (see [`read_back`](crate::read_back)).
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -30,7 +30,7 @@ use crate::{
     superseded::flush_mark,
 };
 
-/// Size in bytes from which a batch is sent.
+/// Size in bytes at which a batch is sent.
 const BATCH_BYTES: usize = 1 << 20;
 /// Limit on batches in flight.
 const MAX_BATCHES: usize = 8;
@@ -38,8 +38,7 @@ const MAX_BATCHES: usize = 8;
 const MAX_PENDING_DELETES: usize = 4096;
 /// Limit on rows that wait for their verification.
 const MAX_UNVERIFIED_ROWS: usize = 1024;
-/// Applies the rows and returns when all of them are durable. With a registry, their series are registered
-/// before.
+/// Writes the rows and returns when all of them are durable. With a registry, registers their series before.
 pub(crate) async fn flush_rows(
     to: &OpenTable,
     table: &Table,
@@ -99,7 +98,7 @@ pub(crate) async fn flush_rows(
     }
 }
 
-/// An invalid request is permanent: it depends on the bytes of the row alone.
+/// Makes the error of an invalid request permanent: it depends on the bytes of the row alone.
 fn rejected(error: StorageError) -> StorageError {
     match error {
         StorageError::Backend(text) => StorageError::Rejected(text),
@@ -114,9 +113,9 @@ async fn settle(table: &Table, receipt: Option<Receipt>) -> Result<(), StorageEr
     }
 }
 
-/// Adds the mutations of a row, and to `columns` those that are put, with their times. Columns of several points
-/// that are put since the row is compactible are marked: see [`flush_mark`]. The mark comes first, so that no daemon
-/// reads the column without it.
+/// Adds the mutations of a row. Adds the put columns with their times to `columns`. Columns of several points get a
+/// mark if the row was already compactible at their time: see [`flush_mark`]. The mark comes first, so that no
+/// daemon reads the column without it.
 fn add_row(
     row: &FlushRow<'_>,
     compactor: &mut ColumnCompactor,
@@ -159,7 +158,7 @@ fn add_row(
     Ok(())
 }
 
-/// Timestamp of the row tombstone. An unbounded one must still be older than the row's new cells.
+/// Returns the timestamp of the row tombstone. An unbounded delete must still be older than the row's new cells.
 fn delete_time(row: &FlushRow<'_>) -> Option<i64> {
     let until = row.delete_row?;
     let first = row.cells.iter().map(|cell| cell.timestamp_ms).min();

@@ -1,7 +1,7 @@
 //! The `tsd_hbase_*` metrics: the client's counters under Prometheus names.
 //!
-//! The client knows no metrics library. Metrics without labels are read as gauges of the store;
-//! those with labels are set by [`publish_metrics`]; latencies are recorded as calls complete.
+//! The client uses no metrics library. Metrics without labels are gauges of the store.
+//! [`publish_metrics`] sets metrics with labels. Latencies are recorded when calls complete.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -16,24 +16,19 @@ const PUBLISH_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Points put again because an older value superseded them.
 pub(crate) const RESTORED_POINTS: &str = "tsd_hbase_restored_points_total";
-/// Points that are not read back a second time because too many wait for that.
+/// Points that are not read back a second time because too many points wait for that.
 pub(crate) const READ_BACK_DROPPED_POINTS: &str = "tsd_hbase_read_back_dropped_points_total";
 
-/// Rows whose write has left points to the second read-back.
+/// Rows whose write left points to the second read-back.
 pub(crate) const READ_BACK_DEFERRED_ROWS: &str = "tsd_hbase_read_back_deferred_rows_total";
-/// How long writes have waited for the first read-back of their rows.
+/// Time that writes waited for the first read-back of their rows.
 pub(crate) const READ_BACK_WAIT_SECONDS: &str = "tsd_hbase_read_back_wait_seconds";
 
-const COUNTERS: [(&str, &str); 26] = [
-    ("tsd_hbase_admission_waits_total", "Calls that waited for a connection's in-flight limit."),
-    ("tsd_hbase_batch_actions_total", "Actions sent in batches (Multi calls)."),
-    ("tsd_hbase_batches_total", "Batches (Multi calls) sent."),
+const COUNTERS: [(&str, &str); 17] = [
     ("tsd_hbase_call_failures_total", "Calls without a response, over all methods."),
     ("tsd_hbase_calls_total", "Calls started."),
     ("tsd_hbase_connection_failures_total", "Connections that could not be established."),
-    ("tsd_hbase_meta_lookups_total", "Region lookups in hbase:meta."),
     ("tsd_hbase_mutation_failures_total", "Buffered mutations that failed permanently."),
-    ("tsd_hbase_mutations_written_total", "Buffered mutations that were written."),
     (
         "tsd_hbase_pressure_pause_seconds_total",
         "Sum of the pauses of writes to single regions because their memstores fill up.",
@@ -48,7 +43,6 @@ const COUNTERS: [(&str, &str); 26] = [
         "Points of past hours that are not read back a second time, because too many wait for that.",
     ),
     ("tsd_hbase_received_bytes_total", "Bytes received from HBase."),
-    ("tsd_hbase_region_cache_misses_total", "Regions that were not in the region cache."),
     (
         RESTORED_POINTS,
         "Points put again, because a column that another daemon compacted superseded them or its delete hid them.",
@@ -56,8 +50,6 @@ const COUNTERS: [(&str, &str); 26] = [
     ("tsd_hbase_retries_total", "Retried attempts, by reason."),
     ("tsd_hbase_rpc_failures_total", "Calls without a response, by method."),
     ("tsd_hbase_rpcs_total", "Calls with a response, by method."),
-    ("tsd_hbase_scanners_opened_total", "Scanners opened."),
-    ("tsd_hbase_scanners_reopened_total", "Scanners reopened inside a region after a failure."),
     ("tsd_hbase_sent_bytes_total", "Bytes sent to HBase."),
     (
         "tsd_hbase_series_index_log_conflicts_total",
@@ -67,7 +59,6 @@ const COUNTERS: [(&str, &str); 26] = [
         "tsd_hbase_series_index_log_entries_total",
         "Entries of the registration log read or appended.",
     ),
-    ("tsd_hbase_series_index_log_reads_total", "Reads of what is new in the registration log."),
     ("tsd_hbase_series_index_registered_series_total", "Series registered by this daemon."),
     (
         "tsd_hbase_series_index_scanned_rows_total",
@@ -75,8 +66,7 @@ const COUNTERS: [(&str, &str); 26] = [
     ),
 ];
 
-const GAUGES: [(&str, Unit, &str); 18] = [
-    ("tsd_hbase_buffer_pool_bytes", Unit::Bytes, "Pooled buffers of the writers, ready for reuse."),
+const GAUGES: [(&str, Unit, &str); 15] = [
     (
         "tsd_hbase_buffer_unavailable_bytes",
         Unit::Bytes,
@@ -117,10 +107,8 @@ const GAUGES: [(&str, Unit, &str); 18] = [
         Unit::Bytes,
         "Memory of the series index of the data table, about.",
     ),
-    ("tsd_hbase_series_index_metrics", Unit::Count, "Metrics in the series index."),
     ("tsd_hbase_series_index_series", Unit::Count, "Series in the series index."),
     ("tsd_hbase_server_calls_in_flight", Unit::Count, "Calls in flight, by server."),
-    ("tsd_hbase_server_connections", Unit::Count, "Open connections, by server."),
     ("tsd_hbase_unavailable_regions", Unit::Count, "Regions that are unavailable for writes."),
 ];
 
@@ -173,10 +161,8 @@ fn set_labelled(stats: &ClientStats) {
     }
     for of in &stats.servers {
         let server = format!("{}:{}", of.server.host(), of.server.port());
-        gauge!("tsd_hbase_server_calls_in_flight", "server" => server.clone())
+        gauge!("tsd_hbase_server_calls_in_flight", "server" => server)
             .set(of.traffic.calls_in_flight as f64);
-        gauge!("tsd_hbase_server_connections", "server" => server)
-            .set(of.traffic.connections as f64);
     }
 }
 
@@ -187,7 +173,8 @@ fn reason_label(reason: RetryReason) -> Cow<'static, str> {
     }
 }
 
-/// Names and values of the metrics without labels; `registry` has those of the series index.
+/// Returns names and values of the metrics without labels. `registry` has the metrics of the series
+/// index.
 pub(crate) fn gauges(
     stats: &ClientStats,
     (read_back_rows, read_back_bytes): (usize, usize),
@@ -202,24 +189,15 @@ pub(crate) fn gauges(
         ("tsd_hbase_call_failures_total", failed),
         ("tsd_hbase_calls_in_flight", total.calls_in_flight),
         ("tsd_hbase_request_in_flight_bytes", total.bytes_in_flight),
-        ("tsd_hbase_admission_waits_total", total.admission_waits),
         ("tsd_hbase_sent_bytes_total", total.bytes_sent),
         ("tsd_hbase_received_bytes_total", total.bytes_received),
         ("tsd_hbase_cached_regions", stats.cached_regions),
-        ("tsd_hbase_region_cache_misses_total", stats.region_misses),
-        ("tsd_hbase_meta_lookups_total", stats.lookups),
-        ("tsd_hbase_scanners_opened_total", stats.scanners_opened),
-        ("tsd_hbase_scanners_reopened_total", stats.scanners_reopened),
-        ("tsd_hbase_batches_total", stats.batches),
-        ("tsd_hbase_batch_actions_total", stats.batch_actions),
         ("tsd_hbase_buffered_bytes", buffers.bytes),
-        ("tsd_hbase_buffer_pool_bytes", buffers.pool_bytes),
         ("tsd_hbase_buffer_unavailable_bytes", buffers.unavailable_bytes),
         ("tsd_hbase_unavailable_regions", buffers.unavailable_regions),
         ("tsd_hbase_regions_under_pressure", buffers.regions_under_pressure),
         ("tsd_hbase_read_back_rows", read_back_rows as u64),
         ("tsd_hbase_read_back_bytes", read_back_bytes as u64),
-        ("tsd_hbase_mutations_written_total", buffers.written),
         ("tsd_hbase_mutation_failures_total", buffers.failed),
     ]
     .into_iter()

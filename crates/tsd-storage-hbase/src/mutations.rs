@@ -1,4 +1,4 @@
-//! Translates batches of cells to mutations of rows, and writes those.
+//! Translates batches of cells to mutations of rows, and writes the mutations.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -16,12 +16,14 @@ use crate::{
     request::timestamp,
 };
 
-/// Bytes of an encoded cell beyond those in a [`CellBatch`], to estimate the size of the buffer.
+/// Bytes of an encoded cell in addition to its bytes in a [`CellBatch`], to estimate the size of the
+/// buffer.
 const CELL_OVERHEAD: usize = 24;
 
-/// One Put per row. The Puts of one call are not ordered, so each row is put once, with the last
-/// cell of each column. Cells without a time get that of the clock, in the order of their row, and are
-/// passed to `stamped` with it. `with_capacity` creates the batch for a number of mutations and bytes.
+/// Encodes one Put per row. The Puts of one call are not ordered, so each row is put once, with the last
+/// cell of each column. Cells without a time get the time of the clock, in the order of their row, and
+/// are passed to `stamped` with it. `with_capacity` creates the batch for a number of mutations and
+/// bytes.
 pub(crate) fn puts(
     batch: &CellBatch,
     clock: &WriteClock,
@@ -64,17 +66,16 @@ fn last_cells(
     Ok(())
 }
 
-/// The rows of a batch. One may be started several times.
+/// The rows of a batch, each of which may be started several times.
 struct RepeatedRows<'a> {
     rows: Vec<RowRef<'a>>,
-    /// For each start of a row: the next start of the same row.
+    /// For each start of a row, the next start of the same row.
     next: Vec<u32>,
-    /// The first start of each row, in the order of their keys as far as [`prefix`] tells it: the writer
-    /// would sort them.
+    /// The first start of each row, in the order of [`prefix`]. The writer would sort them otherwise.
     first: Vec<u32>,
 }
 
-/// No further start of a row.
+/// Marks the last start of a row.
 const LAST_START: u32 = u32::MAX;
 
 impl<'a> RepeatedRows<'a> {
@@ -98,14 +99,14 @@ impl<'a> RepeatedRows<'a> {
         Self { rows, next, first: first.into_iter().map(|(_, at)| at).collect() }
     }
 
-    /// All starts of the row that is started first here, in their order.
+    /// Iterates over all starts of the row whose first start is `first`, in their order.
     fn starts_of(&self, first: u32) -> impl Iterator<Item = RowRef<'a>> {
         let next = |at: &u32| self.next.get(*at as usize).copied().filter(|at| *at != LAST_START);
         successors(Some(first), next).filter_map(|at| self.rows.get(at as usize).copied())
     }
 }
 
-/// The first bytes of a row key, which order rows with different ones.
+/// Returns the first bytes of a row key, which order rows with different prefixes.
 fn prefix(key: &[u8]) -> u64 {
     let bytes = key.iter().chain([0; size_of::<u64>()].iter()).take(size_of::<u64>());
     bytes.fold(0, |prefix, byte| prefix << 8 | u64::from(*byte))
@@ -136,7 +137,7 @@ pub(crate) fn put(
 /// The bytes to append to each column.
 type AppendedColumns<'a> = BTreeMap<(Family, &'a [u8]), Vec<u8>>;
 
-/// One Append per row with one cell per column: the server bases every cell of an Append on the
+/// Encodes one Append per row with one cell per column. The server bases every cell of an Append on the
 /// value from before the Append.
 pub(crate) fn appends(batch: &CellBatch) -> Result<Vec<Action>, StorageError> {
     let mut rows: BTreeMap<&[u8], AppendedColumns<'_>> = BTreeMap::new();

@@ -1,25 +1,23 @@
-//! The second read-back of written points, for the compactions of OpenTSDB.
+//! The second read-back of written points, against compactions of OpenTSDB.
 //!
-//! OpenTSDB compacts a row in three steps: it reads the row, puts the compacted column when its buffer is
-//! sent (a second later by default), and then deletes the columns that it read, up to the time of the
-//! server. A point that is written in between is superseded by the column or hidden by the delete marker,
-//! which covers later cells of a column too. No read at the time of the write can see that, so points of
-//! rows that OpenTSDB may compact are read back once more when every compaction that has read the row
-//! before is over ([`HBaseConfig::read_back_delay`](crate::HBaseConfig::read_back_delay)). A compaction
-//! that reads the row later has the point. What is put again is read back again, until it stays.
+//! OpenTSDB compacts a row in three steps. It reads the row, puts the compacted column when its buffer is
+//! sent (a second later by default), and then deletes the columns that it read, up to the time of the server.
+//! The column supersedes a point that is written in between, or the delete marker hides the point, because it
+//! also covers later cells of a column. No read at the time of the write can see that. So the store reads
+//! points in rows that OpenTSDB may compact back once more, after the end of every compaction that may have
+//! read the row before ([`HBaseConfig::read_back_delay`](crate::HBaseConfig::read_back_delay)). A compaction
+//! that reads the row later has the point. Points that are put again are read back again, until they stay.
 //!
-//! OpenTSDB does not compact the row of the current hour: its compaction queue waits until the hour has
-//! been over for a second, and a query that reads the row does not write what it merged. So points that are
-//! written to rows of the current hour, nearly all of them, cost nothing. The last minute of the hour
-//! counts as over because clocks differ.
+//! OpenTSDB does not compact the row of the current hour. Its compaction queue waits until the hour has been
+//! over for a second, and a query that reads the row does not write what it merged. So points in rows of the
+//! current hour, which are nearly all points, cost nothing. The last minute of the hour counts as over
+//! because clocks differ.
 //!
-//! The points wait in memory: those of a daemon that ends are not read back again, unless its log still has
-//! them and flushes them at the next start. The memory is bounded; points beyond that are not read back
-//! again, and counted.
+//! The points wait in memory. If a daemon ends, its points are not read back again, unless its log still has
+//! them and flushes them at the next start. The memory is bounded. Points beyond the bound are not read back
+//! again; they are counted.
 
-mod compactible_rows;
 mod first;
-mod waiting;
 
 use std::{sync::Weak, time::Duration};
 
@@ -38,6 +36,7 @@ use crate::{
     error::{invalid, storage_error},
     metrics::RESTORED_POINTS,
     mutations::{put, write_batch},
+    read_back_queue::DueRow,
     request::{family_name, get_points, hbase_get, put_cells},
     row::model_row,
     superseded::{
@@ -45,19 +44,16 @@ use crate::{
     },
 };
 
-pub(crate) use compactible_rows::CompactibleRows;
 pub(crate) use first::{UnverifiedRow, restore_superseded};
-use waiting::DueRow;
-pub(crate) use waiting::{ReadBacks, WrittenRows};
 
-/// Versions of a column that the history of a row has.
+/// Maximum number of versions of a column in the history of a row.
 const HISTORY_VERSIONS: u32 = 1_000;
 /// Reads of due rows per delay.
 const READS_PER_DELAY: u32 = 8;
-/// Rows of one call whose histories are read, and whose points are put again, at the same time.
+/// Rows of one call that are processed concurrently: reads of histories and further puts.
 const MAX_CONCURRENT_ROWS: usize = 32;
 
-/// Reads points back when they are due, until the store is closed.
+/// Reads due points back, until the store is closed.
 pub(crate) async fn run(of: Weak<StoreContext>, delay: Duration) {
     loop {
         sleep(delay / READS_PER_DELAY).await;
@@ -71,7 +67,7 @@ pub(crate) async fn run(of: Weak<StoreContext>, delay: Duration) {
     }
 }
 
-/// Reads the points back that are due, and puts those again that a compaction superseded or hid.
+/// Reads due points back, and puts points again that a compaction superseded or hid.
 pub(crate) async fn read_due(context: &StoreContext) -> Result<(), StorageError> {
     let Some((table, _)) = &context.config.compacted_table else { return Ok(()) };
     let of = &*context.table(table)?;
@@ -92,10 +88,10 @@ pub(crate) async fn read_due(context: &StoreContext) -> Result<(), StorageError>
     }
 }
 
-/// Reads rows back once. Returns for each whether it has to be read again.
+/// Reads rows back once. Returns for each row whether it has to be read again.
 ///
-/// What supersedes or hides a point is newer than it, so only the newer cells of a row are read, and the
-/// whole row where these leave a doubt.
+/// A cell that supersedes or hides a point is newer than the point. So the store reads only the newer cells
+/// of a row, and the whole row if these leave a doubt.
 async fn read_back(
     of: &OpenTable,
     table: &Table,
@@ -108,7 +104,7 @@ async fn read_back(
     let mut checks = Vec::new();
     for (at, (row, found)) in rows.iter_mut().zip(&found).enumerate() {
         tokio::task::consume_budget().await;
-        // Most rows are as they were written, and need no future.
+        // Most rows are unchanged, and need no future.
         if is_row_doubtful(of, row, &cells_of(found)) {
             let check = check_row(of, table, row);
             checks.push(async move { Ok::<_, StorageError>((at, check.await?)) });
@@ -131,12 +127,12 @@ fn cells_of(found: &HBaseRow) -> Vec<Cell> {
     model_row(found).map_or_else(Vec::new, |row| row.cells)
 }
 
-/// True if points of a row may not be read from these cells.
+/// True if a read of these cells may not return all points of the row.
 fn is_row_doubtful(of: &OpenTable, (key, points): &DueRow, cells: &[Cell]) -> bool {
     is_doubtful(points, cells, |cell: &Cell| of.read_backs.written_ms(key, cell))
 }
 
-/// Reads a row whose newer cells leave a doubt, and puts those of its points again that are not read from it.
+/// Reads a row whose newer cells leave a doubt, and puts points again that the row does not return.
 async fn check_row(
     of: &OpenTable,
     table: &Table,
@@ -165,34 +161,35 @@ async fn check_row(
     Ok((key.clone(), again))
 }
 
-/// Reads the cells of a row that are not older than the points.
+/// Returns the Get of the cells of a row that are not older than the points.
 fn newer_cells(key: &Bytes, points: &[WrittenPoint]) -> Option<HBaseGet> {
     let since = points.iter().map(|point| point.column_ms).min().unwrap_or(0);
     let times = TimeRange::try_new(since.max(0).unsigned_abs(), u64::MAX >> 1).ok();
     hbase_get(get_points(key), times)
 }
 
-/// What is left to do after points of a row were put again.
+/// Remaining work after points of a row were put again.
 pub(crate) struct PutAgain {
-    /// Points with the times of their writes, which are still to be put.
+    /// Points that still have to be put, with the times of their writes.
     own_times: Vec<Cell>,
-    /// The row has to be read once more: points are put, or the row has changed since it was read.
+    /// True if the row has to be read once more, because points were put, or the row has changed since it was
+    /// read.
     pub(crate) is_unsettled: bool,
 }
 
 impl PutAgain {
-    /// Adds what is still to be put.
+    /// Adds the points that still have to be put.
     pub(crate) fn add_to(&self, puts: &mut MutationBatch, key: &[u8]) -> Result<(), StorageError> {
         puts.begin();
         self.own_times.iter().try_for_each(|cell| put(puts, key, cell_ref(cell)))
     }
 }
 
-/// Puts points again, but those with the times of their writes.
+/// Puts points again, except points with the times of their writes.
 ///
-/// A point with a later time is put only while the row still has what was read instead of it, in one
-/// step: a delete of the row in between would not hide it. A put of another daemon in between is newer,
-/// or has replaced what was read.
+/// A point with a later time is put by one conditional step, only while the row still has the cell that was
+/// read instead of the point. Otherwise a delete of the row in between would not hide the point. A put of
+/// another daemon in between is newer, or has replaced the cell that was read.
 pub(crate) async fn put_again(
     of: &OpenTable,
     table: &Table,
@@ -227,7 +224,7 @@ pub(crate) async fn put_again(
     Ok(PutAgain { own_times, is_unsettled: !restored.is_empty() })
 }
 
-/// Puts points if the row has what they depend on. Returns true if it had.
+/// Puts points if the row still has their basis. Returns true if it had.
 async fn put_on_basis(
     of: &OpenTable,
     table: &Table,
@@ -253,7 +250,7 @@ fn cell_ref(cell: &Cell) -> CellRef<'_> {
     CellRef { family: *family, qualifier, value, timestamp_ms: Some(*timestamp_ms) }
 }
 
-/// Reads what a row had.
+/// Reads the history of a row.
 pub(crate) async fn history(
     of: &OpenTable,
     table: &Table,

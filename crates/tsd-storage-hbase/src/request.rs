@@ -7,7 +7,7 @@ use tsd_storage::{Get, StorageError};
 
 use crate::error::invalid;
 
-/// Name of a family, without an allocation.
+/// Returns the name of a family, without an allocation.
 pub(crate) const fn family_name(family: Family) -> Bytes {
     Bytes::from_static(family.as_str().as_bytes())
 }
@@ -23,14 +23,15 @@ pub(crate) fn selection(
     }
 }
 
-/// The half-open range of timestamps, clamped to the epoch: HBase has no earlier ones.
+/// Converts a half-open range of timestamps. Clamps it to the epoch, because HBase has no earlier
+/// timestamps.
 pub(crate) fn time_range(range: Option<(i64, i64)>) -> Result<Option<TimeRange>, StorageError> {
     let Some((from, to)) = range else { return Ok(None) };
     let (from, to) = (from.max(0).unsigned_abs(), to.max(0).unsigned_abs());
     TimeRange::try_new(from, to.max(from)).map(Some).map_err(invalid)
 }
 
-/// A Get of one row; `None` if the row key is invalid.
+/// Returns a Get of one row; `None` if the row key is invalid.
 pub(crate) fn hbase_get(get: Get, times: Option<TimeRange>) -> Option<HBaseGet> {
     let mut selection = selection(get.family, get.qualifiers);
     if let Some(times) = times {
@@ -39,12 +40,12 @@ pub(crate) fn hbase_get(get: Get, times: Option<TimeRange>) -> Option<HBaseGet> 
     Some(HBaseGet::try_new(get.row).ok()?.select(selection))
 }
 
-/// A Get of all points of a row.
+/// Returns a Get of all points of a row.
 pub(crate) fn get_points(row: &Bytes) -> Get {
-    Get { row: row.clone(), family: Some(Family::T), qualifiers: Vec::new() }
+    Get { family: Some(Family::T), ..Get::row(row.clone()) }
 }
 
-/// A Put of cells to one row, with their times.
+/// Returns a Put of cells to one row, with their times.
 pub(crate) fn put_cells<'c>(
     row: Bytes,
     cells: impl IntoIterator<Item = &'c Cell>,
@@ -55,7 +56,7 @@ pub(crate) fn put_cells<'c>(
     })
 }
 
-/// A timestamp of HBase.
+/// Converts a timestamp to HBase's type.
 pub(crate) fn timestamp(timestamp_ms: i64) -> Result<u64, StorageError> {
     u64::try_from(timestamp_ms).map_err(|_| {
         StorageError::Backend(format!("cell time {timestamp_ms} is before 1970").into())

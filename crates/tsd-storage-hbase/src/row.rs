@@ -5,7 +5,7 @@ use hbase_rs::{CellKind, Row};
 use tsd_model::{Cell, Family, Row as ModelRow};
 
 /// Copies a row out of the response, so that it does not keep the whole response in memory. Key and
-/// cells of the row share one buffer. `None` if no cell is of a known family.
+/// cells of the row share one buffer. `None` if no cell has a known family.
 pub(crate) fn model_row(row: &Row) -> Option<ModelRow> {
     let key = row.key();
     let mut buffer = Vec::with_capacity(key.len() + row.encoded().len() / 2);

@@ -86,7 +86,7 @@ impl HBaseScanner {
         }
     }
 
-    /// Waits for one row and adds the rows that have arrived already.
+    /// Waits for one row, and adds the rows that have arrived already.
     async fn scan_batch(&mut self) -> Result<Vec<Row>, StorageError> {
         let RowSource::Scanner(scanner) = &mut self.rows else { return Ok(Vec::new()) };
         let mut batch = Vec::new();
@@ -131,6 +131,7 @@ impl HBaseScanner {
                     row,
                     family: self.scan.family,
                     qualifiers: self.scan.qualifier.iter().cloned().collect(),
+                    reads_past_losses: false,
                 })
                 .collect();
             if gets.is_empty() {

@@ -12,7 +12,7 @@ use tsd_series_index::SeriesIndex;
 use tsd_storage::{
     BoxFuture, CellBatch, CellRef, Column, Delete, FlushRows, FlushTarget, Get, HealthImpact,
     HealthProblem, PinnedFiles, ReplacedColumn, RowRewrite, RowScanner, Scan, Storage,
-    StorageError, StorePart, Table,
+    StorageError, StoreComponent, Table,
 };
 
 use crate::{
@@ -22,26 +22,27 @@ use crate::{
     error::{invalid, storage_error},
     flush, metrics,
     mutations::{appends, puts, write_batch},
-    read_back::{self, UnverifiedRow, WrittenRows, restore_superseded},
+    read_back::{self, UnverifiedRow, restore_superseded},
+    read_back_queue::WrittenRows,
     request::{family_name, timestamp},
     scanner::HBaseScanner,
     series_registry::build,
     superseded::WrittenPoint,
 };
 
-/// Pause after a delete: a put of another daemon in the same millisecond would be hidden by its marker.
-/// A timer may fire up to one millisecond early.
+/// Pause after a delete. Its marker would hide a put of another daemon in the same millisecond. A timer
+/// may fire up to one millisecond early.
 const DELETE_PAUSE: Duration = Duration::from_millis(2);
 
 /// Tables of an HBase cluster.
 ///
-/// It buffers no acknowledged cells: after `Ok` HBase has them. Flushing does nothing, and closing
+/// The store buffers no acknowledged cells: after `Ok` HBase has them. Flushing does nothing, and closing
 /// only rejects later calls.
 ///
-/// A compare-and-set on an absent column and one on an empty value are distinguished in family `t`
-/// by a read before the write, so a column that gets an empty value in between may be overwritten.
-/// In the other families an empty value counts as absent, as in OpenTSDB. Puts and conditional writes
-/// have the time of this process's clock; appends and increments have the server's.
+/// In family `t` a read before a compare-and-set distinguishes an absent column from an empty value, so a
+/// column that gets an empty value in between may be overwritten. In the other families an empty value
+/// counts as absent, as in OpenTSDB. Puts and conditional writes have the time of this process's clock;
+/// appends and increments have the server's.
 #[derive(Debug)]
 pub struct HBaseStorage {
     context: Arc<StoreContext>,
@@ -63,8 +64,7 @@ impl HBaseStorage {
         Self::with_client(config.client(), config)
     }
 
-    /// Creates a store on an existing client; of the configuration only the settings of tables are
-    /// used.
+    /// Creates a store on an existing client. Uses only the settings of tables from the configuration.
     ///
     /// # Errors
     ///
@@ -90,8 +90,8 @@ impl HBaseStorage {
         }
     }
 
-    /// Reads the points back that were written [`HBaseConfig::read_back_delay`] ago to rows that OpenTSDB
-    /// may compact, and puts those again that a compaction superseded or hid.
+    /// Reads back points in rows that OpenTSDB may compact, [`HBaseConfig::read_back_delay`] after their
+    /// write. Puts points again that a compaction superseded or hid.
     ///
     /// # Errors
     ///
@@ -101,7 +101,8 @@ impl HBaseStorage {
         self.context.run(async move { read_back::read_due(&context).await }).await?
     }
 
-    /// As [`Storage::table_exists`], with a timeout of its own: the error names what the last attempt met.
+    /// As [`Storage::table_exists`], with a separate timeout. The error has the cause of the last failed
+    /// attempt.
     ///
     /// # Errors
     ///
@@ -145,7 +146,8 @@ impl HBaseStorage {
         })
     }
 
-    /// Starts a task that loads the series index and fills it, if there is one. It ends with the store.
+    /// Starts a task that loads the series index and fills it, if the store has an index. It ends with the
+    /// store.
     pub fn start_series_index(&self) {
         if self.context.registry.is_some() {
             self.context.runtime.spawn(build::run(Arc::downgrade(&self.context)));
@@ -371,7 +373,7 @@ impl Storage for HBaseStorage {
         let closed = self.context.registry.as_ref().and_then(|registry| registry.closed());
         let problem = |reason| {
             let text = format!("the series index is closed, queries scan: {reason}");
-            HealthProblem::new(StorePart::Backend, HealthImpact::Degraded, text)
+            HealthProblem::new(StoreComponent::Backend, HealthImpact::Degraded, text)
         };
         closed.map(problem).into_iter().collect()
     }
@@ -427,8 +429,8 @@ async fn register<'k>(
     }
 }
 
-/// Deletes the cells that a row has, of all columns or of some, if one of them is newer than
-/// `deleted_until`. Returns the time of the newest one.
+/// Deletes the cells of a row, in all columns or in `columns`, if one of them is newer than
+/// `deleted_until`. Returns the time of the newest cell.
 async fn delete_read(
     of: &OpenTable,
     table: &Table,
@@ -443,11 +445,11 @@ async fn delete_read(
     }
     let get = HBaseGet::try_new(row.clone()).map_err(invalid)?.select(selection);
     let read = of.rows.get(&get).await.map_err(failed)?;
-    // The markers are as old as the cells that they hide, whose clock may be another: neither
-    // a later write of this clock nor one of the server's is hidden.
+    // The markers have the times of the cells that they hide, which may come from another clock. So they
+    // hide neither a later write with this clock nor one with the server's.
     let mut newest = read.cells().map(|cell| cell.timestamp).max();
     if columns.is_none() && of.may_be_put_again(row) {
-        // Points that compactions of OpenTSDB have hidden would be put again.
+        // Without this, points that compactions of OpenTSDB have hidden would be put again.
         let history = read_back::history(of, table, row).await?;
         newest = newest.max(history.newest_write_ms().and_then(|at| u64::try_from(at).ok()));
     }
@@ -455,7 +457,7 @@ async fn delete_read(
     else {
         return Ok(None);
     };
-    // Points of a flushed column may be newer than it, and are put alone if it is flushed again.
+    // Points of a flushed column may be newer than the column, and are put alone if it is flushed again.
     let is_column = |qualifier| ColumnKind::of(qualifier) == ColumnKind::Compacted;
     let newest = if read.cells().any(|cell| is_column(cell.qualifier)) {
         newest.max(timestamp(of.clock.now_ms())?)
@@ -478,7 +480,7 @@ async fn delete_read(
     Ok(Some(newest))
 }
 
-/// Delete markers with the timestamps that were read.
+/// Returns delete markers with the timestamps that were read.
 fn delete_replaced(row: Bytes, replaced: &[ReplacedColumn]) -> Result<HBaseDelete, StorageError> {
     replaced.iter().try_fold(HBaseDelete::try_new(row).map_err(invalid)?, |delete, old| {
         let until = timestamp(old.timestamp_ms)?;

@@ -1,19 +1,18 @@
 //! Finds points whose value is superseded by an older one.
 //!
-//! A column of several points has one timestamp, and what it tells depends on who wrote it
-//! ([`RowHistory::origin`]):
+//! A column of several points has one timestamp, whose meaning depends on the writer ([`RowHistory::origin`]):
 //!
-//! * a flush puts the points of a row that were written in the order of their instants as one column
-//!   with the time of the first. A value that another daemon wrote after that and before a later point
-//!   of the column supersedes that point, which is then put again alone, with its own time;
-//! * a row compaction of ours has the time of its newest source, and rows that were written within the
-//!   longest hold time are not compacted: points that a log still holds are newer;
-//! * OpenTSDB's compaction has the time of its execution, and deletes its sources up to the time of the
-//!   server. A point that a log held meanwhile, or that was put between its read and its delete, is put
-//!   again with a later time.
+//! * A flush puts the points of a row that were written in the order of their instants as one column, with the time
+//!   of the first point. Another daemon may write a value after that time and before a later point of the column. The
+//!   value then supersedes that point, which is put again alone, with its own time.
+//! * A row compaction of a daemon has the time of its newest source. Rows that were written within the longest hold
+//!   time are not compacted, so points that a log still holds are newer.
+//! * A compaction of OpenTSDB has the time of its execution, and deletes its sources up to the time of the server. A
+//!   point that a log held meanwhile, or that was put between its read and its delete, is put again with a later
+//!   time.
 //!
-//! A point that is put again has a later time than that of its write; a later write may have a time in
-//! between. [`Evidence::written_ms`] tells the time of the write.
+//! A point that is put again has a later time than its write, and a later write may have a time in between.
+//! [`Evidence::written_ms`] returns the time of the write.
 
 mod row_history;
 mod stored_points;
@@ -27,8 +26,8 @@ pub(crate) use self::{
     stored_points::point_qualifier,
 };
 
-/// A point that was written to a row, and has to be read unless a later write replaced it. It holds its
-/// bytes: every point of a past hour becomes one.
+/// A point that was written to a row, and must be read unless a later write replaced it. It stores its bytes inline,
+/// because every point of a past hour becomes one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WrittenPoint {
     qualifier: [u8; MAX_QUALIFIER_BYTES],
@@ -52,14 +51,14 @@ struct ReadPoint<'a> {
     qualifier: Qualifier,
     value: &'a [u8],
     cell: &'a Cell,
-    /// The column has no other point: its timestamp is that of the write.
+    /// True if the column has no other point: its timestamp is the time of the write.
     is_single: bool,
-    /// Who has put the column.
+    /// Writer of the column.
     origin: ColumnOrigin,
 }
 
 impl ReadPoint<'_> {
-    /// The point that is read is the greatest.
+    /// Sort key of the points of an instant: a read returns the greatest.
     const fn rank(&self) -> (i64, bool) {
         (self.cell.timestamp_ms, self.is_single)
     }
@@ -71,7 +70,7 @@ impl ReadPoint<'_> {
 }
 
 impl WrittenPoint {
-    /// The point of a cell with these bytes; `None` if they are not one valid point.
+    /// Returns the point of a cell with these bytes; `None` if they are not a single valid point.
     pub(crate) fn new(
         family: Family,
         qualifier: &[u8],
@@ -101,20 +100,21 @@ impl WrittenPoint {
         self.value.get(..usize::from(self.value_len)).unwrap_or_default()
     }
 
-    /// Milliseconds of the hour.
+    /// Milliseconds since the start of the hour.
     pub(crate) fn offset_ms(&self) -> u32 {
-        // A qualifier that was decoded before.
+        // The qualifier is valid: it was decoded before.
         Qualifier::decode(self.qualifier()).map_or(0, |qualifier| qualifier.offset_ms())
     }
 }
 
-/// What tells writes from compactions in a row.
+/// Evidence that distinguishes writes from compactions in a row.
 pub(crate) struct Evidence<'a> {
-    /// Who has put a column of several points.
+    /// Returns the writer of a column of several points.
     pub(crate) origin: &'a (dyn Fn(&Cell) -> ColumnOrigin + Sync),
-    /// Time of the write of a stored cell of one point: before its timestamp if it was put again.
+    /// Returns the time of the write of a stored cell of one point, which is before its timestamp if the point was
+    /// put again.
     pub(crate) written_ms: &'a (dyn Fn(&Cell) -> i64 + Sync),
-    /// What the row had.
+    /// History of the row.
     pub(crate) history: &'a RowHistory,
 }
 
@@ -126,30 +126,30 @@ pub(crate) struct RestoredPoint {
     pub(crate) cell: Cell,
     /// Time of the write of the value.
     pub(crate) written_ms: i64,
-    /// What the cell depends on.
+    /// Condition of the put.
     pub(crate) basis: Basis,
 }
 
-/// What a cell that is put again depends on.
+/// Condition under which a cell is put again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Basis {
-    /// Nothing: it has the time of its write. A later write is newer. A delete that read the row hides
-    /// it: it deletes up to its own time, because the row has a column of several points.
+    /// Unconditional: the cell has the time of its write. A later write is newer. A delete that read the row hides
+    /// the cell, because it deletes up to its own time if the row has a column of several points.
     OwnTime,
-    /// The row still has this cell. A delete of the row has a marker of the time of the cells that it
-    /// read, which would not hide the later time.
+    /// The row still has this cell. Without this condition a delete of the row would not hide the later time: its
+    /// marker has the time of the cells that it read.
     Cell(Cell),
-    /// The row still has no cell: a delete of the row does nothing.
+    /// The row still has no cell. A delete of the row does nothing then.
     EmptyRow,
 }
 
-/// Returns the cells to put, with their timestamps, so that `points` are read from a row that has
-/// `cells`; none if they are read already.
+/// Returns the cells to put, with their timestamps, so that a row with `cells` returns `points`. Empty if it already
+/// returns them.
 ///
-/// A later write stays, and an instant that the row does not have was deleted and stays deleted, unless
-/// compactions have deleted each other's columns. If a compaction supersedes or hides a point it is put
-/// right after the column that is read and the delete markers that would hide it: a later time could be
-/// that of another daemon's next write.
+/// A later write stays. An instant that is missing in the row was deleted and stays deleted, unless compactions have
+/// deleted each other's columns. If a compaction supersedes or hides a point, the point is put right after the
+/// visible column and the delete markers that would hide it. A later time could equal the time of another daemon's
+/// next write.
 pub(crate) fn cells_to_restore(
     points: &[WrittenPoint],
     cells: &[Cell],
@@ -179,7 +179,7 @@ pub(crate) fn cells_to_restore(
             && visible_ms <= point.written_ms
             && !(is_same && (visible_ms == point.column_ms || visible_ms >= point.written_ms))
         {
-            // Its own time decides.
+            // The point's own time decides.
             let (at, basis) = (point.written_ms, Basis::OwnTime);
             restore(point.qualifier(), point.value(), at, at, basis);
             continue;
@@ -195,7 +195,7 @@ pub(crate) fn cells_to_restore(
         if is_read(candidates, flags, value) {
             continue;
         }
-        // Of columns with one timestamp, one with another value.
+        // Of visible columns with the same timestamp, takes one with another value.
         let is_visible = |c: &&ReadPoint<'_>| Some(c.rank()) == visible.as_ref().map(|v| v.rank());
         let mut greatest = candidates.iter().filter(is_visible);
         let visible = greatest.find(|c| !c.is_same_value(flags, value));
@@ -212,30 +212,30 @@ pub(crate) fn cells_to_restore(
 }
 
 impl Evidence<'_> {
-    /// Time of the write of a point that was read.
+    /// Returns the time of the write of a point that was read.
     fn time_of(&self, read: &ReadPoint<'_>) -> i64 {
         if read.is_single { (self.written_ms)(read.cell) } else { read.cell.timestamp_ms }
     }
 
-    /// The last write of an instant after a time, with its value and its time; `None` if there is none.
+    /// Returns the last write of an instant after `time_ms`, with its value and its time.
     fn last_write_after<'p, 'c: 'p>(
         &self,
         time_ms: i64,
         points: impl Iterator<Item = &'p ReadPoint<'c>>,
     ) -> Option<(Qualifier, &'c [u8], i64)> {
-        // The time of a flushed column is not later than those of its points.
+        // The time of a flushed column is not later than the times of its points.
         let is_write = |c: &&ReadPoint<'_>| c.origin == ColumnOrigin::Write;
         let later = points.filter(|c| self.time_of(c) > time_ms).filter(is_write);
         let last = later.max_by_key(|later| self.time_of(later))?;
         Some((last.qualifier, last.value, self.time_of(last)))
     }
 
-    /// True if what is read instead of a wanted value is older than it.
+    /// True if the visible value is older than the wanted one.
     fn is_older(&self, visible: Option<&ReadPoint<'_>>, wanted: Qualifier, wanted_ms: i64) -> bool {
         match visible {
             None => self.history.is_lost(wanted.offset_ms(), wanted_ms),
-            // Of single points with one timestamp readers decide by value or type: another timestamp
-            // would not be theirs.
+            // Of single points with the same timestamp readers choose by value or type. A put with another timestamp
+            // would change their choice.
             Some(visible) if visible.is_single => {
                 let visible_ms = self.time_of(visible);
                 let was_put_again = visible_ms < visible.cell.timestamp_ms;
@@ -247,20 +247,20 @@ impl Evidence<'_> {
     }
 }
 
-/// True if the value is read, of the points of an instant. Of columns with one timestamp either may be
-/// read: they have to agree.
+/// True if a read of these points of one instant returns the value. Of columns with the same timestamp a read may
+/// return any, so all of them must have the value.
 fn is_read(candidates: &[ReadPoint<'_>], flags: u8, value: &[u8]) -> bool {
     let greatest = candidates.iter().map(ReadPoint::rank).max();
     let mut visible = candidates.iter().filter(|candidate| Some(candidate.rank()) == greatest);
     greatest.is_some() && visible.all(|visible| visible.is_same_value(flags, value))
 }
 
-/// The points of columns in the order of their instants.
+/// Points of columns in the order of their instants.
 struct PointsByInstant<'a>(Vec<ReadPoint<'a>>);
 
 impl<'a> PointsByInstant<'a> {
-    /// `origin` is asked once for each column of several points: a row that is compacted all the time has had hundreds
-    /// of them, each with all of its points.
+    /// Calls `origin` once for each column of several points. A row that is compacted all the time may have had
+    /// hundreds of such columns, each with all its points.
     fn new(cells: &'a [Cell], origin: impl Fn(&Cell) -> ColumnOrigin) -> Self {
         let mut points = Vec::new();
         for cell in cells {
@@ -274,13 +274,13 @@ impl<'a> PointsByInstant<'a> {
                 origin,
             }));
         }
-        // Columns follow each other in the order of their first points: nearly sorted. Stable: which of two points of
-        // one rank is read depends on the order of their columns.
+        // Columns come in the order of their first points, so the points are nearly sorted. The sort is stable: the
+        // order of the columns decides which of two points with the same rank is read.
         points.sort_by_key(|point| point.qualifier.offset_ms());
         Self(points)
     }
 
-    /// The points of an instant, in the order of their columns.
+    /// Returns the points of an instant, in the order of their columns.
     fn at(&self, offset_ms: u32) -> &[ReadPoint<'a>] {
         let start = self.0.partition_point(|point| point.qualifier.offset_ms() < offset_ms);
         let from = self.0.get(start..).unwrap_or_default();
@@ -290,14 +290,14 @@ impl<'a> PointsByInstant<'a> {
     }
 }
 
-/// True if a point of a row may be superseded or hidden by something else than a later write: the history
-/// of the row tells.
+/// True if something other than a later write may supersede or hide a point of a row. The history of the row then
+/// decides.
 pub(crate) fn is_doubtful(
     points: &[WrittenPoint],
     cells: &[Cell],
     written_ms: impl Fn(&Cell) -> i64,
 ) -> bool {
-    // Who has put them is not asked here.
+    // The writers of the columns do not matter here.
     let read = PointsByInstant::new(cells, |_| ColumnOrigin::Write);
     points.iter().any(|point| {
         let Some(qualifier) = Qualifier::decode(point.qualifier()) else { return false };
@@ -316,7 +316,7 @@ pub(crate) fn is_doubtful(
     })
 }
 
-/// The points of a stored cell, as far as its time tells when they were written.
+/// Returns the points of a stored cell, with the cell's time as the time of their writes.
 pub(crate) fn written_points(cell: &Cell) -> impl Iterator<Item = WrittenPoint> {
     let at = cell.timestamp_ms;
     points_of(cell).filter_map(move |StoredPoint { qualifier, value }| {

@@ -32,8 +32,8 @@ pub struct FamilyLayout {
 /// Initial region boundaries of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Splits {
-    /// One region, which HBase splits as it grows. For small tables, and for data without salt:
-    /// metric UIDs are assigned in sequence, so no split in advance would be balanced.
+    /// One region, which HBase splits as it grows. Suits small tables, and data without salt:
+    /// metric UIDs are assigned in sequence, so splits in advance would not be balanced.
     #[default]
     None,
     /// One region per salt bucket.
@@ -66,7 +66,8 @@ pub struct TableOptions {
 /// Compression of HFiles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// The first of Snappy, LZ4, Zstandard and gzip that the cluster supports; else no compression.
+    /// The first of Snappy, LZ4, Zstandard and gzip that the cluster supports; otherwise no
+    /// compression.
     Best,
     /// The algorithm with this name in HBase; an error if the cluster does not support it.
     Named(String),
@@ -77,7 +78,7 @@ pub enum Compression {
 pub struct TableReport {
     /// Name of the table.
     pub table: String,
-    /// Its state.
+    /// State of the table.
     pub state: TableState,
 }
 
@@ -100,7 +101,7 @@ pub enum TableState {
     Differs(Vec<String>),
 }
 
-/// A table could not be created or inspected.
+/// Why a table could not be created or inspected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableError {
@@ -146,7 +147,8 @@ impl Compression {
     /// Candidates of [`Self::Best`], the cheapest first.
     const BEST: [&str; 5] = ["SNAPPY", "LZ4", "ZSTD", "GZ", "NONE"];
 
-    /// The compression with this name; `GZIP` is HBase's `GZ`, and `auto` is [`Self::Best`].
+    /// Returns the compression with this name; `GZIP` is HBase's `GZ`, and `auto` is
+    /// [`Self::Best`].
     #[must_use]
     pub fn named(name: &str) -> Self {
         match name.to_ascii_uppercase().as_str() {
@@ -165,7 +167,7 @@ impl Compression {
 }
 
 impl Splits {
-    /// Start keys of the regions, without the first one, which is empty.
+    /// Returns the start keys of the regions, without the first one, which is empty.
     #[must_use]
     pub fn keys(&self) -> Vec<Bytes> {
         match *self {
@@ -187,7 +189,7 @@ impl Splits {
     }
 }
 
-/// The low `width` bytes of a number, in big-endian order.
+/// Returns the low `width` bytes of a number, in big-endian order.
 fn low_bytes(number: u64, width: usize) -> Bytes {
     let bytes = number.to_be_bytes();
     let zeros = vec![0; width.saturating_sub(bytes.len())];
@@ -318,7 +320,7 @@ pub async fn create_tables(
     for layout in layouts {
         let state = create_table(client, layout, &options).await?;
         if let TableState::Created { compression, .. } = &state {
-            // The next table need not try what the cluster lacks.
+            // The next table does not try compressions that the cluster lacks.
             options.compression = Compression::Named(compression.clone());
         }
         report(TableReport { table: layout.name.clone(), state });
@@ -343,7 +345,7 @@ pub async fn inspect_table(
     }
 }
 
-/// Returns what makes the error of an operation.
+/// Returns a function that makes the error of an operation.
 fn failed(what: &'static str, layout: &TableLayout) -> impl FnOnce(OperationError) -> TableError {
     let table = layout.name.clone();
     move |source| TableError::Operation { what, table, source }

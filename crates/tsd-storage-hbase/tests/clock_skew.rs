@@ -1,5 +1,5 @@
-//! Writes while the clock of the region servers differs from this host's. In a process of its own: the
-//! clock that stamps cells belongs to the process.
+//! Writes while the clock of the region servers differs from this host's. The test has its own
+//! process, because the clock that stamps cells belongs to the process.
 
 #![expect(clippy::unwrap_used, reason = "tests and their helpers fail by panicking")]
 #![expect(dead_code, reason = "helpers of the other tests")]

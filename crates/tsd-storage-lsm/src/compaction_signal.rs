@@ -1,10 +1,11 @@
-//! What writers and the compactor tell each other.
+//! Signals between writers and the compactor.
 //!
-//! Writers stall while a tree has too many L0 runs: a slow disk slows down the log rather than reads.
+//! Writers stall while a tree has too many L0 runs, so that a slow disk slows down the log and not
+//! the reads.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
     collections::BTreeMap,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -42,7 +43,7 @@ pub(crate) struct StepFailure {
 impl CompactionSignal {
     // No code panics while it owns the lock.
     pub(crate) fn lock(&self) -> MutexGuard<'_, CompactionState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Requests a compaction after a write.
@@ -77,11 +78,7 @@ impl CompactionSignal {
             if remaining.is_zero() {
                 return Err(StorageError::Throttled("LSM compaction is behind"));
             }
-            state = self
-                .changed
-                .wait_timeout(state, remaining)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            self.changed.wait_for(&mut state, remaining);
         }
         Ok(())
     }

@@ -1,12 +1,12 @@
 //! The background thread of LSM compaction.
 //!
-//! A failed step removes its partial outputs and is retried later, each time after a longer pause; a
-//! step without enough disk space is not started, and deleted entries are removed from single files
-//! instead ([`crate::reclaim`]). If an input of a step is damaged, it is replaced
-//! before the next one ([`crate::repair`]).
+//! A failed step removes its partial outputs and is retried, each time after a longer pause.
+//! Without enough disk space for a step, deleted entries are removed from single files instead
+//! ([`crate::reclaim`]). A damaged input of a step is replaced before the next step
+//! ([`crate::repair`]).
 
 use std::{
-    sync::{Arc, PoisonError},
+    sync::Arc,
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -15,7 +15,8 @@ use lsm_tree::{
     AbstractTree, AnyTree,
     compaction::{Choice, CompactionStrategy, Leveled},
 };
-use tsd_storage::{StorageError, spawn_critical};
+use tsd_files::spawn_critical;
+use tsd_storage::StorageError;
 
 use crate::{
     compaction_signal::{CompactionSignal, StepFailure},
@@ -26,9 +27,9 @@ use crate::{
 
 /// L0 runs that trigger a compaction.
 const L0_COMPACTION_RUNS: u8 = 8;
-/// Pause after the first failed step of a table; doubled by each further one.
+/// Pause after the first failed step of a table; each further failure doubles it.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
-/// Longest pause, except for lack of disk space, which ends at any time.
+/// Longest pause; does not apply to a lack of disk space, which may end at any time.
 const MAX_RETRY_PAUSE: Duration = Duration::from_mins(5);
 
 /// Owner of the thread; dropping it stops the thread after the current step.
@@ -53,7 +54,7 @@ impl Drop for Compactor {
     fn drop(&mut self) {
         self.signal.stop();
         if let Some(thread) = self.thread.take() {
-            // Its panic ends the process.
+            // A panic of the thread ends the process.
             let _ = thread.join();
         }
     }
@@ -65,14 +66,13 @@ fn run(tables: &[Arc<TableStore>], signal: &CompactionSignal) {
         while !state.requested && !state.stopped {
             let retry_at = state.failures.values().map(|failure| failure.retry_at).min();
             let pause = retry_at.map(|at| at.saturating_duration_since(Instant::now()));
-            state = match pause {
+            match pause {
                 Some(Duration::ZERO) => break,
                 Some(pause) => {
-                    let waited = signal.changed.wait_timeout(state, pause);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
+                    signal.changed.wait_for(&mut state, pause);
                 }
-                None => signal.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-            };
+                None => signal.changed.wait(&mut state),
+            }
         }
         if state.stopped {
             return;
@@ -94,7 +94,6 @@ fn is_due(table: &TableStore, signal: &CompactionSignal) -> bool {
 /// be more to do.
 fn step(table: &TableStore, signal: &CompactionSignal) -> bool {
     let before = version_id(table);
-    let started = Instant::now();
     let repairs = table.has_suspects();
     let mut result = if repairs { table.repair() } else { compact(table) };
     let mut changed = result.is_ok() && (repairs || version_id(table) != before);
@@ -131,7 +130,6 @@ fn step(table: &TableStore, signal: &CompactionSignal) -> bool {
     }
     if changed && !repairs {
         state.steps += 1;
-        table.metrics.compaction_seconds.record(started.elapsed());
     }
     drop(state);
     signal.changed.notify_all();
@@ -142,15 +140,15 @@ fn compact(table: &TableStore) -> Result<(), StorageError> {
     let tree = table.tree();
     // Readers own a version of the tree, not a sequence number: only the newest cells are needed.
     let strategy = || Leveled::default().with_l0_threshold(L0_COMPACTION_RUNS);
-    // What the step is about to choose, for the case that an input is damaged.
+    // The inputs that the step will choose, in case one is damaged.
     #[expect(clippy::default_trait_access, reason = "the tree does not export the type")]
     let state = Default::default();
     let choice = strategy().choose(&tree.current_version(), tree.tree_config(), &state);
     // Held until the step ends, so that the log does not use the space of its outputs.
     let _permit = table.space().promise(output_bytes(&tree, &choice))?;
-    let compacting = table.compacting.lock().unwrap_or_else(PoisonError::into_inner);
+    let compacting = table.compacting.lock();
     let result = tree.compact(Arc::new(strategy()), table.seqno.get());
-    // Before another write may remove files that are not part of a version.
+    // Before another write can remove files that are not part of a version.
     table.version_changed();
     drop(compacting);
     match result {
@@ -166,14 +164,14 @@ fn compact(table: &TableStore) -> Result<(), StorageError> {
             return Err(table.failed("compacting")(error));
         }
     }
-    // Of an ingestion that failed meanwhile.
+    // Partial outputs of an ingestion that failed meanwhile.
     if table.has_partial_outputs() {
         remove_partial_outputs(table);
     }
     Ok(())
 }
 
-/// Bytes that a step may write at most.
+/// Most bytes that a step may write.
 fn output_bytes(tree: &AnyTree, choice: &Choice) -> u64 {
     let Choice::Merge(input) = choice else { return 0 };
     let version = tree.current_version();
@@ -183,7 +181,7 @@ fn output_bytes(tree: &AnyTree, choice: &Choice) -> u64 {
 
 fn remove_partial_outputs(table: &TableStore) {
     let writer = table.writer();
-    let compacting = table.compacting.lock().unwrap_or_else(PoisonError::into_inner);
+    let compacting = table.compacting.lock();
     table.remove_partial_outputs(&writer, &compacting);
 }
 

@@ -2,7 +2,8 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use tsd_storage::{ClockMs, DiskSpace, Table, system_clock_ms};
+use tsd_files::DiskSpace;
+use tsd_storage::{ClockMs, Table, system_clock_ms};
 
 /// Configuration of a store.
 #[derive(Clone, Debug)]
@@ -16,9 +17,9 @@ pub struct LsmConfig {
     /// Number of threads for reads; each scan and get uses one while it reads from disk.
     pub read_threads: usize,
     /// Disk of the store. Writes that would use its reserve fail as on a full disk. A step of LSM
-    /// compaction starts only with one GiB more (or the size of the table, if that is less).
+    /// compaction needs one GiB more, or the size of the table if that is less.
     pub space: Arc<DiskSpace>,
-    /// Number of files that are kept open; reads of others open them again.
+    /// Number of files that are kept open; reads of other files open them again.
     pub open_files: usize,
     /// Clock for cells without a timestamp.
     pub clock: ClockMs,

@@ -1,6 +1,7 @@
-//! Calls of the storage traits that are made to one table.
+//! Executes calls of the storage traits on one table.
 
-use std::sync::{Arc, MutexGuard};
+use parking_lot::MutexGuard;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use lsm_tree::AbstractTree;
@@ -27,7 +28,7 @@ impl DirectTable for TableStore {
         Box::new(ScanJob::new(self, scan))
     }
 
-    // Before the writer's lock, which a repair by the compactor needs.
+    // Runs before the writer's lock is taken, since a repair by the compactor needs that lock.
     fn before_write(&self) -> Result<(), StorageError> {
         let l0_runs = || self.tree().l0_run_count();
         let stalled = self.signal().stall_on_l0(&self.name, l0_runs, &self.metrics.stalls);

@@ -1,15 +1,17 @@
 //! The directory of a store: its lock file and the list of its tables.
 //!
-//! A table is listed after its tree was created, durably. So a listed table without a tree has lost it. A
-//! damaged list is made again from the configured tables.
+//! A table is listed after its tree was created durably, so a listed table without a tree has lost its tree. A
+//! damaged list is rebuilt from the configured tables.
 
 use std::{
-    fs::{self, File, TryLockError},
-    io,
+    fs, io,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tsd_files::{DirectoryLock, LockError, check_directory, read_file};
 use tsd_storage::{LogMark, StorageError, Table};
 
 use crate::{
@@ -27,11 +29,13 @@ const VERSION_LINE: &str = "saltern lsm 2";
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
-    lock: File,
+    lock: DirectoryLock,
     /// The tables that were listed when it was opened.
     listed: Vec<Table>,
     /// True if a log has flushed to the store before. A restored snapshot lists empty tables without trees.
     has_mark: bool,
+    /// The last mark of the log, to write its file again if that was removed.
+    mark: Mutex<LogMark>,
 }
 
 impl Directory {
@@ -39,25 +43,17 @@ impl Directory {
     pub(crate) fn open(path: &Path) -> Result<Self, StorageError> {
         let failed = |source| StorageError::io(format!("opening {}", path.display()), source);
         fs::create_dir_all(path).map_err(failed)?;
-        let lock = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(path.join("LOCK"))
-            .map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(StorageError::Backend(Arc::from(format!(
-                    "{} is in use by another process",
-                    path.display()
-                ))));
-            }
-            Err(TryLockError::Error(source)) => return Err(failed(source)),
-        }
+        let lock = DirectoryLock::acquire(path, "LOCK").map_err(|error| match error {
+            LockError::InUse { .. } => StorageError::Backend(Arc::from(format!(
+                "{} is in use by another process",
+                path.display()
+            ))),
+            LockError::Io(source) => failed(source),
+        })?;
         let listed = list_file(path).read_or_begin()?;
-        let has_mark = recorded_log_mark(path)? != LogMark::Absent;
-        Ok(Self { path: path.to_owned(), lock, listed, has_mark })
+        let mark = recorded_log_mark(path)?;
+        let has_mark = mark != LogMark::Absent;
+        Ok(Self { path: path.to_owned(), lock, listed, has_mark, mark: Mutex::new(mark) })
     }
 
     /// True if the tree of the table was created before.
@@ -79,6 +75,11 @@ impl Directory {
         self.lock.unlock().map_err(failed)
     }
 
+    /// Fails if the directory was removed or replaced.
+    pub(crate) fn check(&self) -> Result<(), StorageError> {
+        check_directory(self.lock.directory())
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -88,21 +89,42 @@ impl Directory {
         table_path(&self.path, table)
     }
 
-    /// What the log in front has recorded.
+    /// The mark of the log in front.
     pub(crate) fn log_mark(&self) -> Result<LogMark, StorageError> {
         recorded_log_mark(&self.path)
     }
 
-    /// Records a mark of the log, atomically and durably.
-    pub(crate) fn set_log_mark(&self, mark: &[u8]) -> Result<(), StorageError> {
+    /// Records a mark of the log atomically and durably.
+    pub(crate) fn set_log_mark(&self, mark: Bytes) -> Result<(), StorageError> {
+        let mut last = self.mark.lock();
+        self.write_log_mark(&mark)?;
+        *last = LogMark::Recorded(mark);
+        Ok(())
+    }
+
+    /// Writes the last mark of the log again if its file was removed. Without the mark, the next start takes the
+    /// log for the log of another store.
+    pub(crate) fn keep_log_mark(&self) -> Result<(), StorageError> {
+        // A mark that is being written is checked the next time.
+        let Some(last) = self.mark.try_lock() else { return Ok(()) };
+        let LogMark::Recorded(mark) = &*last else { return Ok(()) };
+        let path = log_mark_file(&self.path);
+        if matches!(fs::exists(&path), Ok(false)) {
+            tracing::error!(file = %path.display(), "a file of the open store was removed; it is written again");
+            self.write_log_mark(mark)?;
+        }
+        Ok(())
+    }
+
+    fn write_log_mark(&self, mark: &[u8]) -> Result<(), StorageError> {
         let path = log_mark_file(&self.path);
         replace_file(&path, mark, true)
             .map_err(|source| StorageError::io(format!("writing {}", path.display()), source))
     }
 }
 
-/// The tables of the store in a directory, in the order of their creation; empty if there is no store,
-/// or its list is damaged. For tools that open a store with its existing tables.
+/// The tables of the store in a directory, in the order of their creation, for tools that open a store with its
+/// existing tables. Empty for a missing store or a damaged list.
 ///
 /// # Errors
 ///
@@ -116,20 +138,20 @@ pub(crate) fn list_file(path: &Path) -> TableListFile {
     TableListFile::new(path.join(TABLES_FILE), VERSION_LINE)
 }
 
-/// Path of the file with what the log in front of the store in a directory has recorded.
+/// Path of the file with the mark of the log in front of the store in a directory.
 #[must_use]
 pub fn log_mark_file(path: &Path) -> PathBuf {
     path.join(LOG_MARK_FILE)
 }
 
-/// What the log in front of the store in a directory has recorded.
+/// The mark of the log in front of the store in a directory.
 ///
 /// # Errors
 ///
 /// An error of the disk.
 pub fn recorded_log_mark(path: &Path) -> Result<LogMark, StorageError> {
     let path = log_mark_file(path);
-    match fs::read(&path) {
+    match read_file(&path) {
         Ok(bytes) => Ok(LogMark::Recorded(bytes.into())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(LogMark::Absent),
         Err(error) => Err(StorageError::io(format!("reading {}", path.display()), error)),
@@ -139,11 +161,11 @@ pub fn recorded_log_mark(path: &Path) -> Result<LogMark, StorageError> {
 /// The directory of the tree of a table of the store in a directory.
 #[must_use]
 pub fn table_path(path: &Path, table: &Table) -> PathBuf {
-    path.join(tree_name(table))
+    path.join(table.file_name())
 }
 
-/// Number of the manifest of a table of the store in a directory. It grows with each change of the tree. `None` if
-/// there is no tree, or its manifest is damaged, which its start looks into.
+/// Number of the manifest of a table of the store in a directory. It grows with each change of the tree. `None`
+/// for a missing tree or a damaged manifest, which the start of the tree repairs.
 ///
 /// # Errors
 ///
@@ -158,42 +180,6 @@ pub fn stored_manifest_number(path: &Path, table: &Table) -> Result<Option<u64>,
             Err(StorageError::io(format!("reading {}", tree.display()), source))
         }
     }
-}
-
-/// Name of the directory of a table's tree.
-pub(crate) fn tree_name(table: &Table) -> String {
-    file_name(table.as_str())
-}
-
-/// The table of a tree, by the name of the tree's directory.
-pub(crate) fn table_of(tree: &str) -> Table {
-    let mut bytes = Vec::with_capacity(tree.len());
-    let mut rest = tree.strip_prefix("t.").unwrap_or(tree).bytes();
-    while let Some(byte) = rest.next() {
-        let mut nibble = || char::from(rest.next()?).to_digit(16);
-        match byte {
-            b'%' => bytes.extend(nibble().zip(nibble()).map(|(high, low)| (high << 4 | low) as u8)),
-            byte => bytes.push(byte),
-        }
-    }
-    Table::new(&String::from_utf8_lossy(&bytes))
-}
-
-/// A table name as a file name: with the prefix `t.`, which avoids collisions with other files, and
-/// with special characters in hexadecimal.
-fn file_name(table: &str) -> String {
-    let mut name = String::from("t.");
-    for byte in table.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_.".contains(&byte) {
-            name.push(char::from(byte));
-        } else {
-            name.push('%');
-            for nibble in [byte >> 4, byte & 0x0F] {
-                name.extend(char::from_digit(u32::from(nibble), 16));
-            }
-        }
-    }
-    name
 }
 
 #[cfg(test)]
@@ -218,8 +204,11 @@ mod tests {
         let directory = Directory::open(dir.path()).unwrap();
         assert_eq!(directory.log_mark().unwrap(), LogMark::Absent);
         for mark in [&b"first"[..], b"second"] {
-            directory.set_log_mark(mark).unwrap();
-            let recorded = LogMark::Recorded(mark.to_vec().into());
+            directory.set_log_mark(mark.into()).unwrap();
+            let recorded = LogMark::Recorded(mark.into());
+            assert_eq!(directory.log_mark().unwrap(), recorded);
+            fs::remove_file(log_mark_file(dir.path())).unwrap();
+            directory.keep_log_mark().unwrap();
             assert_eq!(directory.log_mark().unwrap(), recorded);
         }
         assert_eq!(existing_tables(dir.path()).unwrap(), []);
@@ -257,14 +246,5 @@ mod tests {
         fs::write(&path, intact.get(..7).unwrap()).unwrap();
         open();
         assert_eq!(fs::read(&path).unwrap(), intact);
-    }
-
-    #[test]
-    fn table_names_are_escaped_in_file_names() {
-        assert_eq!(file_name("tsdb-uid"), "t.tsdb-uid");
-        assert_eq!(file_name("ns:tsdb/../x"), "t.ns%3atsdb%2f..%2fx");
-        for name in ["tsdb-uid", "ns:tsdb/../x", "\u{e4}%"] {
-            assert_eq!(table_of(&file_name(name)).as_str(), name);
-        }
     }
 }

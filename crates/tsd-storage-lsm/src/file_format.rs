@@ -1,4 +1,4 @@
-//! How data files of trees are written: by the trees, and by copies of single files.
+//! Format of the data files that trees and copies of single files write.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ pub(crate) const BLOCK_BYTES: u32 = 8 * 1024;
 /// Bits per key of the bloom filters.
 pub(crate) const FILTER: BloomConstructionPolicy = BloomConstructionPolicy::BitsPerKey(10.0);
 
-/// A writer of a data file as the tree writes it.
+/// Creates a writer of a data file with the tree's format.
 pub(crate) fn file_writer(path: PathBuf, id: u64) -> lsm_tree::Result<Writer> {
     Ok(Writer::new(path, id, 0)?
         .use_data_block_compression(CompressionType::Lz4)

@@ -1,4 +1,4 @@
-//! Writes flushed rows to a tree by one sorted ingestion.
+//! Writes flushed rows to a tree, atomically and durably, by one sorted ingestion.
 //!
 //! The timestamps of deletes are ignored: the log is the only writer, so all stored cells are older.
 //!
@@ -6,8 +6,9 @@
 //! key of a cell = row key | family u8 | qualifier            (row key: see key_encoding)
 //! ```
 
+use parking_lot::MutexGuard;
 use std::{
-    sync::{Arc, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::Instant,
 };
 
@@ -27,7 +28,7 @@ impl TableStore {
     /// Locks the table for its single writer.
     // A writer that panicked did not finish its ingestion, so the tree is consistent.
     pub(crate) fn writer(&self) -> MutexGuard<'_, ()> {
-        self.write.lock().unwrap_or_else(PoisonError::into_inner)
+        self.write.lock()
     }
 
     /// Applies rows in ascending key order, atomically; durable on return.
@@ -40,7 +41,6 @@ impl TableStore {
         let result = self.ingest_rows(rows);
         self.writes.fetch_add(1, Ordering::AcqRel);
         if let Ok(written) = &result {
-            self.metrics.rows.increment(written.rows);
             self.metrics.entry_bytes.increment(written.bytes);
             self.metrics.ingest_seconds.record(started.elapsed());
             self.version_changed();
@@ -55,17 +55,17 @@ impl TableStore {
         }
         // If a compaction runs, it removes them when it ends.
         if self.has_partial_outputs()
-            && let Ok(compacting) = self.compacting.try_lock()
+            && let Some(compacting) = self.compacting.try_lock()
         {
             self.remove_partial_outputs(writer, &compacting);
         }
         result.map(|_| ())
     }
 
-    /// Checks the space for the next step of an ingestion that has written `written` bytes, the last
-    /// `entry` of them not yet; one that frees space may use a part of the reserve. The step has as many
-    /// bytes again, so that it asks for about what it writes, and looks at the disk a few times only.
-    /// Returns up to which byte there is space.
+    /// Checks the space for the next step of an ingestion, which has written `written` bytes except
+    /// for the last `entry` bytes. An ingestion that frees space may use a fraction of the reserve.
+    /// Steps double, so that the check asks for about the written size and reads the free space
+    /// only a few times. Returns the byte up to which there is space.
     fn check_step(&self, written: u64, entry: u64, frees_space: bool) -> Result<u64, StorageError> {
         let space = self.space();
         let max_step = MAX_SPACE_STEP.min(space.reserve_bytes() / 8);
@@ -116,7 +116,7 @@ struct RowWriter<'a> {
     ingestion: AnyIngestion<'a>,
     last_key: UserKey,
     written: IngestedCounts,
-    /// Bytes for which the disk had space, at most one step more than what is written.
+    /// Bytes for which the disk had space; at most one step more than the written bytes.
     checked_bytes: u64,
     frees_space: bool,
 }
@@ -136,7 +136,7 @@ impl RowWriter<'_> {
         self.ingestion.write_tombstone(key).map_err(self.table.failed("writing"))
     }
 
-    /// Counts an entry that is written next.
+    /// Counts the next entry.
     fn count(&mut self, bytes: u64) -> Result<(), StorageError> {
         let written = self.written.bytes + bytes;
         self.written.bytes = written;
@@ -146,7 +146,7 @@ impl RowWriter<'_> {
         Ok(())
     }
 
-    /// Checks what the tree would panic about.
+    /// Checks a key, since an invalid key makes the tree panic.
     fn next_key(&mut self, key: Vec<u8>) -> Result<UserKey, StorageError> {
         if key.len() > MAX_TREE_KEY {
             return Err(BatchError::RowKey(key.len()).into());

@@ -1,9 +1,9 @@
 //! Order-preserving, prefix-free encoding of row keys, the prefixes of tree keys.
 //!
-//! A row has several entries, and a row key may be a prefix of another (a series with one more
-//! tag), so the end of the row key needs a mark that sorts below any byte. UIDs are mostly zeros;
-//! an escape for each zero would make keys half as long again. Therefore a sequence of zeros is
-//! escaped as a whole, by a code for its length and whether the key ends after it:
+//! A row has several entries, and a row key may be a prefix of another (a series with one more tag). So the end of
+//! the row key needs a mark that sorts below any byte. UIDs are mostly zeros, and an escape for each zero would
+//! make keys half as long again. Therefore one code escapes a whole sequence of zeros. It has the length of the
+//! sequence, and whether the key ends after it:
 //!
 //! ```text
 //! nonzero byte                          itself
@@ -14,7 +14,7 @@
 //! More zeros before a nonzero byte sort lower, more zeros before the end sort higher, and every
 //! end sorts before every continuation, as in the plain keys.
 
-/// Longest key of a tree, in bytes; with a longer one the tree panics.
+/// Longest key of a tree, in bytes; a longer key makes the tree panic.
 pub(crate) const MAX_TREE_KEY: usize = u16::MAX as usize;
 
 const MAX_ZEROS: usize = 127;
@@ -46,8 +46,8 @@ pub(crate) fn encoded(key: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Returns the encoding of an end of a range of row keys. One that is too long for a key of the tree is cut, which
-/// leaves the range as it is: what is cut off is behind any stored key with the same beginning.
+/// Returns the encoding of an end of a range of row keys. A bound over the limit of the tree is cut. This does not
+/// change the range, since the cut bytes sort after any stored key with the same beginning.
 pub(crate) fn encoded_bound(key: &[u8]) -> Vec<u8> {
     let mut out = encoded(key);
     out.truncate(MAX_TREE_KEY);

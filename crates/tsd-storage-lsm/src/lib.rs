@@ -1,7 +1,7 @@
 //! Storage backend for small tables (UIDs, meta data, trees): cells in log-structured merge trees.
 //!
 //! An entry is a cell. The write-ahead log flushes rows by sorted ingestion; every other write is a
-//! small ingestion of its own. Tables of points are in parts (`tsd-storage-parts`).
+//! separate small ingestion. Tables of points are in parts (`tsd-storage-parts`).
 //!
 //! ```text
 //! <dir>/LOCK             locked while a store is open
@@ -10,9 +10,9 @@
 //! <dir>/quarantine/      damaged files that were quarantined
 //! ```
 //!
-//! A damaged file does not stop the store: what is intact of it is copied to a new file, the damaged
-//! one is quarantined, and reads of the key ranges that were lost fail with its name until an operator
-//! accepts the loss.
+//! A damaged file does not stop the store. Its intact data is copied to a new file, and the damaged
+//! file is quarantined. Reads of the lost key ranges fail with its name until an operator accepts
+//! the loss.
 
 mod checksum;
 mod compaction_signal;
@@ -38,6 +38,8 @@ mod sealed_lines;
 mod storage;
 mod table;
 mod table_list;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod unknown_version;
 mod verifier;
 

@@ -1,19 +1,23 @@
-//! The manifest of a tree: which files it has, in which order.
+//! The manifest of a tree: its files and their order.
 //!
-//! The tree writes a manifest `v<N>` per version and a file `current` that names it with its
-//! checksum, but it does not verify that checksum, and one damaged manifest makes all files of the
-//! tree unreadable. So each version is also recorded in a file of ours, `FILES`, with the key range
-//! of every file: the copy replaces a damaged manifest, and the ranges tell what a file contained
-//! whose own metadata cannot be read.
+//! The tree writes a manifest `v<N>` per version, and a file `current` with its name and checksum.
+//! It does not verify that checksum, and one damaged manifest makes all files of the tree
+//! unreadable. So the store also records each version in its own file, `FILES`, with the key range
+//! of every file. This copy replaces a damaged manifest, and its ranges describe files whose own
+//! metadata cannot be read.
 
 use std::{
     fmt::Write as _,
     fs::{self, File},
-    io::{self, Read, Write},
+    io::{self, Write},
     path::Path,
 };
 
 use lsm_tree::{AbstractTree, AnyTree};
+use tsd_files::{
+    DiskReader, ReadVia, Reread, StoreFileReader, is_medium_error, read_file, read_file_via,
+    read_repeatedly,
+};
 use tsd_storage::UnknownVersion;
 
 use crate::checksum;
@@ -31,11 +35,11 @@ pub(crate) const TABLES: &str = "tables";
 /// A data file of a tree. It is immutable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TreeFile {
-    /// Its name in the directory `tables`.
+    /// Name of the file in the directory `tables`.
     pub(crate) id: u64,
     /// Checksum of the whole file.
     pub(crate) checksum: u128,
-    /// Added to the sequence numbers in the file.
+    /// Offset of the sequence numbers in the file.
     pub(crate) seqno: u64,
     /// First and last key, if known.
     pub(crate) range: Option<(Vec<u8>, Vec<u8>)>,
@@ -48,12 +52,12 @@ pub(crate) struct Manifest {
     pub(crate) levels: Vec<Vec<Vec<TreeFile>>>,
 }
 
-/// Why a manifest cannot be used.
+/// Reason why a manifest cannot be used.
 #[derive(Debug)]
 pub(crate) enum ManifestError {
-    /// There is none: the directory is new, or `current` was removed.
+    /// The directory lacks a manifest: it is new, or `current` was removed.
     Missing,
-    /// Another release has written it.
+    /// Another release has written the manifest.
     UnknownVersion(UnknownVersion),
     /// The named file is damaged; `what` says how.
     Damaged { file: String, what: String },
@@ -62,7 +66,7 @@ pub(crate) enum ManifestError {
 }
 
 impl Manifest {
-    /// The version that the tree has now.
+    /// The current version of the tree.
     pub(crate) fn of_tree(tree: &AnyTree) -> Self {
         let version = tree.current_version();
         let levels = version
@@ -93,7 +97,7 @@ impl Manifest {
         self.levels.iter().flatten().flatten()
     }
 
-    /// Sets the key ranges that `other` knows of the same files.
+    /// Copies the key ranges of equal files from `other`.
     pub(crate) fn set_ranges(&mut self, other: &Self) {
         for file in self.levels.iter_mut().flatten().flatten() {
             let known = other.files().find(|f| (f.id, f.checksum) == (file.id, file.checksum));
@@ -117,11 +121,20 @@ impl Manifest {
 
     /// Reads the manifest that the tree in `dir` would open, and verifies it.
     pub(crate) fn read(dir: &Path) -> Result<Self, ManifestError> {
+        let read = |via| Self::read_via(dir, via);
+        read_repeatedly(&dir.display().to_string(), read, |error| match error {
+            ManifestError::Damaged { .. } => Reread::AtOnce,
+            ManifestError::Io(error) => Reread::after(error),
+            ManifestError::Missing | ManifestError::UnknownVersion(_) => Reread::Never,
+        })
+    }
+
+    fn read_via(dir: &Path, via: ReadVia) -> Result<Self, ManifestError> {
         let damaged = |file: &str, what: &str| ManifestError::Damaged {
             file: file.to_owned(),
             what: what.to_owned(),
         };
-        let current = match fs::read(dir.join(CURRENT)) {
+        let current = match read_file_via(&dir.join(CURRENT), via) {
             Ok(current) => current,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(ManifestError::Missing),
             Err(e) if is_medium_error(&e) => return Err(damaged(CURRENT, &e.to_string())),
@@ -135,7 +148,7 @@ impl Manifest {
         };
         let name = format!("v{version}");
         let path = dir.join(&name);
-        let contents = match fs::read(&path) {
+        let contents = match read_file_via(&path, via) {
             Ok(contents) => contents,
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 return Err(damaged(&name, "it is missing"));
@@ -161,12 +174,12 @@ impl Manifest {
         }
         let section =
             section(b"tables").ok_or_else(|| damaged(&name, "it has no list of files"))?;
-        let levels = parse_levels(&mut Bytes(section))
+        let levels = parse_levels(section)
             .ok_or_else(|| damaged(&name, "its list of files cannot be decoded"))?;
         Ok(Self { version, levels })
     }
 
-    /// Makes this the version that the tree in `dir` opens. Durable on return.
+    /// Makes this version the current one of the tree in `dir`. Durable on return.
     pub(crate) fn write(&self, dir: &Path) -> io::Result<()> {
         let (contents, current) = self.encode()?;
         let mut file = File::create(dir.join(format!("v{}", self.version)))?;
@@ -175,7 +188,7 @@ impl Manifest {
         replace_file(&dir.join(CURRENT), &current, true)
     }
 
-    /// The contents of the file of this version, and of the one that names it.
+    /// The contents of the manifest, and of `current`.
     pub(crate) fn encode(&self) -> io::Result<(Vec<u8>, Vec<u8>)> {
         let mut archive = sfa::Writer::from_writer(io::Cursor::new(Vec::new()));
         // The sections and constants of format 3 of the tree.
@@ -200,7 +213,7 @@ impl Manifest {
         Ok((contents, current))
     }
 
-    fn encode_levels(&self) -> Vec<u8> {
+    pub(crate) fn encode_levels(&self) -> Vec<u8> {
         let mut out = vec![self.levels.len() as u8];
         for level in &self.levels {
             out.push(level.len() as u8);
@@ -219,8 +232,12 @@ impl Manifest {
 
     /// Reads `FILES`; `None` if it is missing or damaged.
     pub(crate) fn read_copy(dir: &Path) -> Option<Self> {
-        let text = fs::read_to_string(dir.join(FILES)).ok()?;
-        let mut lines = checksum::unseal(&text)?.lines();
+        Self::parse_copy(&String::from_utf8(read_file(&dir.join(FILES)).ok()?).ok()?)
+    }
+
+    /// Parses the contents of `FILES`; `None` if they are damaged.
+    pub(crate) fn parse_copy(text: &str) -> Option<Self> {
+        let mut lines = checksum::unseal(text)?.lines();
         if lines.next()? != FILES_HEADER {
             return None;
         }
@@ -245,7 +262,7 @@ impl Manifest {
         Some(copy)
     }
 
-    /// Writes `FILES`. Not synced: after a power failure the manifest itself is there.
+    /// Writes `FILES` without a sync: after a power failure the manifest itself remains.
     pub(crate) fn write_copy(&self, dir: &Path) -> io::Result<()> {
         replace_file(&dir.join(FILES), self.encode_copy().as_bytes(), false)
     }
@@ -288,7 +305,9 @@ pub(crate) fn newest_version(dir: &Path) -> Option<u64> {
     names.filter_map(|name| name.strip_prefix('v')?.parse().ok()).max()
 }
 
-fn parse_levels(bytes: &mut Bytes<'_>) -> Option<Vec<Vec<Vec<TreeFile>>>> {
+/// Parses a list of files; ignores the bytes after it.
+pub(crate) fn parse_levels(list: &[u8]) -> Option<Vec<Vec<Vec<TreeFile>>>> {
+    let mut bytes = Bytes(list);
     let mut levels = Vec::new();
     for _ in 0..bytes.u8()? {
         let mut level = Vec::new();
@@ -335,7 +354,7 @@ impl Bytes<'_> {
     }
 }
 
-/// Appends bytes in hexadecimal; `-` for none.
+/// Appends bytes in hexadecimal; `-` for an empty sequence.
 pub(crate) fn write_hex(text: &mut String, bytes: &[u8]) {
     if bytes.is_empty() {
         text.push('-');
@@ -374,10 +393,9 @@ pub(crate) fn replace_file(path: &Path, contents: &[u8], sync: bool) -> io::Resu
     }
 }
 
-/// The error of a file with a sealed text, if another release has written it: its first line is another
-/// version of `line`.
+/// The error of a sealed text of another release, whose first line is another version of `line`.
 pub(crate) fn unknown_text(path: &Path, line: &str) -> io::Result<Option<UnknownVersion>> {
-    let text = match fs::read(path) {
+    let text = match read_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound || is_medium_error(&error) => {
             return Ok(None);
         }
@@ -387,34 +405,67 @@ pub(crate) fn unknown_text(path: &Path, line: &str) -> io::Result<Option<Unknown
     Ok(text.and_then(|text| UnknownVersion::of_text(path.display(), text, line)))
 }
 
-/// True if the disk cannot return what it stored.
-pub(crate) fn is_medium_error(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
-}
-
-/// The XXH3-128 of a whole file, as trees record it; read in pieces.
+/// Computes the XXH3-128 of a whole file, as trees record it.
 ///
 /// # Errors
 ///
 /// An error of the disk.
 pub fn file_checksum(path: &Path) -> io::Result<u128> {
-    file_checksum_with(path, &mut |_| Ok(()))
+    let read = |via| file_checksum_via(path, via, &mut |_| Ok(()));
+    read_repeatedly(&path.display().to_string(), read, Reread::after)
 }
 
-/// As [`file_checksum`]. `each` gets the bytes of each piece after it was read; its error ends the read.
-pub(crate) fn file_checksum_with<E: From<io::Error>>(
+/// Failure of the check of a file against its checksum.
+#[derive(Debug)]
+pub(crate) enum FileCheckError<E> {
+    /// Its bytes differ.
+    Mismatch,
+    /// The file system failed.
+    Io(io::Error),
+    /// The caller ended the check.
+    Ended(E),
+}
+
+impl<E> From<io::Error> for FileCheckError<E> {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Compares a whole file with its checksum. Reads the file again, past the page cache, before it
+/// reports damage. `each` gets the number of bytes after each read; its error ends the check.
+pub(crate) fn check_file<E>(
     path: &Path,
+    checksum: u128,
+    each: &mut dyn FnMut(u64) -> Result<(), E>,
+) -> Result<(), FileCheckError<E>> {
+    let read = |via| {
+        let found =
+            file_checksum_via(path, via, &mut |bytes| each(bytes).map_err(FileCheckError::Ended))?;
+        if found == checksum { Ok(()) } else { Err(FileCheckError::Mismatch) }
+    };
+    read_repeatedly(&path.display().to_string(), read, |error| match error {
+        FileCheckError::Mismatch => Reread::AtOnce,
+        FileCheckError::Io(error) => Reread::after(error),
+        FileCheckError::Ended(_) => Reread::Never,
+    })
+}
+
+fn file_checksum_via<E: From<io::Error>>(
+    path: &Path,
+    via: ReadVia,
     each: &mut dyn FnMut(u64) -> Result<(), E>,
 ) -> Result<u128, E> {
-    let (mut file, mut hasher) = (File::open(path)?, checksum::Hasher::new());
+    let (file, mut hasher) = (DiskReader::open(path)?, checksum::Hasher::new());
+    let (mut at, len) = (0, file.size()?);
     let mut buffer = vec![0; 256 * 1024];
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok(hasher.finish()),
-            n => {
-                hasher.update(buffer.get(..n).unwrap_or_default());
-                each(n as u64)?;
-            }
-        }
+    while at < len {
+        let piece = usize::try_from(len - at).unwrap_or(usize::MAX).min(buffer.len());
+        let piece = buffer.get_mut(..piece).unwrap_or_default();
+        file.read_exact_via(via, at, piece)?;
+        hasher.update(piece);
+        at += piece.len() as u64;
+        each(piece.len() as u64)?;
     }
+    Ok(hasher.finish())
 }

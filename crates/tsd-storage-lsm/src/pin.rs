@@ -1,22 +1,22 @@
 //! The files of the trees at one moment, for a snapshot.
 //!
-//! Data files are immutable and are opened here: what a compaction or repair removes meanwhile can still
-//! be read. The lists of the tables and of each tree's files are rendered, and so are the records of the
-//! quarantine: reads of what was lost fail in the snapshot as they do here. Damaged files themselves are
-//! left out, and so is the mark of the log, which a snapshot does not have.
+//! Data files are immutable and are opened here, so that files that a compaction or repair removes
+//! meanwhile stay readable. The lists of the tables and of each tree's files are rendered. So are
+//! the records of the quarantine: reads of lost ranges also fail in the snapshot. Damaged files and
+//! the mark of the log are left out.
 
 use std::{fs::File, io, path::Path, sync::Arc};
 
 use tsd_storage::{FileChecksum, PinnedFile, PinnedFiles, PinnedSource, StorageError, Table};
 
 use crate::{
-    directory::{TABLES_FILE, list_file, tree_name},
+    directory::{TABLES_FILE, list_file},
     manifest::{CURRENT, FILES, Manifest, TABLES},
     quarantine::Quarantine,
     table::TableStore,
 };
 
-/// How often the list of a tree is read again because a file of it was removed meanwhile.
+/// Most reads of the list of a tree; a removed file makes it read the list again.
 const ATTEMPTS: usize = 8;
 
 /// The list of the tables and the records of the quarantine.
@@ -33,13 +33,13 @@ pub(crate) fn pin_lists(dir: &Path, tables: &[Table], quarantine: &Quarantine) -
     pinned
 }
 
-/// The files of a tree. What is in them does not change while nothing is flushed.
+/// The files of a tree. Their contents do not change while nothing is flushed.
 pub(crate) fn pin_tree(table: &TableStore) -> Result<PinnedFiles, StorageError> {
     let dir = table.dir();
     for _ in 0..ATTEMPTS {
         let manifest = Manifest::of_tree(&table.tree());
-        match pin_manifest(dir.dir, &tree_name(&table.name), &manifest) {
-            // It was replaced after the list was read.
+        match pin_manifest(dir.dir, &table.name.file_name(), &manifest) {
+            // The file was replaced after the list was read.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 return Err(StorageError::io(format!("reading table {}", table.name), error));
@@ -54,7 +54,7 @@ pub(crate) fn pin_tree(table: &TableStore) -> Result<PinnedFiles, StorageError> 
 fn pin_manifest(dir: &Path, name: &str, manifest: &Manifest) -> io::Result<PinnedFiles> {
     let mut pinned = PinnedFiles::default();
     if manifest.files().next().is_none() {
-        // A tree without files is one that is created by the next start.
+        // The next start creates a tree without files.
         return Ok(pinned);
     }
     for file in manifest.files() {

@@ -1,4 +1,4 @@
-//! Damaged files that were quarantined, and the key ranges that were lost with them.
+//! Damaged files in quarantine, and the key ranges that were lost with them.
 //!
 //! ```text
 //! <dir>/quarantine/<name>.lost    what was damaged, and the lost key ranges
@@ -7,27 +7,27 @@
 //!                                 depends on the lost entries
 //! ```
 //!
-//! A read of a lost range fails and names the file, because rows may be missing there. When the
-//! loss is accepted, reads of the range return what is left.
+//! A read of a lost range fails and names the file, because rows may be missing there. After the loss is
+//! accepted, reads of the range return the intact rows.
 
+use parking_lot::{Mutex, RwLock};
 use std::{
     collections::BTreeSet,
     fs::{self, File},
     io,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::UNIX_EPOCH,
 };
 
+use tsd_files::read_file;
 use tsd_storage::{LostRows, QuarantinedFile, StorageError, Table, UnknownVersion};
 
 use crate::{
-    checksum,
-    directory::{table_of, tree_name},
-    key_encoding,
+    checksum, key_encoding,
     manifest::{parse_hex, replace_file, unknown_text, write_hex},
 };
 
@@ -69,7 +69,7 @@ pub(crate) struct QuarantineRecord {
     pub(crate) name: String,
     /// Path of the file in the store, relative to the store's directory.
     pub(crate) file: String,
-    /// What is damaged, with the offset.
+    /// The damage, with its offset.
     pub(crate) what: String,
     /// Size of the damaged file, in bytes; 0 if it was missing.
     pub(crate) bytes: u64,
@@ -77,7 +77,7 @@ pub(crate) struct QuarantineRecord {
     pub(crate) checksum: u128,
     /// Whether the damaged file was kept.
     pub(crate) kept: bool,
-    /// Key ranges of which entries may be lost; empty if all entries were saved.
+    /// Key ranges whose entries may be lost; empty if all entries were saved.
     pub(crate) lost: Vec<KeyRange>,
 }
 
@@ -87,12 +87,17 @@ impl QuarantineRecord {
         !self.lost.is_empty()
     }
 
-    /// Directory of the tree that had the file, the first part of the path.
+    /// Directory of the tree of the file: the first component of the path.
     fn tree(&self) -> &str {
         self.file.split('/').next().unwrap_or_default()
     }
 
-    fn encode(&self) -> String {
+    /// The table of the tree; for a damaged record, the rest of its name.
+    fn table(&self) -> Table {
+        Table::of_file_name(self.tree()).unwrap_or_else(|| Table::new(self.tree()))
+    }
+
+    pub(crate) fn encode(&self) -> String {
         let mut text = format!(
             "{HEADER}\nfile {}\nwhat {}\nbytes {}\nchecksum {:x}\nkept {}\n",
             self.file, self.what, self.bytes, self.checksum, self.kept
@@ -111,7 +116,7 @@ impl QuarantineRecord {
         text
     }
 
-    fn parse(name: &str, text: &str) -> Option<Self> {
+    pub(crate) fn parse(name: &str, text: &str) -> Option<Self> {
         let mut lines = checksum::unseal(text)?.lines();
         if lines.next()? != HEADER {
             return None;
@@ -134,7 +139,7 @@ impl QuarantineRecord {
         Some(record)
     }
 
-    /// The record of a damaged record: all of its tree may be lost.
+    /// Replaces a damaged record: all of its tree may be lost.
     fn of_damaged_record(name: &str) -> Self {
         let tree = name.rsplit_once('-').map_or(name, |(tree, _)| tree);
         Self {
@@ -174,19 +179,19 @@ pub(crate) struct Quarantine {
     accepting: Mutex<()>,
 }
 
-/// Notes that rows of a table were lost and the loss was accepted, in the directory of a store that no process
-/// has open: what depends on them is to be checked.
+/// Notes an accepted loss of rows of a table, in the directory of a store that no process has open, so that
+/// its consequences are checked.
 ///
 /// # Errors
 ///
 /// An error of the disk.
 pub fn note_loss(path: &Path, table: &Table) -> Result<(), StorageError> {
-    let noted = Quarantine::open(path)?.note(&tree_name(table));
+    let noted = Quarantine::open(path)?.note(&table.file_name());
     noted.map_err(|source| StorageError::io("noting an accepted loss", source))
 }
 
 impl Quarantine {
-    /// Opens the quarantine of the store in a directory, which may have none.
+    /// Opens the quarantine of the store in a directory; an absent quarantine is empty.
     pub(crate) fn open(store: &Path) -> Result<Self, StorageError> {
         let dir = store.join(DIRECTORY);
         let failed = |source| StorageError::io(format!("reading {}", dir.display()), source);
@@ -207,7 +212,7 @@ impl Quarantine {
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<Arc<QuarantineRecord>>)) {
-        let mut records = self.records.write().unwrap_or_else(PoisonError::into_inner);
+        let mut records = self.records.write();
         change(&mut records);
         let losses = records.iter().filter(|record| record.is_loss()).count();
         self.losses.store(losses, Ordering::Release);
@@ -215,11 +220,11 @@ impl Quarantine {
 
     /// The files in quarantine whose loss was not accepted yet.
     pub(crate) fn records(&self) -> Vec<Arc<QuarantineRecord>> {
-        let records = self.records.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let records = self.records.read().clone();
         let (removed, rest): (Vec<_>, _) =
             records.into_iter().partition(|record| self.was_removed(record));
         for record in removed {
-            // An operator removed one of its two files, which accepts the loss.
+            // An operator removed one of the two files of the record, which accepts the loss.
             if let Err(error) = self.accept_record(&record) {
                 tracing::warn!(name = record.name, %error, "the rest of a file in quarantine was not removed");
             }
@@ -232,32 +237,32 @@ impl Quarantine {
         if record.is_loss() {
             self.note(record.tree())?;
         }
-        let _changing = self.accepting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changing = self.accepting.lock();
         tracing::warn!(name = record.name, file = record.file, "the loss was accepted");
         let removed = remove(&self.dir, &record.name);
         self.change(|records| records.retain(|other| !Arc::ptr_eq(other, record)));
         removed
     }
 
-    /// Notes durably that entries of a tree were lost with consent.
+    /// Notes durably that a loss of entries of a tree was accepted.
     pub(crate) fn note(&self, tree: &str) -> io::Result<()> {
-        let _changing = self.accepting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changing = self.accepting.lock();
         fs::create_dir_all(&self.dir)?;
         replace_file(&self.dir.join(format!("{tree}.{ACCEPTED}")), b"", true)?;
-        self.unchecked.write().unwrap_or_else(PoisonError::into_inner).insert(tree.to_owned());
+        self.unchecked.write().insert(tree.to_owned());
         Ok(())
     }
 
     /// True if a loss of the tree was accepted and not checked since.
     pub(crate) fn is_noted(&self, tree: &str) -> bool {
-        self.unchecked.read().unwrap_or_else(PoisonError::into_inner).contains(tree)
+        self.unchecked.read().contains(tree)
     }
 
     /// Ends [`Self::is_noted`], durably.
     pub(crate) fn forget(&self, tree: &str) -> io::Result<()> {
-        let _changing = self.accepting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changing = self.accepting.lock();
         ignore_missing(fs::remove_file(self.dir.join(format!("{tree}.{ACCEPTED}"))))?;
-        self.unchecked.write().unwrap_or_else(PoisonError::into_inner).remove(tree);
+        self.unchecked.write().remove(tree);
         Ok(())
     }
 
@@ -268,7 +273,7 @@ impl Quarantine {
             .map(|record| QuarantinedFile {
                 name: record.name.clone(),
                 file: record.file.clone(),
-                table: table_of(record.tree()),
+                table: record.table(),
                 what: record.what.clone(),
                 bytes: record.bytes,
                 since_ms: self.since_ms(record),
@@ -278,7 +283,7 @@ impl Quarantine {
             .collect()
     }
 
-    /// Names and contents of the files of a store that has the same losses, but not the damaged files.
+    /// Names and contents of the quarantine files of a store with the same losses, without the damaged files.
     pub(crate) fn notes(&self) -> Vec<(String, String)> {
         let record = |record: &Arc<QuarantineRecord>| {
             let name = format!("{DIRECTORY}/{}.{RECORD}", record.name);
@@ -287,14 +292,14 @@ impl Quarantine {
         let records = self.records();
         let mut notes: Vec<_> =
             records.iter().filter(|record| record.is_loss()).map(record).collect();
-        let unchecked = self.unchecked.read().unwrap_or_else(PoisonError::into_inner);
+        let unchecked = self.unchecked.read();
         notes.extend(
             unchecked.iter().map(|tree| (format!("{DIRECTORY}/{tree}.{ACCEPTED}"), String::new())),
         );
         notes
     }
 
-    /// Accepts the loss of a file; returns false if there is none of this name.
+    /// Accepts the loss of a file; returns false for an unknown name.
     pub(crate) fn accept(&self, name: &str) -> Result<bool, StorageError> {
         let Some(record) = self.records().into_iter().find(|record| record.name == name) else {
             return Ok(false);
@@ -330,7 +335,7 @@ impl Quarantine {
         }
     }
 
-    /// Keeps a damaged file and records what is lost. Durable on return.
+    /// Moves a damaged file to the quarantine and records the losses. Durable on return.
     pub(crate) fn add(
         &self,
         mut record: QuarantineRecord,
@@ -368,7 +373,7 @@ impl Quarantine {
         Ok(())
     }
 
-    /// Moves a file that the store did not write out of the way of the tree.
+    /// Moves a file that the store did not write out of the tree.
     pub(crate) fn move_unknown_file(&self, tree: &str, path: &Path) -> io::Result<()> {
         fs::create_dir_all(&self.dir)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -390,7 +395,7 @@ impl Quarantine {
     }
 }
 
-/// Links, or moves a directory; returns false if there is nothing.
+/// Links a file, or moves a directory; returns false if the source is missing.
 fn keep(source: &Path, kept: &Path) -> io::Result<bool> {
     if kept.is_dir() {
         fs::remove_dir_all(kept)?;
@@ -402,7 +407,7 @@ fn keep(source: &Path, kept: &Path) -> io::Result<bool> {
     } else {
         fs::hard_link(source, kept).or_else(|error| match error.kind() {
             io::ErrorKind::NotFound => Err(error),
-            // A file system without links.
+            // The file system does not support links.
             _ => fs::copy(source, kept).map(|_| ()),
         })
     };
@@ -421,7 +426,7 @@ fn size(path: &Path) -> u64 {
     }
 }
 
-/// Reads the records of the quarantine of a store, and changes nothing.
+/// Reads the records of the quarantine of a store. Read-only.
 pub(crate) fn read_records(store: &Path) -> io::Result<Vec<QuarantineRecord>> {
     load(&store.join(DIRECTORY))
 }
@@ -456,7 +461,8 @@ fn load(dir: &Path) -> io::Result<Vec<QuarantineRecord>> {
         let Some(name) = file_name.to_str().and_then(|name| name.strip_suffix(".lost")) else {
             continue;
         };
-        let text = fs::read_to_string(dir.join(&file_name)).unwrap_or_default();
+        let text = read_file(&dir.join(&file_name)).ok();
+        let text = text.and_then(|text| String::from_utf8(text).ok()).unwrap_or_default();
         records.push(
             QuarantineRecord::parse(name, &text)
                 .unwrap_or_else(|| QuarantineRecord::of_damaged_record(name)),

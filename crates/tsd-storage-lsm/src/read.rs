@@ -4,6 +4,7 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 use lsm_tree::{AbstractTree, AnyTree, Guard, IterGuardImpl, SeqNo, UserKey};
+use tsd_files::{ReadVia, read_repeatedly};
 use tsd_model::{Cell, Family, Row};
 use tsd_storage::{Get, Scan, StorageError, decode_family};
 
@@ -11,7 +12,7 @@ use crate::{
     entry,
     error::{damaged, describe},
     key_encoding::{self, MAX_TREE_KEY},
-    repair::is_damage,
+    repair::{forget, is_damage, reread},
     table::TableStore,
 };
 
@@ -65,7 +66,7 @@ pub(crate) type TreeEntry = (Bytes, Bytes);
 
 type TreeIter = Box<dyn DoubleEndedIterator<Item = IterGuardImpl> + Send + 'static>;
 
-/// Entries read of a file, at most, to find out whether it is the one that failed a read.
+/// Most entries to read of a file, to find out whether this file failed a read.
 const PROBED_ENTRIES: usize = 10_000;
 
 /// Iterates over the rows of a range in one version of the tree.
@@ -76,6 +77,7 @@ pub(crate) struct RowCursor {
     pending: Option<TreeEntry>,
     /// The last key read, or the start of the range.
     position: Bytes,
+    has_read: bool,
     /// End of the range, exclusive.
     end: Option<Vec<u8>>,
 }
@@ -90,33 +92,41 @@ impl RowCursor {
     ) -> Result<Self, StorageError> {
         if !stop.is_empty() && start >= stop {
             let position = Bytes::new();
-            return Ok(Self { entries: None, pending: None, position, end: None });
+            return Ok(Self { entries: None, pending: None, position, has_read: false, end: None });
         }
         let lower = if start.is_empty() { Vec::new() } else { key_encoding::encoded_bound(start) };
         let end = (!stop.is_empty()).then(|| key_encoding::encoded_bound(stop));
-        // In this order: the losses of a repair are recorded before its tree is.
+        // The tree is read first, since a repair records its losses before it replaces the tree.
         let tree = table.tree();
         table.check_losses(&lower, end.as_deref())?;
         let upper = end.clone().map_or(Bound::Unbounded, Bound::Excluded);
         let range = (Bound::Included(lower.clone()), upper);
         let entries = tree.range::<Vec<u8>, _>(range, SeqNo::MAX, None);
-        Ok(Self { entries: Some((tree, entries)), pending: None, position: lower.into(), end })
+        let (entries, position) = (Some((tree, entries)), lower.into());
+        Ok(Self { entries, pending: None, position, has_read: false, end })
     }
 
     fn next_entry(&mut self, table: &TableStore) -> Result<Option<TreeEntry>, StorageError> {
         let Some((tree, entries)) = &mut self.entries else { return Ok(None) };
-        match entries.next() {
+        let (position, end) = (&self.position, self.end.as_deref());
+        let from = if self.has_read { Bound::Excluded } else { Bound::Included };
+        let read = |via| {
+            if via == ReadVia::Disk {
+                // After an error the iterator has skipped the unreadable entries.
+                let upper = end.map_or(Bound::Unbounded, |end| Bound::Excluded(end.to_vec()));
+                *entries =
+                    tree.range::<Vec<u8>, _>((from(position.to_vec()), upper), SeqNo::MAX, None);
+            }
+            entries.next().map(Guard::into_inner).transpose()
+        };
+        match table.read_repeatedly(tree, position, end, read)? {
             None => Ok(None),
-            Some(guard) => match guard.into_inner() {
-                Ok((key, value)) => {
-                    let key = Bytes::from(key);
-                    self.position = key.clone();
-                    Ok(Some((key, value.into())))
-                }
-                Err(error) => {
-                    Err(table.read_error(tree, &self.position, self.end.as_deref(), error))
-                }
-            },
+            Some((key, value)) => {
+                let key = Bytes::from(key);
+                self.position = key.clone();
+                self.has_read = true;
+                Ok(Some((key, value.into())))
+            }
         }
     }
 
@@ -155,24 +165,44 @@ impl RowCursor {
 }
 
 impl TableStore {
-    /// Returns all entries of a row, by its encoded key; of a row of which entries were lost, those
-    /// that are left.
+    /// Returns all remaining entries of a row, by its encoded key, also if other entries were lost.
     pub(crate) fn row_entries(&self, row_key: &[u8]) -> Result<Vec<TreeEntry>, StorageError> {
         self.read_latest(|tree| self.entries_of(tree, row_key))
     }
 
     fn entries_of(&self, tree: &AnyTree, row_key: &[u8]) -> Result<Vec<TreeEntry>, StorageError> {
         let end = row_end(row_key);
-        let range = (Bound::Included(row_key.to_vec()), Bound::Excluded(end.clone()));
-        tree.range::<Vec<u8>, _>(range, SeqNo::MAX, None)
-            .map(|guard| match guard.into_inner() {
-                Ok((key, value)) => Ok((key.into(), value.into())),
-                Err(error) => Err(self.read_error(tree, row_key, Some(&end), error)),
-            })
-            .collect()
+        let range = || (Bound::Included(row_key.to_vec()), Bound::Excluded(end.clone()));
+        let read = |_| {
+            tree.range::<Vec<u8>, _>(range(), SeqNo::MAX, None)
+                .map(|guard| guard.into_inner().map(|(key, value)| (key.into(), value.into())))
+                .collect()
+        };
+        self.read_repeatedly(tree, row_key, Some(&end), read)
     }
 
-    /// Reads from the tree; once more if it was replaced meanwhile.
+    /// Reads from `start` to `end` of a tree. Repeats the read past the page cache if the disk
+    /// failed or a file looks damaged.
+    fn read_repeatedly<T>(
+        &self,
+        tree: &AnyTree,
+        start: &[u8],
+        end: Option<&[u8]>,
+        mut read: impl FnMut(ReadVia) -> lsm_tree::Result<T>,
+    ) -> Result<T, StorageError> {
+        let read = |via| {
+            if via == ReadVia::Disk {
+                for file in tree.current_version().iter_tables() {
+                    forget(&self.dir().file_path(file.id()));
+                }
+            }
+            read(via)
+        };
+        read_repeatedly(self.name.as_str(), read, reread)
+            .map_err(|error| self.read_error(tree, start, end, error))
+    }
+
+    /// Reads from the tree, and repeats the read if the tree was replaced meanwhile.
     fn read_latest<T>(
         &self,
         read: impl Fn(&AnyTree) -> Result<T, StorageError>,
@@ -183,8 +213,7 @@ impl TableStore {
         if result.is_err() && latest.id() != tree.id() { read(&latest) } else { result }
     }
 
-    /// The error of a read from `start` to `end`: names the file if one is damaged, and has it
-    /// repaired.
+    /// The error of a read from `start` to `end`. Names a damaged file and requests its repair.
     fn read_error(
         &self,
         tree: &AnyTree,
@@ -204,8 +233,8 @@ impl TableStore {
             let range = &table.metadata.key_range;
             end.is_none_or(|end| range.min().as_ref() < end) && start <= range.max().as_ref()
         };
-        // Reads fail at the next block of a file; more is read of the files only if all of these
-        // are intact.
+        // Reads fail at the next block of a file; more entries are read only if these blocks are
+        // all intact.
         for entries in [1, PROBED_ENTRIES] {
             for table in version.iter_tables().filter(overlaps) {
                 if let Err(error) = probe(table, start, end, entries) {
@@ -234,8 +263,8 @@ impl TableStore {
                 let end = [column.as_slice(), &[0]].concat();
                 let value = self.read_latest(|tree| {
                     self.check_losses(&column, Some(&end))?;
-                    tree.get(&column, SeqNo::MAX)
-                        .map_err(|error| self.read_error(tree, &column, Some(&end), error))
+                    let read = |_| tree.get(&column, SeqNo::MAX);
+                    self.read_repeatedly(tree, &column, Some(&end), read)
                 })?;
                 value.map(|v| (column.into(), v.into())).into_iter().collect()
             }
@@ -251,13 +280,12 @@ impl TableStore {
         self.select(row, selection)
     }
 
-    /// Selects cells of a row; `None` if none is selected.
+    /// Selects cells of a row; `None` without a selected cell.
     pub(crate) fn select(
         &self,
         row: RowEntries,
         selection: &CellSelection<'_>,
     ) -> Result<Option<Row>, StorageError> {
-        self.metrics.read_rows.increment(1);
         let mut cells = Vec::with_capacity(row.entries.len());
         for (key, value) in &row.entries {
             let cell = cell(key, row.prefix_len, value);
@@ -268,23 +296,23 @@ impl TableStore {
     }
 }
 
-/// Bytes of the longest key that a read of a row looks for.
+/// Bytes of the longest key that a read of a row needs.
 fn longest_key(row_key: &[u8], selection: &CellSelection<'_>) -> usize {
     let qualifier = match selection.qualifiers {
-        // And one byte for the end of the column.
+        // One more byte for the end of the column.
         [qualifier] => qualifier.len() + 1,
         _ => 0,
     };
     row_key.len() + size_of::<u8>() + qualifier
 }
 
-/// The end of the keys of a row: no other encoded row key starts with this one, and FF is never the
-/// next byte.
+/// The end of the keys of a row: no other encoded row key starts with this key, and the next byte
+/// is never FF.
 fn row_end(row_key: &[u8]) -> Vec<u8> {
     [row_key, &[0xFF]].concat()
 }
 
-/// Reads some entries of a file as a read of the range does.
+/// Reads some entries of a file, like a read of the range.
 fn probe(
     table: &lsm_tree::Table,
     start: &[u8],

@@ -1,15 +1,16 @@
-//! Frees space on a full disk: removes what was deleted from single files.
+//! Frees space on a full disk by removing deleted entries from single files.
 //!
-//! A compaction needs space for its output before its inputs are removed, and it begins only when a
-//! level is too large, so on a full disk deletes would never free anything. Here a file is read
-//! beside the whole tree: a file without visible entries is removed, which needs no space, and another
-//! one is replaced by a copy of its visible entries, from the reserve if necessary. The entries left
-//! out are hidden by newer ones in other files, so reads do not change.
+//! LSM compaction needs space for its output before it removes its inputs, and it begins only when
+//! a level is too large. On a full disk, deletes alone would free nothing. Reclaim compares each
+//! file with the whole tree. A file without visible entries is removed, which needs no space. Any
+//! other file is replaced by a copy of its visible entries, from the reserve if necessary. Newer
+//! entries in other files hide the dropped entries, so reads do not change.
 
-use std::{collections::BTreeSet, iter::Peekable, ops::Bound, sync::PoisonError};
+use std::{collections::BTreeSet, iter::Peekable, ops::Bound};
 
 use lsm_tree::{AbstractTree, AnyTree, Guard, SeqNo, Table, UserKey};
-use tsd_storage::{SpacePermit, StorageError};
+use tsd_files::SpacePermit;
+use tsd_storage::StorageError;
 
 use crate::{
     file_format::file_writer,
@@ -20,11 +21,11 @@ use crate::{
 
 /// Available space below which deleted entries are removed without a compaction.
 const LOW_SPACE_BYTES: u64 = 16 << 20;
-/// Hidden bytes of a file that are worth a copy of the rest.
+/// Hidden bytes of a file from which copying the rest is worthwhile.
 const MIN_HIDDEN_BYTES: u64 = 1 << 20;
-/// As a part of the file: one in so many bytes.
+/// Least hidden share of a file: one in this many bytes.
 const MIN_HIDDEN_PART: u64 = 4;
-/// Bytes of copies before the tree is replaced once.
+/// Most bytes of copies between two replacements of the tree.
 const MAX_COPIED_BYTES: u64 = 64 << 20;
 /// Size of a file beyond its entries.
 pub(crate) const FILE_OVERHEAD: u64 = 64 << 10;
@@ -39,13 +40,13 @@ struct FileBytes {
 /// Keys and values that reads of the tree see.
 type VisiblePairs = Box<dyn Iterator<Item = lsm_tree::Result<(UserKey, UserKey)>>>;
 
-/// Entries of one file beside those that reads of the tree see.
+/// Compares the entries of one file with the entries that reads of the tree see.
 struct VisibleEntries<'a> {
     entries: Box<dyn Iterator<Item = lsm_tree::Result<lsm_tree::InternalValue>> + 'a>,
     visible: Peekable<VisiblePairs>,
     /// Keeps the files of the tree.
     _tree: AnyTree,
-    /// Whether no older file has keys of the range: then deletes hide nothing.
+    /// True if no older file has keys of the range, so that deletes hide nothing.
     is_oldest: bool,
 }
 
@@ -57,7 +58,7 @@ pub(crate) fn is_space_low(table: &TableStore) -> bool {
 /// Removes hidden entries from files; returns true if there may be more to remove. Called by the
 /// thread that compacts.
 pub(crate) fn reclaim(table: &TableStore) -> Result<bool, StorageError> {
-    let compacting = table.compacting.lock().unwrap_or_else(PoisonError::into_inner);
+    let compacting = table.compacting.lock();
     let tree = table.tree();
     let mut replacements = Vec::new();
     let collected = collect(table, &tree, &mut replacements);
@@ -86,7 +87,7 @@ fn collect(
 ) -> Result<(), StorageError> {
     let version = tree.current_version();
     let files: Vec<&Table> = version.iter_tables().collect();
-    let mut reclaimed = table.reclaimed.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut reclaimed = table.reclaimed.lock();
     reclaimed.0.retain(|id, _| files.iter().any(|file| file.id() == *id));
     let mut copied = 0;
     // Permits are held until the tree is replaced: the inputs still need their space.
@@ -106,7 +107,7 @@ fn collect(
             .map(|other| other.id())
             .collect();
         let known = reclaimed.0.get(&file.id());
-        // What a damaged file hides cannot be read.
+        // Entries that a damaged file hides are unknown.
         let is_readable =
             || !files.iter().filter(overlapping).any(|other| table.is_suspect(other.id()));
         if deletes.is_empty()
@@ -156,7 +157,8 @@ fn count(
     Ok(bytes)
 }
 
-/// Copies the visible entries of a file to a new one; returns `None` if there are none.
+/// Copies the visible entries of a file to a new one; returns `None` for a file without visible
+/// entries.
 fn copy_visible(
     table: &TableStore,
     tree: &AnyTree,
@@ -165,7 +167,7 @@ fn copy_visible(
 ) -> Result<Option<TreeFile>, StorageError> {
     let failed = |error| failed(table, tree, file, error);
     let id = tree.get_next_table_id();
-    // Until the new file is part of the tree.
+    // Applies until the new file is part of the tree.
     table.note_partial_outputs();
     let mut writer = file_writer(table.dir().file_path(id), id).map_err(failed)?;
     let mut range: Option<(Vec<u8>, Vec<u8>)> = None;
@@ -179,7 +181,7 @@ fn copy_visible(
             Some((_, last)) => *last = key,
             None => range = Some((key.clone(), key)),
         }
-        // The tree adds it to what the file has.
+        // The tree adds this number to the numbers in the file.
         entry.key.seqno = entry.key.seqno.saturating_sub(file.global_seqno());
         writer.write(entry).map_err(failed)?;
     }
@@ -192,7 +194,7 @@ fn copy_visible(
     }))
 }
 
-/// The error of a read or write; files that may be damaged are verified next.
+/// The error of a read or write; possibly damaged files are verified next.
 fn failed(
     table: &TableStore,
     tree: &AnyTree,
@@ -227,7 +229,7 @@ impl<'a> VisibleEntries<'a> {
 }
 
 impl Iterator for VisibleEntries<'_> {
-    /// An entry, and whether it has to be kept.
+    /// An entry, and whether it must be kept.
     type Item = lsm_tree::Result<(lsm_tree::InternalValue, bool)>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -244,7 +246,7 @@ impl Iterator for VisibleEntries<'_> {
                     self.visible.next();
                 }
                 Some(Ok((key, value))) => {
-                    // With the same value it does not matter which of the entries is seen.
+                    // Of entries with equal values, either may be visible.
                     let is_visible = *key == entry.key.user_key && *value == entry.value;
                     return Some(Ok((entry, is_visible)));
                 }

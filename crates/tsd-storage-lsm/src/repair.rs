@@ -1,8 +1,8 @@
 //! Replaces damaged files of a tree, so that it opens, flushes and compacts without them.
 //!
 //! The tree stops at the first damaged file: it does not open, and it retries the same compaction
-//! for ever. So a damaged file is quarantined ([`crate::quarantine`]), what is intact of it is copied
-//! ([`crate::salvage`]) to a new file in its place, and the key ranges that were lost are recorded.
+//! for ever. So repair quarantines a damaged file ([`crate::quarantine`]), copies its intact data
+//! ([`crate::salvage`]) to a new file in its place, and records the lost key ranges.
 
 use std::{
     fs, io,
@@ -12,10 +12,11 @@ use std::{
 };
 
 use lsm_tree::{Cache, Checksum};
+use tsd_files::{DiskReader, ReadVia, Reread, is_medium_error, read_repeatedly};
 use tsd_storage::StorageError;
 
 use crate::{
-    manifest::{Manifest, ManifestError, TABLES, TreeFile, is_medium_error, newest_version},
+    manifest::{Manifest, ManifestError, TABLES, TreeFile, newest_version},
     quarantine::{KeyRange, Quarantine, QuarantineRecord},
     salvage::{self, NewFile, Salvaged},
 };
@@ -27,22 +28,22 @@ pub(crate) struct TreeDir<'a> {
     pub(crate) quarantine: &'a Quarantine,
 }
 
-/// A file and what replaces it.
+/// A file and its replacement.
 #[derive(Debug)]
 pub(crate) struct Replacement {
     pub(crate) id: u64,
-    /// The record of its damage; `None` if it is removed for good.
+    /// The record of the damage; `None` if the file is removed permanently.
     pub(crate) record: Option<QuarantineRecord>,
     pub(crate) by: Option<TreeFile>,
 }
 
-/// Why a file was not replaced.
+/// The error of a failed replacement.
 pub(crate) fn repair_error(dir: &Path, error: io::Error) -> StorageError {
     StorageError::io(format!("repairing {}", dir.display()), error)
 }
 
 impl TreeDir<'_> {
-    /// Name of the directory, the first part of the paths of its files.
+    /// Name of the directory: the first component of the paths of its files.
     pub(crate) fn name(&self) -> String {
         self.dir.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
@@ -51,9 +52,9 @@ impl TreeDir<'_> {
         self.dir.join(TABLES).join(id.to_string())
     }
 
-    /// Makes the tree openable: restores a damaged manifest, and replaces files that are missing or
-    /// whose metadata is damaged. Damage in blocks is found when they are read. `is_known`: the tree was
-    /// created before, so that nothing of it being there is the loss of all of it.
+    /// Makes the tree openable: restores a damaged manifest, and replaces missing files and files
+    /// with damaged metadata. Damaged blocks are found by later reads. `is_known` says that the
+    /// tree was created before, so that a missing tree is a complete loss.
     pub(crate) fn prepare(&self, is_known: bool) -> Result<(), StorageError> {
         self.try_prepare(is_known).map_err(|error| repair_error(self.dir, error))
     }
@@ -85,7 +86,7 @@ impl TreeDir<'_> {
         let mut damaged = Vec::new();
         for (level, runs) in manifest.levels.iter().enumerate() {
             for file in runs.iter().flatten() {
-                if self.open(file, level < 2, level < 1).is_err() {
+                if self.open_repeatedly(file, level < 2, level < 1).is_err() {
                     damaged.push(file.clone());
                 }
             }
@@ -95,7 +96,7 @@ impl TreeDir<'_> {
             next_id = Some(id);
             let replacement = match self.replacement(&file, id) {
                 Ok(replacement) => replacement,
-                // The store opens on a full disk, too.
+                // The store also opens on a full disk.
                 Err(error) if error.kind() == io::ErrorKind::StorageFull => {
                     let _ = fs::remove_file(self.file_path(id));
                     self.without_copy(&file, &error)
@@ -111,7 +112,25 @@ impl TreeDir<'_> {
         Ok(())
     }
 
-    /// Opens a file as the tree does.
+    /// As [`Self::open`]. Repeats it past the page cache if the disk failed or the file looks
+    /// damaged.
+    fn open_repeatedly(
+        &self,
+        file: &TreeFile,
+        pin_index: bool,
+        pin_filter: bool,
+    ) -> lsm_tree::Result<lsm_tree::Table> {
+        let path = self.file_path(file.id);
+        let open = |via| {
+            if via == ReadVia::Disk {
+                forget(&path);
+            }
+            self.open(file, pin_index, pin_filter)
+        };
+        read_repeatedly(&path.display().to_string(), open, reread)
+    }
+
+    /// Opens a file like the tree.
     fn open(
         &self,
         file: &TreeFile,
@@ -137,7 +156,7 @@ impl TreeDir<'_> {
         }
     }
 
-    /// Copies what is intact of a damaged file to the new file `id`.
+    /// Copies the intact data of a damaged file to the new file `id`.
     pub(crate) fn replacement(&self, file: &TreeFile, id: u64) -> io::Result<Replacement> {
         let range = file.range.clone().or_else(|| {
             let range = &self.open(file, false, false).ok()?.metadata.key_range;
@@ -150,7 +169,7 @@ impl TreeDir<'_> {
         Ok(Replacement { id: file.id, record: Some(self.record(file, what, lost)), by })
     }
 
-    /// A replacement that needs no disk space: all of the file is lost until it is put back.
+    /// A replacement without disk space: the whole file is lost until an operator puts it back.
     fn without_copy(&self, file: &TreeFile, error: &io::Error) -> Replacement {
         let lost = match &file.range {
             Some((first, last)) => {
@@ -175,7 +194,7 @@ impl TreeDir<'_> {
         }
     }
 
-    /// Sets the damaged file aside and changes the manifest in memory.
+    /// Quarantines the damaged file and changes the manifest in memory.
     pub(crate) fn apply(
         &self,
         manifest: &mut Manifest,
@@ -210,7 +229,7 @@ impl TreeDir<'_> {
             lost: Vec::new(),
         };
         self.quarantine.add(record, Some(&kept))?;
-        // Files that are newer than the copy: it is not known what they replaced.
+        // Files newer than the copy: the files that they replaced are unknown.
         let newest = copy.files().map(|file| file.id).max();
         if newest_version(self.dir).is_some_and(|version| version > copy.version) {
             for id in self.file_ids()? {
@@ -233,14 +252,14 @@ impl TreeDir<'_> {
         Ok(copy)
     }
 
-    /// Sets a tree aside whose list of files is lost, and starts a new one.
+    /// Quarantines a tree whose list of files is lost, and starts a new tree.
     fn set_tree_aside(&self, error: ManifestError) -> io::Result<()> {
         let (file, what) = describe(error);
         let file = format!("{}/{file}", self.name());
         self.lose(file, format!("manifest: {what}, and there is no copy"))
     }
 
-    /// Records that all of the tree is lost, and sets aside what is left of it.
+    /// Records the loss of the whole tree, and quarantines its remaining files.
     fn lose(&self, file: String, what: String) -> io::Result<()> {
         let record = QuarantineRecord {
             name: format!("{}-tree", self.name()),
@@ -255,7 +274,7 @@ impl TreeDir<'_> {
         Ok(())
     }
 
-    /// The creation of the tree was interrupted.
+    /// Starts again after an interrupted creation of the tree.
     fn start_again(&self) -> io::Result<()> {
         for entry in fs::read_dir(self.dir)? {
             let entry = entry?;
@@ -266,7 +285,7 @@ impl TreeDir<'_> {
         Ok(())
     }
 
-    /// Ids of the data files on disk, of the tree or not.
+    /// Ids of the data files on disk, whether part of the tree or not.
     pub(crate) fn file_ids(&self) -> io::Result<Vec<u64>> {
         let entries = match fs::read_dir(self.dir.join(TABLES)) {
             Ok(entries) => entries,
@@ -280,7 +299,7 @@ impl TreeDir<'_> {
         Ok(ids)
     }
 
-    /// The tree does not open if it finds a file that it did not write.
+    /// Moves unknown files away, since the tree does not open with a file that it did not write.
     fn move_unknown_files(&self) -> io::Result<()> {
         let entries = match fs::read_dir(self.dir.join(TABLES)) {
             Ok(entries) => entries,
@@ -317,6 +336,20 @@ fn io_error(error: lsm_tree::Error) -> io::Error {
     match error {
         lsm_tree::Error::Io(error) => error,
         error => io::Error::other(format!("{error:?}")),
+    }
+}
+
+/// Drops a file from the page cache, so that the next read is from the disk.
+pub(crate) fn forget(path: &Path) {
+    // The following reads report errors.
+    let _ = DiskReader::open(path).and_then(|file| file.forget(0, 0));
+}
+
+/// Decides whether a repeated read of a tree may succeed.
+pub(crate) fn reread(error: &lsm_tree::Error) -> Reread {
+    match error {
+        lsm_tree::Error::Io(error) => Reread::after(error),
+        _ => Reread::AtOnce,
     }
 }
 

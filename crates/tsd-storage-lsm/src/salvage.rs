@@ -1,13 +1,11 @@
-//! Copies the intact blocks of a damaged data file to a new one.
+//! Copies the intact blocks of a damaged data file to a new file.
 //!
-//! Every block has a checksum, and all blocks of data come first, so they are found without the
-//! index, the filter or the footer. A file whose damage is outside of its data loses nothing. Of a
-//! damaged block the keys are unknown, but they lie between those of its neighbours.
+//! Every block has a checksum, and all data blocks come first, so they are found without the index,
+//! the filter or the footer. Damage outside of the data loses nothing. The keys of a damaged block
+//! are unknown, but lie between the keys of its neighbours.
 
 use std::{
-    fs::File,
     io,
-    os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
 
@@ -21,34 +19,36 @@ use lsm_tree::{
     },
 };
 
-use crate::{file_format::file_writer, manifest::is_medium_error, quarantine::KeyRange};
+use tsd_files::{DiskReader, ReadVia, StoreFileReader, is_medium_error};
+
+use crate::{file_format::file_writer, quarantine::KeyRange};
 
 /// Bytes read at once.
 const READ_BYTES: usize = 1 << 20;
 /// Smallest read after an error of the disk.
 const SECTOR_BYTES: usize = 4096;
 
-/// What was found in a damaged file.
+/// Result of a salvage.
 #[derive(Debug)]
 pub(crate) struct Salvaged {
-    /// What is damaged, such as `data block at offset 40960`.
+    /// The damage, such as `data block at offset 40960`.
     pub(crate) what: String,
-    /// Key ranges of which entries may be lost; empty if all entries are in the new file.
+    /// Key ranges whose entries may be lost; empty if all entries are in the new file.
     pub(crate) lost: Vec<KeyRange>,
-    /// Checksum of the new file; `None` if there was no intact block.
+    /// Checksum of the new file; `None` without an intact block.
     pub(crate) copy: Option<u128>,
     /// First and last key of the new file.
     pub(crate) range: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Where the new file is written.
+/// Location of the new file.
 #[derive(Debug)]
 pub(crate) struct NewFile {
     pub(crate) path: PathBuf,
     pub(crate) id: u64,
 }
 
-/// Copies the intact blocks of `source`, whose keys are within `range` if that is known.
+/// Copies the intact blocks of `source`. `range` is the range of its keys, if known.
 pub(crate) fn salvage(
     source: &Path,
     range: Option<&(Vec<u8>, Vec<u8>)>,
@@ -72,7 +72,7 @@ pub(crate) fn salvage(
     let mut lost = Vec::new();
     let mut first: Option<Vec<u8>> = None;
     let mut last: Option<Vec<u8>> = None;
-    // Whether a block may be missing since `last`.
+    // True if a block may be missing since `last`.
     let mut gap = false;
     let ended;
     loop {
@@ -154,7 +154,7 @@ impl Blocks<'_> {
             if rest.len() < Header::serialized_len() {
                 return Found::End { whole: false };
             }
-            // The next block is where the next intact header is.
+            // The next block begins at the next intact header.
             let next = rest
                 .windows(MAGIC_BYTES.len())
                 .enumerate()
@@ -187,19 +187,20 @@ fn header(bytes: &[u8]) -> Option<Header> {
     Header::decode_from(&mut &*bytes).ok()
 }
 
-/// Reads a file; what the disk cannot read is zero.
+/// Reads a file past the page cache; unreadable sectors become zeros.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let file = File::open(path)?;
-    let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+    let file = DiskReader::open(path)?;
+    let length = usize::try_from(file.size()?).unwrap_or(usize::MAX);
+    let read = |offset, bytes: &mut [u8]| file.read_exact_via(ReadVia::Disk, offset, bytes);
     let mut bytes = vec![0; length];
     for (index, piece) in bytes.chunks_mut(READ_BYTES).enumerate() {
         let offset = index * READ_BYTES;
-        match file.read_exact_at(piece, offset as u64) {
+        match read(offset as u64, piece) {
             Ok(()) => {}
             Err(error) if is_medium_error(&error) => {
                 for (index, sector) in piece.chunks_mut(SECTOR_BYTES).enumerate() {
                     let offset = offset + index * SECTOR_BYTES;
-                    if file.read_exact_at(sector, offset as u64).is_err() {
+                    if read(offset as u64, sector).is_err() {
                         sector.fill(0);
                     }
                 }

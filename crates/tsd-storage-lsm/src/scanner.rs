@@ -1,4 +1,4 @@
-//! Batches of rows of a scan.
+//! Reads the rows of a scan in batches.
 
 use std::{
     cell::Cell,

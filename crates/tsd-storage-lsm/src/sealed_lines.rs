@@ -1,12 +1,13 @@
-//! A file of lines: one with its version, any others, and a checksum.
+//! A file of lines with a version and a checksum, for short lists that are replaced as a whole.
 //!
-//! For short lists that are replaced as a whole. What the lines mean is left to the callers.
+//! Callers define the meaning of the lines.
 
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
 
+use tsd_files::read_file;
 use tsd_storage::{StorageError, UnknownVersion};
 
 use crate::{
@@ -34,13 +35,14 @@ impl SealedLinesFile {
         &self.path
     }
 
-    /// Reads the lines between version and checksum, none if there is no file; `None` if it is damaged.
+    /// Reads the lines between version and checksum; empty for a missing file, `None` for a damaged
+    /// file.
     ///
     /// # Errors
     ///
     /// [`StorageError::UnknownVersion`] if another release wrote the file, or an error of the disk.
     pub fn read(&self) -> Result<Option<Vec<String>>, StorageError> {
-        let text = match fs::read(&self.path) {
+        let text = match read_file(&self.path) {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(Vec::new())),
             Err(error) => {
@@ -56,7 +58,7 @@ impl SealedLinesFile {
         Ok(Some(lines.map(str::to_owned).collect()))
     }
 
-    /// Replaces the file by one with these lines, durably, unless it has them.
+    /// Replaces the lines of the file durably, if they differ.
     ///
     /// # Errors
     ///

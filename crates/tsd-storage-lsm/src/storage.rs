@@ -1,22 +1,22 @@
 //! The trees of a store, behind the storage traits.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use parking_lot::Mutex;
+use std::{collections::BTreeMap, fs, sync::Arc};
 
 use bytes::Bytes;
 use lsm_tree::{AbstractTree, Cache, DescriptorTable};
+use tsd_files::{OpenedDirectory, check_directory, removed_file};
 use tsd_storage::{
     ClockMs, DirectBackend, DirectStore, DirectTable, HealthImpact, HealthProblem, LogMark,
-    PinnedFiles, QuarantinedFile, StorageError, StorePart, Table, Verifier,
+    PinnedFiles, QuarantinedFile, StorageError, StoreComponent, Table, Verifier,
 };
 
 use crate::{
     LsmConfig,
     compaction_signal::CompactionSignal,
     compactor::Compactor,
-    directory::{Directory, tree_name},
+    directory::Directory,
+    manifest::CURRENT,
     metrics::describe_metrics,
     pin::{pin_lists, pin_tree},
     quarantine::Quarantine,
@@ -25,13 +25,13 @@ use crate::{
     verifier::TreeVerifier,
 };
 
-/// Limit on reported problems; the metric of files in quarantine counts all.
+/// Limit on reported problems; the metric of files in quarantine counts all files.
 const MAX_PROBLEMS: usize = 32;
 
-/// Small tables in trees as a store of its own.
+/// A separate store of small tables in trees.
 pub type LsmStorage = DirectStore<LsmTables>;
 
-/// Small tables, each in a tree. Damaged files are quarantined, also by the start.
+/// Small tables, each in a tree. Damaged files are quarantined, also at the start.
 #[derive(Debug)]
 pub struct LsmTables {
     tables: BTreeMap<Table, Arc<TableStore>>,
@@ -40,6 +40,8 @@ pub struct LsmTables {
     quarantine: Arc<StoreQuarantine>,
     // Dropped in this order.
     compactor: Mutex<Option<Compactor>>,
+    /// Directories of the trees.
+    trees: Vec<OpenedDirectory>,
     directory: Directory,
 }
 
@@ -102,7 +104,7 @@ impl DirectBackend for LsmTables {
 
     fn open(config: &LsmConfig) -> Result<Self, StorageError> {
         describe_metrics();
-        // Before anything is changed.
+        // Checked before anything is changed.
         if let Some(unknown) = unknown_version(&config.dir)? {
             return Err(unknown.into());
         }
@@ -124,7 +126,13 @@ impl DirectBackend for LsmTables {
             tables.insert(name.clone(), Arc::new(table));
         }
         directory.register(&config.tables)?;
-        let trees = config.tables.iter().map(|name| (name.clone(), tree_name(name)));
+        let mut opened = Vec::new();
+        for name in &config.tables {
+            let path = directory.tree_path(name);
+            let failed = |source| StorageError::io(format!("opening {}", path.display()), source);
+            opened.push(OpenedDirectory::open(&path).map_err(failed)?);
+        }
+        let trees = config.tables.iter().map(|name| (name.clone(), name.file_name()));
         let quarantine = Arc::new(StoreQuarantine { files: quarantine, trees: trees.collect() });
         let compactor =
             Compactor::start(tables.values().cloned().collect(), Arc::clone(&signal))
@@ -133,7 +141,7 @@ impl DirectBackend for LsmTables {
         signal.request();
         tracing::debug!(dir = %directory.path().display(), "store opened");
         let (cache, compactor) = (CacheHandle(cache), Mutex::new(Some(compactor)));
-        Ok(Self { tables, signal, cache, quarantine, compactor, directory })
+        Ok(Self { tables, signal, cache, quarantine, compactor, trees: opened, directory })
     }
 
     fn options(config: &LsmConfig) -> (usize, ClockMs) {
@@ -146,7 +154,7 @@ impl DirectBackend for LsmTables {
     }
 
     fn stop(&self) {
-        drop(self.compactor.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.compactor.lock().take());
     }
 
     fn release(&self) -> Result<(), StorageError> {
@@ -159,7 +167,7 @@ impl DirectBackend for LsmTables {
         for record in &quarantined {
             let impact =
                 if record.is_loss() { HealthImpact::SomeReadsFail } else { HealthImpact::Degraded };
-            problems.push(HealthProblem::new(StorePart::Data, impact, record.to_string()));
+            problems.push(HealthProblem::new(StoreComponent::Data, impact, record.to_string()));
         }
         for table in self.tables.values() {
             for (file, what) in table.damaged_files() {
@@ -168,13 +176,13 @@ impl DirectBackend for LsmTables {
                 }
                 let reason = format!("store file {file} is damaged ({what})");
                 let impact = HealthImpact::SomeReadsFail;
-                problems.push(HealthProblem::new(StorePart::Data, impact, reason));
+                problems.push(HealthProblem::new(StoreComponent::Data, impact, reason));
             }
         }
         for (table, error) in self.signal.failures() {
             let reason = format!("LSM compaction of table {table}: {error}");
             let impact = HealthImpact::Degraded;
-            problems.push(HealthProblem::new(StorePart::Compaction, impact, reason));
+            problems.push(HealthProblem::new(StoreComponent::Compaction, impact, reason));
         }
         problems.truncate(MAX_PROBLEMS);
         problems
@@ -200,6 +208,18 @@ impl DirectBackend for LsmTables {
         Ok(pinned)
     }
 
+    fn check_files(&self) -> Result<(), StorageError> {
+        self.directory.check()?;
+        for tree in &self.trees {
+            check_directory(tree)?;
+            let current = tree.path().join(CURRENT);
+            if matches!(fs::exists(&current), Ok(false)) {
+                return Err(removed_file(&current));
+            }
+        }
+        self.directory.keep_log_mark()
+    }
+
     fn gauges(&self) -> Vec<(&'static str, f64)> {
         let sum = |of: fn(&TableStore) -> u64| {
             self.tables.values().map(|table| of(table)).sum::<u64>() as f64
@@ -207,8 +227,6 @@ impl DirectBackend for LsmTables {
         let quarantined = self.quarantine.files.records();
         vec![
             ("tsd_lsm_disk_bytes", sum(|t| t.tree().disk_space())),
-            ("tsd_lsm_entries", sum(|t| t.tree().approximate_len() as u64)),
-            ("tsd_lsm_segments", sum(|t| t.tree().table_count() as u64)),
             ("tsd_lsm_l0_runs", sum(|t| t.tree().l0_run_count() as u64)),
             ("tsd_lsm_quarantined_files", quarantined.len() as f64),
             ("tsd_lsm_quarantined_bytes", quarantined.iter().map(|f| f.bytes).sum::<u64>() as f64),
@@ -223,6 +241,6 @@ impl DirectBackend for LsmTables {
     }
 
     fn set_log_mark(&self, mark: Bytes) -> Result<(), StorageError> {
-        self.directory.set_log_mark(&mark)
+        self.directory.set_log_mark(mark)
     }
 }

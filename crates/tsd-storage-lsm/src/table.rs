@@ -1,15 +1,16 @@
 //! One table: its tree and the tree's configuration.
 //!
-//! The tree is replaced when a damaged file of it was replaced ([`crate::repair`]): the tree has no
-//! operation that does this, so its directory is changed and opened again. Reads in progress keep
-//! the files of the old one.
+//! The tree has no operation to replace a damaged file ([`crate::repair`]), so its directory is
+//! changed and opened again as a new tree. Reads in progress keep the files of the old tree.
 
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    convert::Infallible,
     fs::{self, File},
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -18,13 +19,14 @@ use lsm_tree::{
     AbstractTree, AnyTree, Cache, CompressionType, Config, DescriptorTable, SequenceNumberCounter,
     config::{BlockSizePolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry, PinningPolicy},
 };
-use tsd_storage::{DiskSpace, ReadVersion, StorageError, Table};
+use tsd_files::{DiskSpace, is_medium_error};
+use tsd_storage::{ReadVersion, StorageError, Table};
 
 use crate::{
     compaction_signal::CompactionSignal,
     error::tree_error,
     file_format::{BLOCK_BYTES, FILTER},
-    manifest::{Manifest, file_checksum, is_medium_error},
+    manifest::{FileCheckError, Manifest, check_file},
     metrics::TableMetrics,
     quarantine::Quarantine,
     repair::{Replacement, TreeDir, repair_error},
@@ -38,7 +40,7 @@ pub(crate) struct TableStore {
     tree: RwLock<AnyTree>,
     /// Next sequence number of the tree.
     pub(crate) seqno: SequenceNumberCounter,
-    /// Number of writes, counted when they are visible.
+    /// Number of visible writes.
     pub(crate) writes: AtomicU64,
     /// Owned by the single writer.
     pub(crate) write: Mutex<()>,
@@ -48,7 +50,7 @@ pub(crate) struct TableStore {
     /// Set after a failure until its partial outputs are removed.
     has_partial_outputs: AtomicBool,
     suspects: Mutex<Suspects>,
-    /// Which files have nothing that can be freed.
+    /// Files without space to reclaim.
     pub(crate) reclaimed: Mutex<Reclaimed>,
     context: TableContext,
     pub(crate) metrics: TableMetrics,
@@ -65,16 +67,16 @@ struct Outputs {
 /// Files to be verified, and replaced if they are damaged.
 #[derive(Clone, Debug, Default)]
 struct Suspects {
-    /// Files that a read found damaged, with what is wrong.
+    /// Files that a read found damaged, with the problem.
     damaged: BTreeMap<u64, String>,
     /// Inputs of a failed compaction.
     inputs: BTreeSet<u64>,
 }
 
-/// Numbers of suspects.
+/// Results of a repair of suspects.
 struct Repaired {
     replaced: usize,
-    /// Intact, though they could not be read.
+    /// Number of intact files, though a read of them failed.
     intact: usize,
 }
 
@@ -84,7 +86,7 @@ impl std::fmt::Debug for TableStore {
     }
 }
 
-/// Files without much to free, by id: the files with deletes that were known then.
+/// Files with little to free, by id, with the files with deletes that were known at the check.
 #[derive(Debug, Default)]
 pub(crate) struct Reclaimed(pub(crate) HashMap<u64, BTreeSet<u64>>);
 
@@ -99,8 +101,8 @@ pub(crate) struct TableContext {
 }
 
 impl TableStore {
-    /// Opens the tree of a table, or creates it. `is_known`: it was created before, so that a tree that is
-    /// not there is lost.
+    /// Opens the tree of a table, or creates it. `is_known` says that it was created before, so
+    /// that a missing tree is a loss.
     pub(crate) fn open(
         path: PathBuf,
         name: &Table,
@@ -114,7 +116,7 @@ impl TableStore {
         let tree =
             open_tree(&path, &seqno, &context).map_err(|e| tree_error("opening", name, e))?;
         if let Some(parent) = path.parent().filter(|_| is_new) {
-            // The tree has synced its own directory. That it was created is listed next.
+            // The tree has synced its own directory; its creation is listed next.
             let synced = File::open(parent).and_then(|parent| parent.sync_all());
             synced.map_err(|source| {
                 StorageError::io(format!("creating {}", path.display()), source)
@@ -142,7 +144,7 @@ impl TableStore {
     }
 
     pub(crate) fn tree(&self) -> AnyTree {
-        self.tree.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.tree.read().clone()
     }
 
     pub(crate) fn space(&self) -> &Arc<DiskSpace> {
@@ -183,13 +185,13 @@ impl TableStore {
 
     /// Records the files of the current version, after each change of it.
     pub(crate) fn version_changed(&self) {
-        let mut outputs = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut outputs = self.outputs.lock();
         let manifest = Manifest::of_tree(&self.tree());
         outputs.complete.extend(manifest.files().map(|file| file.id));
         if outputs.copied_version != Some(manifest.version) {
             match manifest.write_copy(&self.path) {
                 Ok(()) => outputs.copied_version = Some(manifest.version),
-                // The copy is needed only if the manifest is damaged, and the next one replaces it.
+                // The copy is needed only for a damaged manifest, and the next copy replaces it.
                 Err(error) => {
                     tracing::debug!(table = %self.name, %error, "the manifest was not copied");
                 }
@@ -197,7 +199,7 @@ impl TableStore {
         }
     }
 
-    /// Notes that a write failed: its files are not part of the tree.
+    /// Notes the files of a failed write, which are not part of the tree.
     pub(crate) fn note_partial_outputs(&self) {
         self.has_partial_outputs.store(true, Ordering::Release);
     }
@@ -213,7 +215,7 @@ impl TableStore {
         _compacting: &MutexGuard<'_, ()>,
     ) {
         self.version_changed();
-        let mut outputs = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut outputs = self.outputs.lock();
         let dir = self.dir();
         let Ok(ids) = dir.file_ids() else { return };
         outputs.complete.retain(|id| ids.contains(id));
@@ -230,16 +232,16 @@ impl TableStore {
     #[cfg(test)]
     pub(crate) fn partial_outputs(&self) -> Vec<u64> {
         let mut ids = self.dir().file_ids().unwrap_or_default();
-        let outputs = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
+        let outputs = self.outputs.lock();
         ids.retain(|id| !outputs.complete.contains(id));
         ids
     }
 
     fn suspects(&self) -> MutexGuard<'_, Suspects> {
-        self.suspects.lock().unwrap_or_else(PoisonError::into_inner)
+        self.suspects.lock()
     }
 
-    /// Marks a file for repair that could not be read, and returns the error of the read.
+    /// Marks an unreadable file for repair, and returns the error of the read.
     pub(crate) fn report_damage(&self, id: u64, what: &str) -> StorageError {
         let file = format!("{}/tables/{id}", self.dir().name());
         self.metrics.damaged_reads.increment(1);
@@ -251,7 +253,7 @@ impl TableStore {
         StorageError::Damaged(Arc::from(format!("store file {file} is damaged ({what})")))
     }
 
-    /// Replaces a file that a verification has found damaged.
+    /// Replaces a file that a verification found damaged.
     pub(crate) fn replace_damaged(&self, id: u64, what: &str) -> Result<(), StorageError> {
         self.suspects().damaged.insert(id, what.to_owned());
         self.repair()
@@ -259,7 +261,7 @@ impl TableStore {
 
     /// Writes the manifest and its copy anew.
     pub(crate) fn rewrite_manifest(&self) -> Result<(), StorageError> {
-        let _compacting = self.compacting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _compacting = self.compacting.lock();
         let writer = self.writer();
         self.replace(&writer, &self.tree(), Vec::new())
     }
@@ -280,7 +282,7 @@ impl TableStore {
         !suspects.damaged.is_empty() || !suspects.inputs.is_empty()
     }
 
-    /// Paths of files that are damaged and not yet replaced, with what is wrong.
+    /// Paths of damaged files that are not replaced yet, with the problem.
     pub(crate) fn damaged_files(&self) -> Vec<(String, String)> {
         let tree = self.dir().name();
         let suspects = self.suspects();
@@ -288,12 +290,12 @@ impl TableStore {
         damaged.map(|(id, what)| (format!("{tree}/tables/{id}"), what.clone())).collect()
     }
 
-    /// Verifies the suspects and replaces those that are damaged. Called by the thread that compacts.
-    /// Fails if files could not be read that are intact now.
+    /// Verifies the suspects and replaces damaged files. Called by the compactor's thread. Fails if
+    /// a file could not be read and is intact now.
     pub(crate) fn repair(&self) -> Result<(), StorageError> {
         let suspects = self.suspects().clone();
         // So that a flush does not remove the new files as partial outputs.
-        let compacting = self.compacting.lock().unwrap_or_else(PoisonError::into_inner);
+        let compacting = self.compacting.lock();
         let repaired = self.repair_suspects(&suspects, &compacting);
         if self.has_partial_outputs() {
             self.remove_partial_outputs(&self.writer(), &compacting);
@@ -325,15 +327,18 @@ impl TableStore {
                 continue;
             }
             let path = self.dir().file_path(file.id);
-            match file_checksum(&path) {
-                Ok(checksum) if checksum == file.checksum => {
+            let checked = check_file(&path, file.checksum, &mut |_| Ok::<(), Infallible>(()));
+            match checked {
+                Ok(()) => {
                     intact += 1;
                     continue;
                 }
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound && !is_medium_error(&e) => {
+                Err(FileCheckError::Io(e))
+                    if e.kind() != std::io::ErrorKind::NotFound && !is_medium_error(&e) =>
+                {
                     return Err(failed(e));
                 }
-                Ok(_) | Err(_) => {}
+                Err(_) => {}
             }
             self.space().check(fs::metadata(&path).map_or(0, |metadata| metadata.len()))?;
             let id = tree.get_next_table_id();
@@ -348,7 +353,7 @@ impl TableStore {
         Ok(Repaired { replaced, intact })
     }
 
-    /// Replaces files of the tree. No compaction runs.
+    /// Replaces files of the tree. The caller ensures that no compaction runs.
     pub(crate) fn replace(
         &self,
         _writer: &MutexGuard<'_, ()>,
@@ -367,17 +372,17 @@ impl TableStore {
         let opened = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                // The old tree goes on, so its files are those of the next start.
+                // The old tree stays open, so the next start uses its files.
                 self.dir().write(&mut Manifest::of_tree(tree)).map_err(failed)?;
                 return Err(self.failed("opening")(error));
             }
         };
-        // A file that a read in progress still has open is removed by its number afterwards, which
-        // must not be that of a new file.
+        // A file that a read in progress keeps open is removed later, by its number, which no new
+        // file may have.
         while opened.next_table_id() < next_id {
             opened.get_next_table_id();
         }
-        *self.tree.write().unwrap_or_else(PoisonError::into_inner) = opened;
+        *self.tree.write() = opened;
         self.version_changed();
         // An open descriptor would keep the space of a removed file.
         for id in replaced {
@@ -398,8 +403,8 @@ fn open_tree(
         .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
         .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(FILTER)))
         .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
-        // In one block they would be larger than the cache: a million UIDs have a filter of 2 MB, which
-        // each get would read from the disk.
+        // A single block could exceed the cache: a million UIDs have a filter of 2 MB, which each
+        // get would read from the disk.
         .index_block_partitioning_policy(PinningPolicy::all(true))
         .filter_block_partitioning_policy(PinningPolicy::all(true))
         .open()

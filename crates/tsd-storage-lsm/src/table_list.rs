@@ -1,4 +1,4 @@
-//! A file that lists tables, a line for each.
+//! A file that lists tables, one per line.
 
 use std::{
     io,
@@ -26,7 +26,7 @@ impl TableListFile {
         self.0.path()
     }
 
-    /// Reads the tables, none if there is no file; `None` if the list is damaged.
+    /// Reads the tables; empty for a missing file, `None` for a damaged list.
     ///
     /// # Errors
     ///
@@ -36,7 +36,8 @@ impl TableListFile {
         Ok(lines.map(|lines| lines.iter().map(|name| Table::new(name)).collect()))
     }
 
-    /// Reads the tables; none of a damaged list, which is logged and made again by the next [`Self::write`].
+    /// Reads the tables. A damaged list is logged and counts as empty; the next [`Self::write`]
+    /// replaces it.
     ///
     /// # Errors
     ///
@@ -49,7 +50,7 @@ impl TableListFile {
         Ok(tables.unwrap_or_default())
     }
 
-    /// Makes these the tables of the list, durably.
+    /// Replaces the tables of the list durably.
     ///
     /// # Errors
     ///

@@ -17,11 +17,11 @@ use self::fixture::{data, new_dir, open, open_data, scan};
 
 #[tokio::test]
 async fn passes_the_conformance_suite() {
-    let dirs = std::sync::Mutex::new(Vec::new());
+    let dirs = parking_lot::Mutex::new(Vec::new());
     conformance::run_all(async || {
         let dir = new_dir();
         let store = Arc::new(open(&dir, conformance::tables().to_vec()));
-        dirs.lock().unwrap().push(dir);
+        dirs.lock().push(dir);
         store
     })
     .await;

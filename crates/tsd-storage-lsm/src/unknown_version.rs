@@ -1,11 +1,11 @@
-//! Files of a store that another release has written.
+//! Finds files of a store that another release has written.
 //!
-//! They are looked for before anything is opened: a tree takes them for damaged, and the store would
-//! replace them.
+//! The check runs before anything is opened: a tree takes such files for damaged, and the store
+//! would replace them.
 //!
-//! Two files have no version of their own. `current` has the number of a manifest and its checksum,
-//! and any other length is damage. Of a data file or manifest whose container (`sfa`) is of another
-//! format nothing can be read, so it is not told apart from a damaged one.
+//! Two cases have no version of their own. `current` has the number of a manifest and its checksum;
+//! any other length is damage. A data file or manifest in a container (`sfa`) of another format is
+//! unreadable, so it looks damaged.
 
 use std::{fs, io, path::Path};
 
@@ -19,10 +19,10 @@ use crate::{
 
 /// Version of the format of data files.
 const FILE_VERSION: u8 = 3;
-/// The section of a data file that has it, in one byte.
+/// The section of a data file with the version, one byte.
 const VERSION_SECTION: &[u8] = b"table_version";
 
-/// The first file of another release in the directory of a store; `None` if there is none. Changes nothing.
+/// Finds the first file of another release in the directory of a store. Read-only.
 ///
 /// # Errors
 ///
@@ -76,7 +76,7 @@ fn in_tree(dir: &Path) -> io::Result<Option<UnknownVersion>> {
     Ok(None)
 }
 
-/// The error of a data file of another version that has the checksum of the manifest.
+/// The error of a data file of another version whose checksum matches the manifest.
 fn unknown_file(path: &Path, listed: &TreeFile) -> io::Result<Option<UnknownVersion>> {
     let Some(version) = file_version(path).filter(|version| *version != FILE_VERSION) else {
         return Ok(None);
@@ -85,7 +85,7 @@ fn unknown_file(path: &Path, listed: &TreeFile) -> io::Result<Option<UnknownVers
     Ok(is_intact.then(|| UnknownVersion::new("store file", path.display(), version, FILE_VERSION)))
 }
 
-/// Version of a data file; `None` if it cannot be read, which is found when the file is opened.
+/// Version of a data file; `None` if it cannot be read, which opening the file reports.
 fn file_version(path: &Path) -> Option<u8> {
     let archive = sfa::Reader::new(path).ok()?;
     let mut version = [0];

@@ -1,4 +1,4 @@
-//! Verification of the trees: manifests with their copies, and every file against its checksum.
+//! Verifies the trees: manifests with their copies, and every file against its checksum.
 
 use std::{
     collections::BTreeMap,
@@ -7,16 +7,17 @@ use std::{
     sync::Arc,
 };
 
+use tsd_files::is_medium_error;
 use tsd_storage::{LogMark, RepairAction, StorageError, Table, Verifier, VerifyFinding, VerifyRun};
 
 use crate::{
-    directory::{Directory, existing_tables, list_file, recorded_log_mark, table_of, tree_name},
-    manifest::{Manifest, ManifestError, TABLES, TreeFile, file_checksum_with, is_medium_error},
+    directory::{Directory, existing_tables, list_file, recorded_log_mark},
+    manifest::{FileCheckError, Manifest, ManifestError, TABLES, TreeFile, check_file},
     quarantine::{KeyRange, Quarantine, QuarantineRecord, read_records},
     table::TableStore,
 };
 
-/// Reads of a manifest that is being replaced.
+/// Most reads of a manifest that is being replaced.
 const ATTEMPTS: usize = 3;
 
 /// Verifies open trees.
@@ -72,7 +73,7 @@ impl Verifier for TreeVerifier {
             RepairAction::SalvageFile { table, file, what } => {
                 let store = self.store(table)?;
                 store.replace_damaged(*file, what)?;
-                let path = format!("{}/{TABLES}/{file}", tree_name(table));
+                let path = format!("{}/{TABLES}/{file}", table.file_name());
                 for record in self.quarantine.records() {
                     if record.file == path {
                         self.quarantine.accept(&record.name)?;
@@ -86,8 +87,8 @@ impl Verifier for TreeVerifier {
     }
 }
 
-/// Verifies the trees in a directory that no process has open, and changes nothing. Files of another release,
-/// which look damaged, must have been looked for ([`unknown_version`](crate::unknown_version())).
+/// Verifies the trees in a directory that no process has open. Read-only. The caller has checked for files of
+/// another release, which look damaged ([`unknown_version`](crate::unknown_version())).
 ///
 /// # Errors
 ///
@@ -102,8 +103,8 @@ pub fn verify_directory(path: &Path, run: &VerifyRun) -> Result<(), StorageError
     for entry in entries {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if name.starts_with("t.") && entry.path().is_dir() {
-            trees.push((table_of(&name), entry.path()));
+        if let Some(table) = Table::of_file_name(&name).filter(|_| entry.path().is_dir()) {
+            trees.push((table, entry.path()));
         }
     }
     // A restored snapshot lists empty tables without trees, until a log has flushed to it.
@@ -111,7 +112,7 @@ pub fn verify_directory(path: &Path, run: &VerifyRun) -> Result<(), StorageError
     let known = if has_mark { existing_tables(path)? } else { Vec::new() };
     for table in &known {
         if !trees.iter().any(|(other, _)| other == table) {
-            trees.push((table.clone(), path.join(tree_name(table))));
+            trees.push((table.clone(), path.join(table.file_name())));
         }
     }
     trees.sort();
@@ -175,7 +176,7 @@ fn report_record(path: &Path, record: &QuarantineRecord, run: &VerifyRun) {
 struct TreeCheck<'a> {
     table: &'a Table,
     dir: &'a Path,
-    /// The tree was created before.
+    /// True if the tree was created before.
     is_known: bool,
     /// The table, if it is open.
     store: Option<&'a TableStore>,
@@ -199,7 +200,7 @@ impl TreeCheck<'_> {
         }
         let (file, what) = match read {
             Ok(_) => {
-                // A tree that was never written has none.
+                // A tree that was never written has no copy.
                 let is_missing = copy.is_none() && Manifest::read_copy(self.dir).is_none();
                 if is_missing && Manifest::read(self.dir).is_ok_and(|m| m.files().next().is_some())
                 {
@@ -236,17 +237,18 @@ impl TreeCheck<'_> {
     fn files(&self, manifest: &Manifest) -> Result<(), StorageError> {
         for file in manifest.files() {
             let path = self.dir.join(TABLES).join(file.id.to_string());
-            let what = match file_checksum_with(&path, &mut |bytes| {
-                self.run.read(bytes).map_err(ReadError::Stopped)
-            }) {
-                Ok(checksum) if checksum == file.checksum => continue,
-                Ok(_) => "its checksum is wrong",
-                Err(ReadError::Stopped(error)) => return Err(error),
-                Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
+            let checked = check_file(&path, file.checksum, &mut |bytes| self.run.read(bytes));
+            let what = match checked {
+                Ok(()) => continue,
+                Err(FileCheckError::Mismatch) => "its checksum is wrong",
+                Err(FileCheckError::Ended(error)) => return Err(error),
+                Err(FileCheckError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
                     "the file is missing"
                 }
-                Err(ReadError::Io(error)) if is_medium_error(&error) => "the disk cannot read it",
-                Err(ReadError::Io(source)) => {
+                Err(FileCheckError::Io(error)) if is_medium_error(&error) => {
+                    "the disk cannot read it"
+                }
+                Err(FileCheckError::Io(source)) => {
                     return Err(StorageError::io(format!("reading {}", path.display()), source));
                 }
             };
@@ -260,23 +262,11 @@ impl TreeCheck<'_> {
         Ok(())
     }
 
-    /// True if the file is one of the tree still.
+    /// True if the file is still part of the tree.
     fn is_live(&self, file: &TreeFile) -> bool {
         self.store.is_none_or(|store| {
             Manifest::of_tree(&store.tree()).files().any(|other| other.id == file.id)
         })
-    }
-}
-
-/// Why a file was not read to its end.
-enum ReadError {
-    Io(io::Error),
-    Stopped(StorageError),
-}
-
-impl From<io::Error> for ReadError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
     }
 }
 

@@ -9,10 +9,10 @@ use crate::{
 };
 
 const HOUR_SECS: u32 = 3_600;
-/// Base times of the chunk are counted in hours.
+/// Flag in the kind of a chunk: its base times are counted in hours, not seconds.
 const HOURS: u8 = 0x80;
 
-/// Collects chunks of one block.
+/// Collects the chunks of one block.
 #[derive(Debug, Default)]
 pub(crate) struct BlockBuilder {
     directory: Vec<u8>,
@@ -24,7 +24,7 @@ pub(crate) struct BlockBuilder {
     last_base: u32,
 }
 
-/// What the head of a section says of a block, besides where it is.
+/// Description of a block in the head of its section, except for its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockRange {
     pub(crate) first_ordinal: u32,
@@ -42,7 +42,7 @@ impl BlockBuilder {
         self.directory.len() + self.payload.len()
     }
 
-    /// Adds a chunk; ordinals do not fall. Base times are epoch seconds within the span.
+    /// Adds a chunk. Ordinals never decrease. Base times are epoch seconds within the span.
     pub(crate) fn push(
         &mut self,
         span: u32,
@@ -87,7 +87,7 @@ impl BlockBuilder {
     }
 }
 
-/// Place of a chunk in its block.
+/// Position and length of a chunk in its block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirectoryEntry {
     pub(crate) ordinal: u32,
@@ -98,7 +98,7 @@ pub(crate) struct DirectoryEntry {
     len: u32,
 }
 
-/// A block that was read, with its directory.
+/// A loaded block with its directory.
 #[derive(Debug, Default)]
 pub(crate) struct DataBlock {
     bytes: Bytes,
@@ -107,7 +107,7 @@ pub(crate) struct DataBlock {
 }
 
 impl DataBlock {
-    /// Replaces the block by another one; reuses the directory's memory.
+    /// Loads another block and reuses the memory of the directory.
     pub(crate) fn load(
         &mut self,
         bytes: Bytes,
@@ -119,7 +119,7 @@ impl DataBlock {
         self.offset = offset;
         let mut cursor = Cursor::new(&bytes);
         let chunks = cursor.varint()?;
-        // A chunk has at least five bytes here, which bounds the directory by the block.
+        // Each chunk has at least five bytes here, so the size of the block bounds the directory.
         if chunks > bytes.len() as u64 / 5 {
             return Err(Malformed("number of chunks"));
         }
@@ -173,7 +173,7 @@ impl DataBlock {
             kind: entry.kind,
             first_base: entry.first_base,
             last_base: entry.last_base,
-            // Within the block: `load` has checked the sum of all lengths.
+            // In bounds, because `load` checked the sum of all lengths.
             payload: self.bytes.slice(start..start + entry.len as usize),
             block: self.offset,
         }

@@ -1,4 +1,4 @@
-//! Chunks: what a part stores of one series in a span.
+//! Chunks: the data of one series in one span of a part.
 //!
 //! ```text
 //! points     = packed chunk (tsd-model)
@@ -7,7 +7,7 @@
 //! summaries  = packed summaries (tsd-model), in blocks of their own
 //! ```
 //!
-//! Base times are relative to the span. Cells are those that do not pack.
+//! Base times are relative to the span. A cell that cannot be packed into points is stored as a cell.
 
 use bytes::Bytes;
 use tsd_model::{Cell, ColumnKind, Family};
@@ -24,9 +24,9 @@ pub(crate) enum ChunkKind {
     Points = 0,
     /// Cells as they were put.
     Cells = 1,
-    /// Deleted rows and columns: they hide cells of older parts.
+    /// Deleted rows and columns, which hide cells of older parts.
     Tombstones = 2,
-    /// Summaries of all hours of a series that has nothing but points. Only blocks of summaries have them.
+    /// Summaries of all hours of a series that has only points. They are in blocks of summaries.
     Summaries = 3,
 }
 
@@ -52,19 +52,19 @@ impl ChunkKind {
     }
 }
 
-/// A chunk of a block that was read.
+/// A chunk of a loaded block.
 #[derive(Clone, Debug)]
 pub(crate) struct ChunkView {
     pub(crate) kind: ChunkKind,
-    /// Base times of its first and its last row, epoch seconds.
+    /// Base times of the first and the last row, epoch seconds.
     pub(crate) first_base: u32,
     pub(crate) last_base: u32,
     pub(crate) payload: Bytes,
-    /// Offset of its block in the file.
+    /// Offset of the block in the file.
     pub(crate) block: u64,
 }
 
-/// What was deleted.
+/// The deleted row or column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Tombstone {
     Row,
@@ -73,7 +73,7 @@ pub(crate) enum Tombstone {
 
 const WHOLE_ROW: u8 = 0xFF;
 
-/// True if readers may take the column for points: its instants can be those of packed points.
+/// True if readers may interpret the column as points, so that its instants can equal those of packed points.
 pub(crate) fn has_points(cell: &Cell) -> bool {
     cell.family == Family::T
         && matches!(
@@ -114,7 +114,7 @@ const fn family_of(byte: u8) -> Result<Family, Malformed> {
 }
 
 impl ChunkView {
-    /// Calls `each` with the base time and every cell. `span` is the start of the span.
+    /// Calls `each` with the base time and the cell, for every cell. `span` is the start of the span.
     pub(crate) fn cells(
         &self,
         span: u32,
@@ -133,7 +133,7 @@ impl ChunkView {
         Ok(())
     }
 
-    /// Calls `each` with the base time and every tombstone.
+    /// Calls `each` with the base time and the tombstone, for every tombstone.
     pub(crate) fn tombstones(
         &self,
         span: u32,

@@ -1,10 +1,11 @@
-//! Walks over the series of one section, all of them or selected ones.
+//! Walks over all or selected series of one section.
 
 use std::sync::Arc;
 
 use crate::{
     block::DataBlock,
     chunk::ChunkView,
+    damage::DamageUse,
     error::{Malformed, PartError},
     layout::PartLayout,
     listed::{ListedSeries, gallop},
@@ -15,73 +16,98 @@ use crate::{
     snapshot::Snapshot,
 };
 
-/// The series of a section in order, each with the chunks that overlap a range of base times.
+/// Yields the series of a section in order, each with the chunks that overlap a range of base times.
 #[derive(Debug)]
 pub(crate) struct SectionCursor {
     part: Arc<Part>,
     how: BlockUse,
+    damage: DamageUse,
     head: Arc<SectionHead>,
     span: u32,
     /// First and last base time, inclusive.
     bases: (u32, u32),
     wanted: Wanted,
-    /// Data block that is loaded, or the number of blocks.
+    /// The loaded data block, with its index in `loaded`; an index past the last block ends the walk.
     block: DataBlock,
     loaded: Option<usize>,
-    /// Next entry of the loaded block: those before are of series before the next one.
+    /// Next entry of the loaded block. All entries before it belong to the series at the cursor or to earlier
+    /// ones.
     entry: usize,
-    /// Where such a walk begins, until it does.
+    /// Ordinal at which the walk of a range starts; `None` once it has started.
     start: Option<u32>,
     names: Names,
-    /// Where summaries are looked up, if the read uses them and the section has some.
+    /// The loaded block of summaries and its index, if the read uses summaries and the section has some.
     summary_block: Option<(DataBlock, Option<usize>)>,
-    /// The series at the cursor, and its ordinal.
+    /// The series at the cursor; `ordinal` is its ordinal.
     pub(crate) series: Vec<u8>,
     ordinal: u32,
-    /// Its chunks, never empty while there is a series without summaries.
+    /// Chunks of the series, never empty while the cursor is at a series without summaries.
     pub(crate) chunks: Vec<ChunkView>,
-    /// Its summaries. Its chunks are not read before [`Self::read_chunks`].
+    /// Summaries of the series. With summaries, only [`Self::read_chunks`] reads the chunks.
     pub(crate) summaries: Option<ChunkView>,
 }
 
 #[derive(Debug)]
 enum Wanted {
-    /// Ordinals from the first to the last, exclusive.
+    /// From the first ordinal to the last, exclusive.
     Range(u32, u32),
-    /// Those of a list.
+    /// The series of a list.
     Listed(ListedSeries),
 }
 
 /// Resolves ascending ordinals to series.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    block: usize,
+    block: Option<usize>,
+    /// `None` if the names of the block are lost.
     walk: Option<SeriesWalk>,
-    /// Ordinal after the one at the walk.
+    /// Ordinal after that of the last name that the walk returned.
     next: u32,
+    copy: Vec<u8>,
 }
 
 impl Names {
-    /// The series of an ordinal greater than any before.
+    /// The series of an ordinal greater than all earlier ones; `None` if its name cannot be read.
+    pub(crate) fn known(&mut self, part: &Part, head: &SectionHead, ordinal: u32) -> Option<&[u8]> {
+        // The head, too, has the first name of each block.
+        if let Some(place) = head.series_blocks.iter().find(|b| b.first_ordinal == ordinal) {
+            let named: &[u8] = &place.first;
+            self.copy.clear();
+            self.copy.extend_from_slice(named);
+            return Some(&self.copy);
+        }
+        let damage = DamageUse::default();
+        self.find(part, BlockUse::Cached, head, &damage, ordinal).ok().flatten()
+    }
+
+    /// The series of an ordinal greater than all earlier ones; `None` if its name is lost and the reader skips
+    /// damage. The first name of a damaged block is not lost, because the head has it.
     pub(crate) fn find(
         &mut self,
         part: &Part,
         how: BlockUse,
         head: &SectionHead,
+        damage: &DamageUse,
         ordinal: u32,
-    ) -> Result<&[u8], PartError> {
+    ) -> Result<Option<&[u8]>, PartError> {
         let blocks = &head.series_blocks;
         let index = blocks.partition_point(|b| b.first_ordinal <= ordinal).saturating_sub(1);
         let Some(place) = blocks.get(index) else {
             return Err(part.malformed(0)(Malformed("a series without a block")));
         };
         let malformed = || part.malformed(place.block.offset);
-        if self.walk.is_none() || self.block != index {
-            self.walk = Some(part.read_series(&place.block, how)?.walk());
-            self.block = index;
+        if self.block != Some(index) {
+            let read = || part.read_series(&place.block, how);
+            let block = damage.read(part, &place.block, read)?;
+            self.walk = block.map(|block| block.walk());
+            self.block = Some(index);
             self.next = place.first_ordinal;
         }
-        let Some(walk) = &mut self.walk else { return Ok(&[]) };
+        let Some(walk) = &mut self.walk else {
+            self.copy.clear();
+            self.copy.extend_from_slice(&place.first);
+            return Ok((place.first_ordinal == ordinal).then_some(&*self.copy));
+        };
         while self.next <= ordinal {
             match walk.next().map_err(malformed())? {
                 Some(_) => self.next += 1,
@@ -90,7 +116,7 @@ impl Names {
                 }
             }
         }
-        Ok(walk.current())
+        Ok(Some(walk.current()))
     }
 }
 
@@ -101,6 +127,7 @@ impl SectionCursor {
         selection: &Arc<SeriesSelection>,
         bases: (u32, u32),
         how: BlockUse,
+        damage: DamageUse,
     ) -> Result<Self, PartError> {
         let head = part.head(section, how)?;
         let span = part.span(section)?;
@@ -109,17 +136,17 @@ impl SectionCursor {
             _ if !head.data_blocks.iter().any(overlaps) => Wanted::Range(0, 0),
             SeriesSelection::All => Wanted::Range(0, head.series),
             SeriesSelection::Prefix(prefix) => {
-                let from = lower_bound(&part, how, &head, prefix)?.0;
+                let from = lower_bound(&part, how, &head, &damage, prefix)?;
                 let to = match after_prefix(prefix) {
-                    Some(end) => lower_bound(&part, how, &head, &end)?.0,
+                    Some(end) => lower_bound(&part, how, &head, &damage, &end)?,
                     None => head.series,
                 };
                 Wanted::Range(from, to)
             }
             SeriesSelection::Range(first, end) => {
-                let from = lower_bound(&part, how, &head, first)?.0;
+                let from = lower_bound(&part, how, &head, &damage, first)?;
                 let to = match end {
-                    Some(end) => lower_bound(&part, how, &head, end)?.0,
+                    Some(end) => lower_bound(&part, how, &head, &damage, end)?,
                     None => head.series,
                 };
                 Wanted::Range(from, to)
@@ -133,6 +160,7 @@ impl SectionCursor {
         Ok(Self {
             part,
             how,
+            damage,
             head,
             span,
             bases,
@@ -150,7 +178,7 @@ impl SectionCursor {
         })
     }
 
-    /// From now on, series that have summaries come with these instead of their chunks.
+    /// Makes the cursor return summaries instead of chunks where a series has summaries.
     pub(crate) fn use_summaries(&mut self) {
         if !self.head.summary_blocks.is_empty() {
             self.summary_block = Some((DataBlock::default(), None));
@@ -165,7 +193,7 @@ impl SectionCursor {
         &self.part
     }
 
-    /// Moves to the next series that has chunks in the range; false after the last.
+    /// Moves to the next series with chunks in the range; false after the last.
     pub(crate) fn advance(&mut self) -> Result<bool, PartError> {
         loop {
             self.chunks.clear();
@@ -177,8 +205,7 @@ impl SectionCursor {
                         return Ok(false);
                     }
                     *next += 1;
-                    if self.read_summaries(ordinal)? {
-                        self.name(ordinal)?;
+                    if self.read_summaries(ordinal)? && self.name(ordinal)? {
                         return Ok(true);
                     }
                 }
@@ -188,13 +215,12 @@ impl SectionCursor {
                         self.seek(start)?;
                     }
                     let Some(ordinal) = self.next_group(to)? else { return Ok(false) };
-                    if !self.chunks.is_empty() {
-                        self.name(ordinal)?;
+                    if !self.chunks.is_empty() && self.name(ordinal)? {
                         return Ok(true);
                     }
                 }
                 Wanted::Listed(listed) => {
-                    let found = listed.next(&self.part, self.how, &self.head)?;
+                    let found = listed.next(&self.part, self.how, &self.head, &self.damage)?;
                     let Some((ordinal, series)) = found else { return Ok(false) };
                     self.series.clear();
                     self.series.extend_from_slice(series);
@@ -206,8 +232,8 @@ impl SectionCursor {
         }
     }
 
-    /// Collects the summaries of one ordinal, not less than any before, or else its chunks. False if it has
-    /// nothing in the range.
+    /// Collects the summaries of an ordinal, or its chunks if it has no summaries. Ordinals never decrease. False
+    /// if the ordinal has nothing in the range.
     fn read_summaries(&mut self, ordinal: u32) -> Result<bool, PartError> {
         self.ordinal = ordinal;
         if let Some((block, loaded)) = &mut self.summary_block {
@@ -216,7 +242,11 @@ impl SectionCursor {
             let place = places.get(index).filter(|place| place.range.first_ordinal <= ordinal);
             if let Some(place) = place {
                 if *loaded != Some(index) {
-                    self.part.read_data(self.span, place, self.how, block)?;
+                    let read = || self.part.read_data(self.span, place, self.how, block);
+                    // Without summaries, the read uses the points.
+                    if self.damage.read_optional(&place.block, read)?.is_none() {
+                        *block = DataBlock::default();
+                    }
                     *loaded = Some(index);
                 }
                 let directory = block.directory();
@@ -233,7 +263,7 @@ impl SectionCursor {
         Ok(self.summaries.is_some() || !self.chunks.is_empty())
     }
 
-    /// Reads the chunks of a series that came with summaries, perhaps none in the range.
+    /// Reads the chunks of a series that came with summaries. There may be no chunk in the range.
     pub(crate) fn read_chunks(&mut self) -> Result<(), PartError> {
         if self.summaries.is_some() && self.chunks.is_empty() {
             self.read_one(self.ordinal)?;
@@ -247,7 +277,10 @@ impl SectionCursor {
             return Ok(true);
         }
         let Some(place) = self.head.data_blocks.get(index) else { return Ok(false) };
-        self.part.read_data(self.span, place, self.how, &mut self.block)?;
+        let read = || self.part.read_data(self.span, place, self.how, &mut self.block);
+        if self.damage.read(&self.part, &place.block, read)?.is_none() {
+            self.block = DataBlock::default();
+        }
         self.loaded = Some(index);
         self.entry = 0;
         Ok(true)
@@ -264,7 +297,7 @@ impl SectionCursor {
         }
     }
 
-    /// Positions a walk at the first chunk of `ordinal`.
+    /// Positions the walk at the first chunk of `ordinal`.
     fn seek(&mut self, ordinal: u32) -> Result<(), PartError> {
         let index = self.head.data_blocks.partition_point(|b| b.range.last_ordinal < ordinal);
         if self.load_from(index)? {
@@ -297,7 +330,7 @@ impl SectionCursor {
         }
     }
 
-    /// Collects the chunks of one ordinal, not less than any before.
+    /// Collects the chunks of one ordinal. Ordinals never decrease.
     fn read_one(&mut self, ordinal: u32) -> Result<(), PartError> {
         let loaded = self.loaded.unwrap_or(0);
         let mut index = gallop(&self.head.data_blocks, loaded, |b| b.range.last_ordinal < ordinal);
@@ -328,21 +361,24 @@ impl SectionCursor {
         Ok(())
     }
 
-    /// Sets `series` to that of an ordinal greater than any before.
-    fn name(&mut self, ordinal: u32) -> Result<(), PartError> {
-        let series = self.names.find(&self.part, self.how, &self.head, ordinal)?;
+    /// Sets `series` to the name of an ordinal greater than all earlier ones; false if the name is lost and the
+    /// reader skips damage.
+    fn name(&mut self, ordinal: u32) -> Result<bool, PartError> {
+        let names = &mut self.names;
+        let series = names.find(&self.part, self.how, &self.head, &self.damage, ordinal)?;
+        let Some(series) = series else { return Ok(false) };
         self.series.clear();
         self.series.extend_from_slice(series);
-        Ok(())
+        Ok(true)
     }
 }
 
-/// True if a range of base times overlaps another.
+/// True if two ranges of base times overlap.
 const fn overlaps(bases: (u32, u32), first: u32, last: u32) -> bool {
     first <= bases.1 && bases.0 <= last
 }
 
-/// The least byte string greater than all that begin with `prefix`; `None` if there is none.
+/// The least byte string that is greater than every string with the prefix; `None` if the prefix is all 0xFF.
 pub(crate) fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
@@ -354,7 +390,7 @@ pub(crate) fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// The first series of a snapshot that is not less than `from` and belongs to keys with a base time.
+/// The first series of a snapshot that is at or after `from` and whose keys have a base time.
 pub(crate) fn next_series_from(
     snapshot: &Snapshot,
     from: &[u8],
@@ -362,13 +398,23 @@ pub(crate) fn next_series_from(
     let mut least: Option<Vec<u8>> = None;
     for section in snapshot.spans().values().flatten() {
         let part = &section.part;
-        let head = part.head(section.section, BlockUse::Cached)?;
+        let damage = snapshot.damage_use(section);
+        let Some(head) = damage.head(part, section.section)? else { continue };
         let first = block_of(&head, from).unwrap_or_default();
         'blocks: for place in head.series_blocks.get(first..).unwrap_or_default() {
             if least.as_ref().is_some_and(|least| place.first.as_ref() >= least.as_slice()) {
                 break;
             }
-            let mut walk = part.read_series(&place.block, BlockUse::Cached)?.walk();
+            let read = || part.read_series(&place.block, BlockUse::Cached);
+            let Some(block) = damage.read(part, &place.block, read)? else {
+                let series: &[u8] = &place.first;
+                if series >= from && PartLayout::has_time(series) {
+                    least = Some(series.to_vec());
+                    break;
+                }
+                continue;
+            };
+            let mut walk = block.walk();
             while let Some(series) = walk.next().map_err(part.malformed(place.block.offset))? {
                 if series >= from && PartLayout::has_time(series) {
                     if least.as_ref().is_none_or(|least| series < least.as_slice()) {
@@ -382,23 +428,31 @@ pub(crate) fn next_series_from(
     Ok(least)
 }
 
-/// Index of the series block that has `series`, if the section has it.
+/// Index of the only series block that can have `series`; `None` if `series` is before the first block.
 fn block_of(head: &SectionHead, series: &[u8]) -> Option<usize> {
     head.series_blocks.partition_point(|b| b.first.as_ref() <= series).checked_sub(1)
 }
 
-/// Ordinal of the first series that is not less than `series`, and whether it is equal.
+/// Ordinal of the first series at or after `series`. If the names of that block are lost and the reader skips
+/// damage, it is the second ordinal of the block: the first name of the block is less than `series`.
 pub(crate) fn lower_bound(
     part: &Part,
     how: BlockUse,
     head: &SectionHead,
+    damage: &DamageUse,
     series: &[u8],
-) -> Result<(u32, bool), PartError> {
+) -> Result<u32, PartError> {
     let Some(place) = block_of(head, series).and_then(|index| head.series_blocks.get(index)) else {
-        return Ok((0, false));
+        return Ok(0);
     };
-    let block = part.read_series(&place.block, how)?;
-    let (index, equal) =
+    if *place.first == *series {
+        return Ok(place.first_ordinal);
+    }
+    let read = || part.read_series(&place.block, how);
+    let Some(block) = damage.read(part, &place.block, read)? else {
+        return Ok(place.first_ordinal + 1);
+    };
+    let (index, _) =
         block.search(series, &mut Vec::new()).map_err(part.malformed(place.block.offset))?;
-    Ok((place.first_ordinal + index as u32, equal))
+    Ok(place.first_ordinal + index as u32)
 }

@@ -5,43 +5,43 @@ use std::{io, path::Path, sync::Arc};
 use tsd_model::PackedRunError;
 use tsd_storage::UnknownVersion;
 
-/// A part that could not be written or read.
+/// A failed write or read of a part.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartError {
-    /// The operating system refused.
+    /// An operation on a file failed.
     #[error("{action} {file}")]
     Io {
-        /// What was attempted.
+        /// The attempted operation.
         action: &'static str,
         /// Path of the file.
         file: Arc<str>,
-        /// Its error.
+        /// The error of the operating system.
         #[source]
         source: Arc<io::Error>,
     },
-    /// Bytes of a part differ from those that were written.
+    /// Bytes of a part differ from the bytes that were written.
     #[error("store file {file} is damaged at byte {offset}: {what}")]
     Damaged {
         /// Path of the file.
         file: Arc<str>,
-        /// Where the damaged block begins.
+        /// Offset of the damaged block.
         offset: u64,
-        /// What contradicts what.
+        /// The check that failed.
         what: &'static str,
     },
-    /// A file of another version.
+    /// The file has another format version.
     #[error(transparent)]
     UnknownVersion(#[from] UnknownVersion),
-    /// A part of another table layout.
+    /// The part has another table layout.
     #[error("part {file} has {what}, which this version does not read")]
     Unsupported {
         /// Path of the file.
         file: Arc<str>,
-        /// What differs.
+        /// The property that differs.
         what: String,
     },
-    /// A part that was quarantined, and whose loss was not accepted.
+    /// The part is in quarantine, and its loss is not accepted.
     #[error(
         "store file {file} is damaged ({what}); its rows are lost; it is in quarantine, `tsdb quarantine \
          accept {name}` accepts this"
@@ -51,19 +51,36 @@ pub enum PartError {
         name: Arc<str>,
         /// Path of the file, below the store's directory.
         file: Arc<str>,
-        /// What is damaged.
+        /// Description of the damage.
         what: Arc<str>,
     },
-    /// An output would use the reserve of the disk. Nothing was written.
+    /// A read needs a damaged block of a live section.
+    #[error(
+        "store file {file} is damaged ({what}); a read needs its block at byte {offset}; it is in quarantine, \
+         `tsdb quarantine accept {name}` accepts the loss"
+    )]
+    QuarantinedBlock {
+        /// Name by which its loss is accepted.
+        name: Arc<str>,
+        /// Path of the file, below the store's directory.
+        file: Arc<str>,
+        /// Description of the damage.
+        what: Arc<str>,
+        /// Number of the file.
+        number: u64,
+        /// Where the block begins.
+        offset: u64,
+    },
+    /// The output would use the reserve of the disk. Nothing was written.
     #[error("no space left on the data disk")]
     DiskFull,
-    /// Merges are behind flushes.
+    /// Merges lag behind flushes.
     #[error("merges are behind")]
     Behind,
     /// The store is being closed.
     #[error("the merge was stopped")]
     Stopped,
-    /// Rows that cannot be stored.
+    /// The row cannot be stored.
     #[error("a row cannot be stored: {0}")]
     Row(&'static str),
 }
@@ -74,18 +91,18 @@ impl PartError {
         move |error| Self::Io { action, file, source: Arc::new(error) }
     }
 
-    /// True if the file is damaged, so that the part must be quarantined.
+    /// True if the file is damaged, so that its part must be quarantined.
     #[must_use]
     pub const fn is_damage(&self) -> bool {
         matches!(self, Self::Damaged { .. })
     }
 }
 
-/// A problem inside a block, which is intact: the part gives it a name and a place.
+/// A malformed intact block. The part adds the file and the offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
-/// Summaries where a series has its chunks.
+/// A block of chunks has summaries.
 pub(crate) const MISPLACED: Malformed = Malformed("summaries among chunks");
 
 impl From<PackedRunError> for Malformed {

@@ -1,4 +1,4 @@
-//! Names of the files of parts, and the names of them that operators see. Manifests have names of their own.
+//! Names of part files, and the names by which operators see them. The manifest names its own files.
 
 use tsd_storage::Table;
 
@@ -15,14 +15,14 @@ pub(crate) fn aside_name(number: u64) -> String {
     format!("{number:010}{ASIDE_SUFFIX}")
 }
 
-/// Path of a part file for operators, below the store's directory.
+/// Path of a part file below the store's directory, as operators see it.
 pub(crate) fn shown_name(table: &Table, number: u64) -> String {
-    format!("t.{table}/{}", part_name(number))
+    format!("{}/{}", table.file_name(), part_name(number))
 }
 
-/// Name by which the loss of a part is accepted.
+/// Name with which an operator accepts the loss of a part.
 pub(crate) fn loss_name(table: &Table, number: u64) -> String {
-    format!("t.{table}-{number}")
+    format!("{}-{number}", table.file_name())
 }
 
 /// Number of a part file; `None` for other names.
@@ -30,7 +30,7 @@ pub(crate) fn part_number(name: &str) -> Option<u64> {
     number_of(name, SUFFIX)
 }
 
-/// True for the name of a file in quarantine.
+/// True for the name of a quarantined file.
 pub(crate) fn is_quarantine_name(name: &str) -> bool {
     number_of(name, ASIDE_SUFFIX).is_some()
 }

@@ -9,20 +9,20 @@ use crate::{
     writer::PartWriter,
 };
 
-/// Index entries and summaries of a series, about.
+/// Approximate bytes of index entries and summaries of a series.
 const SERIES_BYTES: u64 = 4 << 10;
 
-/// What a flush needs from its store.
+/// Where a flush writes its part.
 pub(crate) trait FlushOutput {
     /// Creates the file of the part. Called once, before its first series.
     fn create(&mut self) -> Result<PartWriter, PartError>;
 
-    /// Asks for space for `next` bytes, after `written` ones.
+    /// Requests disk space for the next `next` bytes; `written` bytes are written already.
     fn reserve(&mut self, written: u64, next: u64) -> Result<(), PartError>;
 }
 
-/// Writes all rows of a flush as a part and makes it durable; returns its size in bytes, or `None` if the
-/// rows have no content. Holds the points of one series in memory.
+/// Writes all rows of a flush as one durable part and returns its size in bytes; `None` if the rows have no
+/// content. Holds the points of one series in memory.
 pub(crate) fn write_rows(
     layout: PartLayout,
     rows: &mut dyn FlushRows,
@@ -49,28 +49,27 @@ struct RowWriter<'a> {
     layout: PartLayout,
     output: &'a mut dyn FlushOutput,
     part: Option<PartWriter>,
-    /// Span of the section that was begun last.
+    /// Span of the section that is being written.
     section: Option<u32>,
-    /// Span and name of the series whose rows come.
+    /// Span and name of the series whose rows are being added.
     series: (u32, Vec<u8>),
     encoder: SeriesEncoder,
     row: RowContent,
 }
 
-/// Columns of a row, by how they are stored. Reused.
+/// Columns of a row, by how they are stored. Reused for all rows.
 #[derive(Debug, Default)]
 struct RowContent {
     series: Vec<u8>,
     points: Vec<ChunkPoint>,
     columns: Vec<ChunkPoint>,
-    /// Ends in `columns`.
+    /// End of each compacted column in `columns`.
     column_ends: Vec<usize>,
     cells: Vec<Cell>,
 }
 
 impl RowWriter<'_> {
-    /// Adds a row. The timestamps of deletes are ignored: the log is the only writer, so all stored cells
-    /// are older.
+    /// Adds a row. Ignores the timestamps of deletes: the log is the only writer, so all stored cells are older.
     fn add(&mut self, row: &FlushRow<'_>) -> Result<(), PartError> {
         let base = self.row.take(self.layout, row);
         let span = self.layout.span_of(base);
@@ -116,7 +115,7 @@ impl RowWriter<'_> {
 }
 
 impl RowContent {
-    /// Takes the series and the columns of a row, and returns its base time.
+    /// Loads the series and the columns of a row, and returns the base time.
     fn take(&mut self, layout: PartLayout, row: &FlushRow<'_>) -> u32 {
         let Self { series, points, columns, column_ends, cells } = self;
         series.clear();
@@ -161,8 +160,8 @@ impl RowContent {
     }
 }
 
-/// Adds the point of a cell; false if it does not pack, or its instant is not after that of the point
-/// before.
+/// Adds the point of a cell; false if the point does not pack, or its instant is not after that of the previous
+/// point.
 fn add_single(base: u32, cell: &FlushCell<'_>, points: &mut Vec<ChunkPoint>) -> bool {
     if !base.is_multiple_of(3_600) {
         return false;
@@ -189,15 +188,15 @@ fn owned(cell: &FlushCell<'_>) -> Cell {
     }
 }
 
-/// True if the cell may be a compacted column that packs.
+/// True if the cell may be a compacted column that can be packed.
 const fn is_column(base: u32, cell: &FlushCell<'_>) -> bool {
     base.is_multiple_of(3_600)
         && cell.qualifier.len() >= 4
         && cell.qualifier.len() / 2 <= PackedChunk::MAX_POINTS
 }
 
-/// Appends the points of a compacted column in canonical form: two or more points, rising times of one
-/// resolution, a trailing zero. Otherwise returns false, perhaps after it has appended some.
+/// Appends the points of a compacted column in canonical form: two or more points of one resolution, ascending
+/// times, a trailing zero. Returns false for any other column, and may have appended some points then.
 pub(crate) fn push_column(
     base_secs: u32,
     cell: &FlushCell<'_>,

@@ -1,4 +1,4 @@
-//! How row keys are divided into series, span and base time.
+//! Divides row keys into series, span and base time.
 
 use std::cmp::Ordering;
 
@@ -6,24 +6,24 @@ use tsd_model::{BaseTime, TableSchema};
 
 use crate::error::PartError;
 
-/// Layout of the keys and spans of a table. Fixed at the creation of the table.
+/// Layout of the keys and spans of a table, fixed when the table is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartLayout {
     base_time_at: u8,
     span_secs: u32,
 }
 
-/// Last byte of the series of a key that has a base time, and of a key that is too short for one.
+/// Last byte of a series: whether its keys have a base time or are too short for one.
 const HAS_TIME: u8 = 0;
 const WHOLE_KEY: u8 = 1;
-/// Follows a zero of a key that is a series of its own; greater than the end of a series.
+/// Follows each zero byte of a key that is a series of its own. It is greater than both last bytes of a series.
 const ESCAPED_ZERO: u8 = 0xFF;
 
 impl PartLayout {
-    /// Seconds of a span in the data table: a UTC day.
+    /// Length of a span in the data table, seconds: a UTC day.
     pub const DAY_SECS: u32 = tsd_model::DAY_SECS;
 
-    /// Layout of a table with keys of this schema. `span_secs` must be a multiple of an hour.
+    /// Layout of a table whose keys have this schema. `span_secs` must be a multiple of an hour.
     pub const fn try_new(schema: &TableSchema, span_secs: u32) -> Result<Self, PartError> {
         if span_secs == 0 || !span_secs.is_multiple_of(BaseTime::SPAN_SECONDS) {
             return Err(PartError::Row("a span is a multiple of an hour"));
@@ -38,7 +38,7 @@ impl PartLayout {
         Some(Self { base_time_at, span_secs })
     }
 
-    /// Seconds of a span.
+    /// Length of a span, seconds.
     #[must_use]
     pub const fn span_secs(&self) -> u32 {
         self.span_secs
@@ -54,9 +54,9 @@ impl PartLayout {
         base_secs - base_secs % self.span_secs
     }
 
-    /// Appends the series of a row key, which is the key without its base time and one more byte, and
-    /// returns the base time. A key without a base time is a series of its own with the base time 0; its
-    /// bytes are escaped, so that such series are in the order of their keys.
+    /// Appends the series of a row key and returns the base time. The series is the key without its base time,
+    /// plus one byte. A key without a base time is a series of its own with base time 0; its bytes are escaped,
+    /// so that such series sort as their keys do.
     pub fn split_key(&self, key: &[u8], series: &mut Vec<u8>) -> u32 {
         let at = usize::from(self.base_time_at);
         if let Some((head, rest)) = key.split_at_checked(at)
@@ -77,7 +77,7 @@ impl PartLayout {
         0
     }
 
-    /// Order of two keys in a part: by span, then by series, then by base time.
+    /// Order of two keys in a part: by span, series, base time.
     pub(crate) fn compare_keys(self, a: &[u8], b: &[u8]) -> Ordering {
         let at = self.prefix_len();
         let parts = |key| {
@@ -102,17 +102,17 @@ impl PartLayout {
         series.last() == Some(&HAS_TIME)
     }
 
-    /// The series of keys that have these bytes beside their base time.
+    /// The series of all keys that consist of these bytes and a base time.
     pub(crate) fn timed_series(key: &[u8]) -> Vec<u8> {
         [key, &[HAS_TIME]].concat()
     }
 
-    /// Length of what precedes the base time in a key, and of what all series of a metric share.
+    /// Length of the bytes before the base time of a key, which all series of a metric share.
     pub(crate) fn prefix_len(self) -> usize {
         usize::from(self.base_time_at)
     }
 
-    /// Base time of a key, and of the first row at or after a shorter one.
+    /// Base time of a key. For a shorter key, it is the base time of the first row at or after the key.
     pub(crate) fn base_of(self, key: &[u8]) -> u32 {
         let mut base = [0; 4];
         for (to, from) in base.iter_mut().zip(key.iter().skip(self.prefix_len())) {
@@ -198,7 +198,7 @@ mod tests {
         fn keys_are_in_the_order_of_parts(
             a in prop::collection::vec(0_u8..3, 0..9), b in prop::collection::vec(0_u8..3, 0..9),
         ) {
-            // A span of 4 660 hours: some of these times have a common one.
+            // A span of 4 660 hours, so that some of these times share a span.
             let layout = PartLayout::from_stored(2, 0x0100_0000 / 3_600 * 3_600).unwrap();
             let parts = |key: &[u8]| {
                 let mut series = Vec::new();

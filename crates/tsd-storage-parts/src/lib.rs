@@ -1,17 +1,17 @@
 //! Time-partitioned, series-major parts: the files of the embedded store's tables of points.
 //!
-//! [`PartStorage`] is a backend of the write-ahead log; why it is not an LSM tree is in `docs/decisions/009`.
+//! [`PartStorage`] is a backend of the write-ahead log. `docs/decisions/009` says why it is not an LSM tree.
 //!
-//! A *part* is one immutable file, sorted by span, series and time. A *span* is a fixed number of
-//! seconds, and a row belongs to the span of its base time. The *section* of a span in a part has
-//! everything that a read of the span needs, so merges work on sections: a flush writes one part
-//! whatever spans its rows are in, and each span is merged on its own.
+//! A *part* is one immutable file, sorted by span, series and time. A *span* is a fixed number of seconds, and a
+//! row belongs to the span of its base time. The *section* of a span in a part has everything that a read of the
+//! span needs. So a flush writes one part, whatever spans its rows are in, and each span is merged separately.
 //!
-//! Which of two cells of one column is newer follows from the order of the parts, which is the order
-//! of their flushes, and never from a clock. Within a part each column is present once.
+//! The order of the parts, which is the order of their flushes, decides which of two cells of one column is
+//! newer. No clock decides it. Within a part, each column is present once.
 //!
 //! ```text
-//! file     = magic 8 | block* | footer | footer length u32 | CRC u32 | magic 8
+//! file     = magic 8 | offset of the copy u64 | footer length u32 | CRC u32 | block* | copy of the footer
+//!            | zero * | copies of the heads | footer | footer length u32 | CRC u32 | magic 8
 //! footer   = version u8 | offset of the base time in keys u8 | seconds of a span
 //!            | first sequence | last sequence | sections | section *
 //! section  = span (seconds of its start) | chunks | points | block reference of its head
@@ -25,14 +25,18 @@
 //! entry           = shared bytes | other bytes | bytes
 //! ```
 //!
-//! Blocks of summaries are laid out as data blocks. A footer has version 2 if the file has some, else 1.
+//! Blocks of summaries are laid out as data blocks. Files of versions 1 (without summaries) and 2 (with some)
+//! have no copies: blocks follow the first magic. The zeros separate the two footers of a large file, so that one
+//! bad sector cannot damage both.
 //!
-//! Numbers without a width are varints, others little-endian. Every byte of a file is covered by a
-//! CRC-32C that the part verifies before it uses the byte.
+//! Numbers without a width are varints, others little-endian. A CRC-32C covers every byte of a file; the part
+//! verifies it before it uses the byte.
 
 mod block;
 mod chunk;
 mod cursor;
+mod damage;
+mod damaged_rows;
 mod error;
 mod file_names;
 mod flush_writer;
@@ -53,6 +57,7 @@ mod section;
 mod series;
 mod series_block;
 mod series_encoder;
+mod series_expiry;
 mod series_selection;
 mod snapshot;
 mod splits;
@@ -60,6 +65,8 @@ mod storage;
 mod store;
 mod summarizer;
 mod summary_read;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod unknown_version;
 mod verify;
 mod wire;
@@ -68,6 +75,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use damage::SectionDamage;
 pub use error::PartError;
 pub use layout::PartLayout;
 pub use merger::PartMerger;

@@ -1,12 +1,13 @@
 //! Finds the series of a sorted list in a section.
 //!
-//! The list and the names of the section are walked together: each search begins where the one before ended,
-//! with steps that double. So a list of most series costs about a comparison of names for each, and one of
-//! few does not pass all that are between them.
+//! The list and the names of the section are walked together. Each search starts where the previous one ended,
+//! and its steps double. So a list of most series costs about one comparison for each, and a short list skips the
+//! names between its entries.
 
 use std::sync::Arc;
 
 use crate::{
+    damage::DamageUse,
     error::PartError,
     part::{BlockUse, Part},
     section::SectionHead,
@@ -14,18 +15,19 @@ use crate::{
     series_selection::SeriesSelection,
 };
 
-/// The series of a sorted list that a section has, in order.
+/// Yields the series of a sorted list that a section has, in order.
 #[derive(Debug)]
 pub(crate) struct ListedSeries {
     selection: Arc<SeriesSelection>,
-    /// Index of the next one in the list.
+    /// Index of the next series in the list.
     next: usize,
-    /// A block of names by its index, and the place of the last search in it.
-    block: Option<(usize, SeriesWalk)>,
+    /// Index of the current block of names and the position of the last search in it; `None` if its names are
+    /// lost.
+    block: Option<(usize, Option<SeriesWalk>)>,
 }
 
 impl ListedSeries {
-    /// None are found of a selection that is not a list.
+    /// A selection that is not a list yields no series.
     pub(crate) const fn new(selection: Arc<SeriesSelection>) -> Self {
         Self { selection, next: 0, block: None }
     }
@@ -36,6 +38,7 @@ impl ListedSeries {
         part: &Part,
         how: BlockUse,
         head: &SectionHead,
+        damage: &DamageUse,
     ) -> Result<Option<(u32, &[u8])>, PartError> {
         let SeriesSelection::Some(list) = &*self.selection else { return Ok(None) };
         let blocks = &head.series_blocks;
@@ -45,7 +48,7 @@ impl ListedSeries {
             let Some((index, place)) =
                 after.checked_sub(1).and_then(|index| Some((index, blocks.get(index)?)))
             else {
-                // The list begins before the section.
+                // The list begins before the first series of the section.
                 let Some(first) = blocks.first() else { return Ok(None) };
                 self.next = gallop(list, self.next, |series| series.as_slice() < &*first.first);
                 continue;
@@ -53,7 +56,19 @@ impl ListedSeries {
             let malformed = || part.malformed(place.block.offset);
             let walk = match &mut self.block {
                 Some((open, walk)) if *open == index => walk,
-                open => &mut open.insert((index, part.read_series(&place.block, how)?.walk())).1,
+                open => {
+                    let read = || part.read_series(&place.block, how);
+                    let block = damage.read(part, &place.block, read)?;
+                    &mut open.insert((index, block.map(|block| block.walk()))).1
+                }
+            };
+            let Some(walk) = walk else {
+                // The reader skips lost names. The head has the first name of the block.
+                self.next += 1;
+                if *place.first == **series {
+                    return Ok(Some((place.first_ordinal, series)));
+                }
+                continue;
             };
             match walk.seek(series).map_err(malformed())? {
                 Some((at, true)) => {
@@ -72,7 +87,8 @@ impl ListedSeries {
     }
 }
 
-/// Index of the first item at or after `from` that is not before what is searched. Those that are come first.
+/// Index of the first item at or after `from` for which `is_before` is false. The items must be partitioned by
+/// it.
 pub(crate) fn gallop<T>(items: &[T], from: usize, is_before: impl Fn(&T) -> bool) -> usize {
     let rest = items.get(from..).unwrap_or_default();
     let (mut passed, mut step) = (0, 1);

@@ -1,8 +1,8 @@
-//! What a store of parts consists of: live sections, quarantined files, the position of the log.
+//! The manifest of a store of parts: live sections, quarantined files, position of the log.
 //!
-//! The manifest is one file: the whole state, then the edits since, each a record with a checksum. A
-//! flush appends some fifty bytes, where the state of a store of years is a hundred KiB; the file is
-//! written anew when its edits outgrow the state.
+//! The manifest is one file of records with checksums: the whole state, then the edits since. A flush appends
+//! about fifty bytes, while the state of a store of years has a hundred KiB. When the edits outgrow the state,
+//! the file is rewritten.
 //!
 //! ```text
 //! manifest = magic 8 | record *
@@ -14,10 +14,12 @@
 //!            | accepted | (file) * | has log mark u8 | [bytes of the mark]
 //! section  = span | file | index | first sequence | last sequence | compacted before + 1, or 0
 //! quarantined file = number | bytes | epoch milliseconds | length | reason | sections | section *
+//!            | damaged blocks | (index of the section | offset) *
 //! ```
 //!
-//! The bracketed layout is in a state only, which is the edit that turns an empty store into this
-//! one. Numbers of records are consecutive.
+//! Quarantined sections are not live. Damaged blocks are blocks of live sections; version 1 does not list them.
+//! Only a state has the bracketed layout; its edit turns an empty store into this state. Record numbers are
+//! consecutive.
 
 mod file;
 mod record;
@@ -28,6 +30,8 @@ use bytes::Bytes;
 
 use crate::error::Malformed;
 
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use self::file::decode_manifest;
 pub(crate) use self::file::{
     COPY_NAME, ManifestCopies, ManifestFile, NAME, encode, has_table, read_copies, stored_layout,
     stored_state,
@@ -46,33 +50,45 @@ pub(crate) struct FileRecord {
 pub(crate) struct SectionRecord {
     pub(crate) span: u32,
     pub(crate) file: u64,
-    /// Index in the file.
+    /// Index of the section in the file.
     pub(crate) index: u32,
     pub(crate) sequences: (u64, u64),
     pub(crate) compacted_before: Option<u32>,
 }
 
-/// A damaged file, with the sections that reads miss.
+/// A damaged block of a live section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct BlockRecord {
+    /// Index of the section in the file.
+    pub(crate) section: u32,
+    /// Offset of the block in the file.
+    pub(crate) offset: u64,
+}
+
+/// A damaged file, with the sections and blocks that reads miss.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QuarantineRecord {
     pub(crate) file: u64,
-    /// Size; 0 if it was missing.
+    /// Size in bytes; 0 if the file was missing.
     pub(crate) bytes: u64,
     pub(crate) since_ms: i64,
     pub(crate) what: String,
+    /// Sections that are no longer live, because their heads or the footer of the file are damaged.
     pub(crate) sections: Vec<SectionRecord>,
+    /// Damaged blocks of live sections, sorted.
+    pub(crate) blocks: Vec<BlockRecord>,
 }
 
-/// A change of the state; all of it becomes durable at once.
+/// A change of the state, which becomes durable as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ManifestEdit {
-    /// Sequence of the next flush; smaller numbers than before change nothing.
+    /// Sequence of the next flush. A number below the current one changes nothing.
     pub(crate) next_sequence: u64,
     pub(crate) files: Vec<FileRecord>,
     pub(crate) sections: Vec<SectionRecord>,
-    /// Files and indexes of sections. A file without sections is no longer a part of the store.
+    /// File and index of each removed section. A file without sections leaves the store.
     pub(crate) removed: Vec<(u64, u32)>,
-    /// Their sections are no longer live.
+    /// Files whose sections stop being live. A record replaces the previous record of its file.
     pub(crate) quarantined: Vec<QuarantineRecord>,
     /// Quarantined files whose loss was accepted.
     pub(crate) accepted: Vec<u64>,
@@ -84,14 +100,14 @@ pub(crate) struct ManifestEdit {
 pub(crate) struct ManifestState {
     pub(crate) next_sequence: u64,
     pub(crate) files: BTreeMap<u64, FileRecord>,
-    /// By file and index.
+    /// Keyed by file and index.
     pub(crate) sections: BTreeMap<(u64, u32), SectionRecord>,
     pub(crate) quarantined: BTreeMap<u64, QuarantineRecord>,
     pub(crate) log_mark: Option<Bytes>,
 }
 
 impl ManifestState {
-    /// Applies an edit that was checked or read from the manifest.
+    /// Applies an edit that was checked, or read from the manifest.
     pub(crate) fn apply(&mut self, edit: &ManifestEdit) -> Result<(), Malformed> {
         self.next_sequence = self.next_sequence.max(edit.next_sequence);
         for file in &edit.files {
@@ -119,6 +135,9 @@ impl ManifestState {
             touched.push(record.file);
             self.quarantined.insert(record.file, record.clone());
         }
+        for &(file, index) in &edit.removed {
+            self.forget_blocks(file, index);
+        }
         for file in &edit.accepted {
             self.quarantined.remove(file);
         }
@@ -134,6 +153,23 @@ impl ManifestState {
         Ok(())
     }
 
+    /// Removes the damaged blocks of a section that is no longer live. Removes the record of the file, too, if it
+    /// has no section or block left.
+    fn forget_blocks(&mut self, file: u64, index: u32) {
+        let Some(record) = self.quarantined.get_mut(&file) else { return };
+        record.blocks.retain(|block| block.section != index);
+        if record.sections.is_empty() && record.blocks.is_empty() {
+            self.quarantined.remove(&file);
+        }
+    }
+
+    /// The live sections of a file that have damaged blocks.
+    pub(crate) fn damaged_sections(&self, record: &QuarantineRecord) -> Vec<SectionRecord> {
+        let mut damaged = self.sections_of(record.file);
+        damaged.retain(|section| record.blocks.iter().any(|block| block.section == section.index));
+        damaged
+    }
+
     /// The edit that turns an empty state into this one.
     pub(crate) fn as_edit(&self) -> ManifestEdit {
         ManifestEdit {
@@ -147,7 +183,7 @@ impl ManifestState {
         }
     }
 
-    /// Number of live sections of each span.
+    /// Number of live sections per span.
     pub(crate) fn section_counts(&self) -> HashMap<u32, usize> {
         let mut counts = HashMap::new();
         for section in self.sections.values() {

@@ -2,30 +2,31 @@
 
 use std::sync::Arc;
 
+use tsd_files::StoreDir;
 use tsd_model::{BaseTime, PackedChunk, RunShape};
-use tsd_storage::StoreDir;
 
 use crate::{
     chunk::{ChunkKind, ChunkView, EncodedChunk},
     cursor::SectionCursor,
+    damage::DamageUse,
     error::{MISPLACED, Malformed, PartError},
     layout::PartLayout,
     merge_signal::MergeCheckpoint,
     part::{BlockUse, Part},
     resolve::{ResolvedRow, Resolver},
     series_encoder::{CHUNK_POINTS, SeriesEncoder},
+    series_expiry::ExpiredSeries,
     series_selection::SeriesSelection,
-    store::ExpiredSeries,
     writer::{PartWriter, point_count},
 };
 
-/// What a merge may leave out or change.
+/// Permissions of a merge to leave out or change rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MergeOptions {
-    /// The inputs include the oldest section of the span: tombstones have nothing left to hide.
+    /// Drops tombstones: the inputs include the oldest section of the span, so there are no older cells to hide.
     pub(crate) drop_tombstones: bool,
-    /// Rows with a base time before this one (epoch seconds) are shown as row compaction would leave
-    /// them. Only a merge of all sections of the span may do this.
+    /// Rows with a base time before this one (epoch seconds) are written as row compaction would leave them. Only
+    /// a merge of all sections of the span may set it.
     pub(crate) compact_before: u32,
 }
 
@@ -36,17 +37,17 @@ pub(crate) struct SpanMerge {
     pub(crate) span: u32,
     /// Parts and indexes of their sections, oldest first.
     pub(crate) sections: Vec<(Arc<Part>, usize)>,
-    /// What may change.
+    /// What the merge may leave out or change.
     pub(crate) options: MergeOptions,
-    /// Series that are left out. Only a merge of all sections of the span may do this.
+    /// Series to leave out. Only a merge of all sections of the span may have some.
     pub(crate) expired: Option<ExpiredSeries>,
 }
 
-/// A chunk of this many points is copied as it is if it shares no row with another one.
+/// Minimum points of a chunk that is copied undecoded, if it shares no row with another chunk.
 const WHOLE_CHUNK: usize = CHUNK_POINTS / 4;
 
-/// Merges the sections of each span, oldest first, into one part; returns its size in bytes. Spans
-/// ascend, and all parts have the layout. `checkpoint` is called before each series.
+/// Merges the sections of each span, oldest first, into one part and returns its size in bytes. The spans ascend,
+/// and all parts have the layout. Calls `checkpoint` before each series.
 pub(crate) fn merge_sections(
     dir: &dyn StoreDir,
     name: &str,
@@ -58,7 +59,7 @@ pub(crate) fn merge_sections(
     merge_into(PartWriter::create(dir, name, layout, sequences)?, spans, checkpoint)
 }
 
-/// Size of the part that [`merge_sections`] would write, bytes, at the same work without a disk.
+/// Size in bytes of the part that [`merge_sections`] would write. It costs the same work without the disk.
 pub(crate) fn merged_size(
     layout: PartLayout,
     sequences: (u64, u64),
@@ -103,6 +104,7 @@ impl Merger {
                 &Arc::new(SeriesSelection::All),
                 all,
                 BlockUse::Once,
+                DamageUse::default(),
             )?;
             let more = cursor.advance()?;
             cursors.push((cursor, more));
@@ -167,7 +169,7 @@ impl Merger {
     }
 }
 
-/// True if the chunk is copied without decoding it.
+/// True if the chunk is copied without being decoded.
 fn stays(
     span: u32,
     chunk: &ChunkView,
@@ -211,7 +213,8 @@ fn encode_row(row: &ResolvedRow, options: MergeOptions, encoder: &mut SeriesEnco
     }
 }
 
-/// Of points with one instant only the first packs.
+/// Encodes single points. Of several points with one instant, only the first can be packed; the others become
+/// cells.
 fn encode_singles(points: &[tsd_model::ChunkPoint], encoder: &mut SeriesEncoder) {
     let time = |p: &tsd_model::ChunkPoint| p.point.offset_ms();
     if points.is_sorted_by(|a, b| time(a) < time(b)) {

@@ -1,8 +1,8 @@
-//! How flushes, merges and the thread that merges wait for each other. The thread itself is in `merger.rs`.
+//! Synchronizes flushes, merges and the merge thread, which is in `merger.rs`.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
     collections::BTreeMap,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -10,16 +10,16 @@ use tsd_storage::Table;
 
 use crate::{error::PartError, metrics::PartMetrics};
 
-/// Sections of one span at which flushes stall.
+/// Number of sections in one span at which flushes stall.
 const STALL_SECTIONS: usize = 64;
 
-/// Longest stall; then the flush fails.
+/// Longest stall. After it, the flush fails.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Called by a merge between two series; an error ends it.
+/// Called by a merge between two series. An error stops the merge.
 pub(crate) type MergeCheckpoint<'a> = &'a mut dyn FnMut() -> Result<(), PartError>;
 
-/// Synchronizes flushes with the thread.
+/// State that flushes and the merge thread share.
 #[derive(Debug, Default)]
 pub(crate) struct MergeSignal {
     pub(crate) state: Mutex<SignalState>,
@@ -30,7 +30,7 @@ pub(crate) struct MergeSignal {
 pub(crate) struct SignalState {
     pub(crate) requested: bool,
     pub(crate) stopped: bool,
-    /// Flushes that wait.
+    /// Number of flushes that wait.
     pub(crate) stalled: usize,
     /// Tables whose last merge failed.
     pub(crate) failures: BTreeMap<Table, MergeFailure>,
@@ -44,17 +44,12 @@ pub(crate) struct MergeFailure {
 }
 
 impl MergeSignal {
-    // No code panics while it owns the lock.
     pub(crate) fn lock(&self) -> MutexGuard<'_, SignalState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
-    pub(crate) fn wait<'a>(
-        &self,
-        state: MutexGuard<'a, SignalState>,
-        pause: Duration,
-    ) -> MutexGuard<'a, SignalState> {
-        self.changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0
+    pub(crate) fn wait(&self, state: &mut MutexGuard<'_, SignalState>, pause: Duration) {
+        self.changed.wait_for(state, pause);
     }
 
     /// Requests merges after a flush.
@@ -63,7 +58,8 @@ impl MergeSignal {
         self.changed.notify_all();
     }
 
-    /// Stalls a flush of a table while a span of it has too many sections.
+    /// Stalls a flush while a span of the table has too many sections. Fails if merges of the table fail, or
+    /// after 30 seconds.
     pub(crate) fn stall(
         &self,
         table: &Table,
@@ -80,7 +76,7 @@ impl MergeSignal {
         state.stalled += 1;
         self.changed.notify_all();
         let result = loop {
-            // Without the thread nothing is to wait for.
+            // Without the merge thread, waiting is useless.
             if state.stopped || max_sections() < STALL_SECTIONS {
                 break Ok(());
             }
@@ -91,32 +87,26 @@ impl MergeSignal {
             if remaining.is_zero() {
                 break Err(PartError::Behind);
             }
-            state = self.wait(state, remaining);
+            self.wait(&mut state, remaining);
         };
         state.stalled -= 1;
         result
     }
 
-    /// False while the merges of a table pause after a failure.
+    /// False while merges of a table pause after a failure.
     pub(crate) fn is_due(&self, table: &Table) -> bool {
         let state = self.lock();
         !state.stopped && state.failures.get(table).is_none_or(|f| f.retry_at <= Instant::now())
     }
 
-    /// Ends a merge when the thread is to stop; pauses it while reads are in progress.
-    pub(crate) fn checkpoint(
-        &self,
-        readers: usize,
-        metrics: &PartMetrics,
-        worked: Duration,
-    ) -> Result<(), PartError> {
+    /// Stops a merge when the thread must stop; pauses it while reads are in progress.
+    pub(crate) fn checkpoint(&self, readers: usize, worked: Duration) -> Result<(), PartError> {
         let state = self.lock();
         if state.stopped {
             return Err(PartError::Stopped);
         }
         let pause = pause_after(worked, readers, state.stalled);
         if !pause.is_zero() {
-            metrics.merge_pause_seconds.record(pause);
             let deadline = Instant::now() + pause;
             let mut state = state;
             while !state.stopped && state.stalled == 0 {
@@ -124,15 +114,15 @@ impl MergeSignal {
                 if remaining.is_zero() {
                     break;
                 }
-                state = self.wait(state, remaining);
+                self.wait(&mut state, remaining);
             }
         }
         Ok(())
     }
 }
 
-/// How long a merge pauses after some work: with reads in progress it has a quarter of a core, and none
-/// of the pauses while a flush waits for it.
+/// Pause of a merge after some work. While reads are in progress, a merge gets a quarter of a core. While a flush
+/// waits for it, it does not pause.
 fn pause_after(worked: Duration, readers: usize, stalled: usize) -> Duration {
     if readers == 0 || stalled > 0 { Duration::ZERO } else { worked * 3 }
 }

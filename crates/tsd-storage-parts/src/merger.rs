@@ -1,8 +1,8 @@
-//! The thread that merges, for all stores of a process.
+//! The merge thread of all stores of a process.
 //!
-//! A merge that failed is tried again after a pause that grows; one without disk space waits for some.
-//! While reads are in progress the thread leaves them most of the processor. Flushes stall while a span
-//! has too many sections: a slow disk slows down the log rather than reads.
+//! A failed merge is retried after a growing pause, one without disk space after a constant pause. Reads in
+//! progress get most of the processor. Flushes stall while a span has too many sections, so a slow disk slows
+//! down the log rather than reads.
 
 use std::{
     io,
@@ -11,7 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tsd_storage::{HealthImpact, HealthProblem, StorePart, Table, error_chain, spawn_critical};
+use tsd_files::spawn_critical;
+use tsd_storage::{HealthImpact, HealthProblem, StoreComponent, Table, error_chain};
 
 use crate::{
     error::PartError,
@@ -21,16 +22,19 @@ use crate::{
 
 /// Pause after the first failed merge of a store; doubled by each further one.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
-/// Longest pause, except for lack of disk space, which ends at any time.
+/// Longest pause. After a full disk, the pause stays at `RETRY_PAUSE`, since space can become free at any time.
 const MAX_RETRY_PAUSE: Duration = Duration::from_mins(5);
-/// Work of a merge between two looks at what else goes on.
+/// Work of a merge between two checkpoints.
 const WORK_SLICE: Duration = Duration::from_millis(5);
-/// Longest time without a look for merges: spans close, and rows become old.
+/// Longest time between two searches for merges. Spans close, rows become old, and quarantined files may become
+/// readable without a signal.
 const IDLE_PAUSE: Duration = Duration::from_mins(10);
-/// Series between two looks at the clock.
+/// Time between two rechecks of the quarantine.
+const RECHECK_INTERVAL: Duration = Duration::from_mins(5);
+/// Number of series between two looks at the clock.
 const CLOCK_SERIES: u32 = 16;
 
-/// Owner of the thread; dropping it stops the thread, in the middle of a merge.
+/// Owns the merge thread. Dropping it stops the thread, even in the middle of a merge.
 #[derive(Debug)]
 pub struct PartMerger {
     signal: Arc<MergeSignal>,
@@ -38,7 +42,7 @@ pub struct PartMerger {
 }
 
 impl PartMerger {
-    /// Starts the thread for these stores, each in one merger only.
+    /// Starts the thread for these stores. Each store may have one merger only.
     ///
     /// # Errors
     ///
@@ -50,18 +54,18 @@ impl PartMerger {
         }
         let thread_signal = Arc::clone(&signal);
         let thread = spawn_critical("part-merger", move || run(&stores, &thread_signal))?;
-        // The process before this one may have stopped before a merge.
+        // The previous process may have stopped before a merge.
         signal.request();
         Ok(Self { signal, thread: Some(thread) })
     }
 
-    /// The merges that fail for now.
+    /// Merges that are failing now.
     #[must_use]
     pub fn health(&self) -> Vec<HealthProblem> {
         let state = self.signal.lock();
         let problem = |(table, failure): (&Table, &MergeFailure)| {
             let reason = format!("merge of table {table}: {}", error_chain(&failure.error));
-            HealthProblem::new(StorePart::Compaction, HealthImpact::Degraded, reason)
+            HealthProblem::new(StoreComponent::Compaction, HealthImpact::Degraded, reason)
         };
         state.failures.iter().map(problem).collect()
     }
@@ -72,24 +76,25 @@ impl Drop for PartMerger {
         self.signal.lock().stopped = true;
         self.signal.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // Its panic ends the process.
+            // A panic of the thread ends the process.
             let _ = thread.join();
         }
     }
 }
 
 fn run(stores: &[Arc<PartStore>], signal: &MergeSignal) {
+    let mut rechecked: Option<Instant> = None;
     loop {
         let idle_since = Instant::now();
         let mut state = signal.lock();
         while !state.requested && !state.stopped {
             let retry_at = state.failures.values().map(|failure| failure.retry_at).min();
             let pause = retry_at.map(|at| at.saturating_duration_since(Instant::now()));
-            state = match pause {
+            match pause {
                 Some(Duration::ZERO) => break,
-                Some(pause) => signal.wait(state, pause),
-                None => signal.wait(state, IDLE_PAUSE),
-            };
+                Some(pause) => signal.wait(&mut state, pause),
+                None => signal.wait(&mut state, IDLE_PAUSE),
+            }
             if idle_since.elapsed() >= IDLE_PAUSE {
                 break;
             }
@@ -102,10 +107,36 @@ fn run(stores: &[Arc<PartStore>], signal: &MergeSignal) {
         for store in stores {
             while signal.is_due(store.table()) && step(store, signal) {}
         }
+        if rechecked.is_none_or(|at| at.elapsed() >= RECHECK_INTERVAL) {
+            for store in stores {
+                recheck(store, signal);
+            }
+            rechecked = Some(Instant::now());
+        }
     }
 }
 
-/// Runs the most urgent merge; returns true if there may be more to do.
+/// Reads quarantined files again, at the pace of merges.
+fn recheck(store: &PartStore, signal: &MergeSignal) {
+    let mut slice = Instant::now();
+    let result = store.recheck_quarantine(&mut || {
+        let worked = slice.elapsed();
+        if worked >= WORK_SLICE {
+            signal.checkpoint(store.resources().readers(), worked)?;
+            slice = Instant::now();
+        }
+        Ok(())
+    });
+    match result {
+        Ok(_) | Err(PartError::Stopped) => {}
+        Err(error) => {
+            let error = error_chain(&error);
+            tracing::warn!(table = %store.table(), error, "the quarantine could not be read again");
+        }
+    }
+}
+
+/// Runs the most urgent merge; returns true if there may be more merges.
 fn step(store: &PartStore, signal: &MergeSignal) -> bool {
     let started = Instant::now();
     let mut slice = Instant::now();
@@ -118,7 +149,7 @@ fn step(store: &PartStore, signal: &MergeSignal) -> bool {
         }
         let worked = slice.elapsed();
         if worked >= WORK_SLICE {
-            signal.checkpoint(store.resources().readers(), store.metrics(), worked)?;
+            signal.checkpoint(store.resources().readers(), worked)?;
             slice = Instant::now();
         }
         Ok(())

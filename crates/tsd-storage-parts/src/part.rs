@@ -1,40 +1,43 @@
 //! A part file that is open for reads.
 
+mod check;
+mod footer;
+
 use std::{
     io,
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
 };
 
 use bytes::Bytes;
-use tsd_storage::{StoreDir, StoreFileReader, UnknownVersion};
+use tsd_files::{
+    CheckedReadError, Reread, StoreDir, StoreFileReader, is_medium_error, read_checked,
+    read_repeatedly,
+};
 
+use self::footer::OpenedFooter;
 use crate::{
     block::DataBlock,
     error::{Malformed, PartError},
-    file_names::{aside_name, part_name},
+    file_names::part_name,
     layout::PartLayout,
     manifest::FileRecord,
     resources::PartResources,
     section::{BlockRef, DataBlockRef, SectionHead},
     series_block::SeriesBlock,
-    wire::Cursor,
-    writer::{END_MAGIC, MAGIC, SectionRef, TAIL, VERSION, VERSION_SUMMARIES},
+    writer::SectionRef,
 };
 
-/// Error number of a disk that cannot return what it stored.
-const EIO: i32 = 5;
-
-/// An open part. Readers keep it open while they use it; a part that was replaced removes its file
-/// when the last of them is done.
+/// An open part. Readers keep it open while they use it. The file of a replaced part is removed when its last
+/// reader is done.
 #[derive(Debug)]
 pub struct Part {
     dir: Arc<dyn StoreDir>,
     resources: Arc<PartResources>,
-    /// Its key in the cache and the table of open files.
+    /// Key of the part in the cache and in the table of open files.
     id: u64,
     number: u64,
     file_name: String,
@@ -45,15 +48,15 @@ pub struct Part {
     layout: PartLayout,
     sequences: (u64, u64),
     sections: Vec<SectionRef>,
-    /// What happens to the file with the last reference: [`STAYS`], [`REMOVED`] or [`QUARANTINED`].
-    end: AtomicU8,
+    /// Offsets of the copies of the heads and of the footer; `None` in a file without copies.
+    copies: Option<(u64, u64)>,
+    /// Offset and description of damage whose intact copy is used.
+    damaged_copy: Option<(u64, &'static str)>,
+    /// The file is removed with the last reference.
+    is_retired: AtomicBool,
 }
 
-const STAYS: u8 = 0;
-const REMOVED: u8 = 1;
-const QUARANTINED: u8 = 2;
-
-/// Whether a read looks into the cache and leaves its block there.
+/// Whether a read uses the block cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockUse {
     /// For queries.
@@ -76,8 +79,8 @@ pub struct SectionInfo {
 }
 
 impl Part {
-    /// Opens a part and verifies its footer, and that it is the file that the manifest lists. Blocks are
-    /// verified when they are read.
+    /// Opens a part and verifies its footer, and that the manifest lists this very file. Blocks are verified when
+    /// they are read.
     pub(crate) fn open(
         dir: &Arc<dyn StoreDir>,
         resources: &Arc<PartResources>,
@@ -87,7 +90,7 @@ impl Part {
         Self::open_named(dir, resources, (number, part_name(number)), listed)
     }
 
-    /// As [`Self::open`], for a file with another name than its number's.
+    /// As [`Self::open`], for a file whose name does not follow from its number.
     pub(crate) fn open_named(
         dir: &Arc<dyn StoreDir>,
         resources: &Arc<PartResources>,
@@ -96,49 +99,29 @@ impl Part {
     ) -> Result<Self, PartError> {
         let path = dir.path().join(&file_name);
         let name: Arc<str> = path.display().to_string().into();
-        let file = dir.open_reader(&file_name).map_err(PartError::io("open", &path))?;
-        let len = file.size().map_err(PartError::io("open", &path))?;
-        let damaged = |offset, what| PartError::Damaged { file: Arc::clone(&name), offset, what };
-        if listed.is_some_and(|listed| listed.bytes != len) {
-            return Err(damaged(len, "size of the file"));
+        let read = |via| OpenedFooter::read(&**dir, &file_name, &name, listed, via);
+        let opened = read_repeatedly(&name, read, |error| match error {
+            PartError::Io { source, .. } => Reread::after(source),
+            error if error.is_damage() => Reread::AtOnce,
+            _ => Reread::Never,
+        });
+        let OpenedFooter { len, crc, footer, damaged } = opened.map_err(|error| match error {
+            PartError::Io { source, .. } if is_medium_error(&source) => PartError::Damaged {
+                file: Arc::clone(&name),
+                offset: 0,
+                what: "the disk cannot read its footer",
+            },
+            error => error,
+        })?;
+        if let Some((offset, what)) = damaged {
+            tracing::warn!(
+                file = &*name,
+                offset,
+                what,
+                "one copy of what tells where the blocks of a part are is damaged; the other one is used, \
+                 `tsdb verify --repair` mends it"
+            );
         }
-        if len < (MAGIC.len() + TAIL) as u64 {
-            return Err(damaged(0, "too short for a part"));
-        }
-        let mut magic = [0; 8];
-        file.read_exact_at(0, &mut magic).map_err(PartError::io("read", &path))?;
-        let mut tail = [0; TAIL];
-        let tail_at = len - TAIL as u64;
-        file.read_exact_at(tail_at, &mut tail).map_err(PartError::io("read", &path))?;
-        if magic != *MAGIC {
-            return Err(damaged(0, "does not begin as a part"));
-        }
-        if !tail.ends_with(END_MAGIC) {
-            return Err(damaged(tail_at, "does not end as a part"));
-        }
-        let mut cursor = Cursor::new(&tail);
-        let read = |cursor: &mut Cursor<'_>| {
-            cursor.u32().map_err(|Malformed(what)| damaged(tail_at, what))
-        };
-        let [footer_len, crc] = [read(&mut cursor)?, read(&mut cursor)?];
-        let footer_at = tail_at
-            .checked_sub(u64::from(footer_len))
-            .filter(|&at| at >= MAGIC.len() as u64)
-            .ok_or_else(|| damaged(tail_at, "length of the footer"))?;
-        let mut footer = vec![0; footer_len as usize];
-        file.read_exact_at(footer_at, &mut footer).map_err(PartError::io("read", &path))?;
-        if crc32c::crc32c(&footer) != crc {
-            return Err(damaged(footer_at, "checksum of the footer"));
-        }
-        if !footer.first().is_some_and(|v| (VERSION..=VERSION_SUMMARIES).contains(v)) {
-            let version = footer.first().copied().unwrap_or_default();
-            return Err(UnknownVersion::new("store file", name, version, "1 and 2").into());
-        }
-        if listed.is_some_and(|listed| listed.footer_crc != crc) {
-            return Err(damaged(footer_at, "footer of another part"));
-        }
-        let footer = Footer::decode(&footer, footer_at)
-            .map_err(|Malformed(what)| damaged(footer_at, what))?;
         Ok(Self {
             dir: Arc::clone(dir),
             resources: Arc::clone(resources),
@@ -151,8 +134,10 @@ impl Part {
             footer_crc: crc,
             layout: footer.layout,
             sequences: footer.sequences,
+            copies: footer.copies(),
             sections: footer.sections,
-            end: AtomicU8::new(STAYS),
+            damaged_copy: damaged,
+            is_retired: AtomicBool::new(false),
         })
     }
 
@@ -172,22 +157,22 @@ impl Part {
         FileRecord { number: self.number, bytes: self.len, footer_crc: self.footer_crc }
     }
 
-    /// The error of a file that is not the one that the manifest lists.
+    /// The error of a file that is not the one in the manifest.
     pub(crate) fn differs(&self, what: &'static str) -> PartError {
         PartError::Damaged { file: Arc::clone(&self.name), offset: self.len, what }
     }
 
-    /// Size of a section, bytes; 0 if there is none.
+    /// Size of a section, bytes; 0 if the part lacks it.
     pub(crate) fn section_bytes(&self, index: usize) -> u64 {
         self.sections.get(index).map_or(0, |place| place.bytes)
     }
 
-    /// Packed points of a section; 0 if there is none.
+    /// Packed points of a section; 0 if the part lacks it.
     pub(crate) fn section_points(&self, index: usize) -> u64 {
         self.sections.get(index).map_or(0, |place| place.points)
     }
 
-    /// Index of the section that has the byte at an offset.
+    /// Index of the section that contains an offset.
     pub(crate) fn section_at(&self, offset: u64) -> Option<usize> {
         let has = |place: &SectionRef| {
             let end = place.head.end();
@@ -208,19 +193,19 @@ impl Part {
         self.len
     }
 
-    /// The layout that it was written with.
+    /// The layout with which the part was written.
     #[must_use]
     pub const fn layout(&self) -> PartLayout {
         self.layout
     }
 
-    /// First and last flush whose rows it has.
+    /// First and last flush whose rows the part has.
     #[must_use]
     pub const fn sequences(&self) -> (u64, u64) {
         self.sequences
     }
 
-    /// Its sections in ascending order of spans.
+    /// Sections of the part in ascending order of spans.
     #[must_use]
     pub fn sections(&self) -> Vec<SectionInfo> {
         self.sections
@@ -236,12 +221,7 @@ impl Part {
 
     /// Removes the file when the last reader is done.
     pub(crate) fn retire(&self) {
-        self.end.store(REMOVED, Ordering::Release);
-    }
-
-    /// Moves the file to the quarantine when the last reader is done.
-    pub(crate) fn quarantine_file(&self) {
-        self.end.store(QUARANTINED, Ordering::Release);
+        self.is_retired.store(true, Ordering::Release);
     }
 
     pub(crate) fn malformed(&self, offset: u64) -> impl FnOnce(Malformed) -> PartError {
@@ -249,7 +229,7 @@ impl Part {
         move |Malformed(what)| PartError::Damaged { file, offset, what }
     }
 
-    /// A verified block.
+    /// Returns a verified block.
     pub(crate) fn read_block(&self, block: &BlockRef, how: BlockUse) -> Result<Bytes, PartError> {
         match how {
             BlockUse::Cached => {
@@ -276,20 +256,18 @@ impl Part {
             return Err(fail("a block beyond the end of the file"));
         }
         let mut bytes = vec![0; block.len as usize];
-        match self.file()?.read_exact_at(block.offset, &mut bytes) {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                return Err(fail("the file was shortened"));
-            }
-            // The disk cannot return what it stored.
-            Err(error) if error.raw_os_error() == Some(EIO) => {
-                return Err(fail("the disk cannot read a block"));
-            }
-            result => result.map_err(PartError::io("read", &self.path))?,
+        let is_intact = |bytes: &[u8]| crc32c::crc32c(bytes) == block.crc;
+        let file = self.file()?;
+        let read = |via, bytes: &mut [u8]| file.read_exact_via(via, block.offset, bytes);
+        match read_checked(&self.name, &mut bytes, read, is_intact) {
+            Ok(()) => Ok(bytes.into()),
+            Err(CheckedReadError::Mismatch) => Err(fail("checksum of a block")),
+            Err(CheckedReadError::Io(error)) => Err(match error.kind() {
+                io::ErrorKind::UnexpectedEof => fail("the file was shortened"),
+                _ if is_medium_error(&error) => fail("the disk cannot read a block"),
+                _ => PartError::io("read", &self.path)(error),
+            }),
         }
-        if crc32c::crc32c(&bytes) != block.crc {
-            return Err(fail("checksum of a block"));
-        }
-        Ok(bytes.into())
     }
 
     fn section(&self, index: usize) -> Result<&SectionRef, PartError> {
@@ -305,13 +283,46 @@ impl Part {
     pub(crate) fn head(&self, index: usize, how: BlockUse) -> Result<Arc<SectionHead>, PartError> {
         let place = self.section(index)?;
         let read = || {
-            let bytes = self.read_verified(&place.head)?;
-            SectionHead::decode(&bytes, place.span).map_err(self.malformed(place.head.offset))
+            let decode = |block: &BlockRef| {
+                let bytes = self.read_verified(block)?;
+                SectionHead::decode(&bytes, place.span).map_err(self.malformed(block.offset))
+            };
+            match (decode(&place.head), self.head_copy(index)) {
+                (Err(error), Some(copy)) if error.is_damage() => {
+                    let head = decode(&copy).map_err(|_| error)?;
+                    tracing::warn!(
+                        file = self.name(),
+                        span = place.span,
+                        "the index of a section is damaged; its copy is used, `tsdb verify --repair` mends it"
+                    );
+                    Ok(head)
+                }
+                (head, _) => head,
+            }
         };
         match how {
             BlockUse::Cached => self.resources.head(self.id, place.head.offset, read),
             BlockUse::Once => read().map(Arc::new),
         }
+    }
+
+    /// True if the footer, its copy or the start of the file is damaged.
+    pub(crate) const fn is_footer_damaged(&self) -> bool {
+        self.damaged_copy.is_some()
+    }
+
+    /// Position of the head of a section.
+    #[cfg(test)]
+    pub(crate) fn head_place(&self, index: usize) -> BlockRef {
+        self.sections.get(index).map_or(BlockRef { offset: 0, len: 0, crc: 0 }, |place| place.head)
+    }
+
+    /// Position of the copy of a section's head.
+    pub(crate) fn head_copy(&self, index: usize) -> Option<BlockRef> {
+        let (at, _) = self.copies?;
+        let before = self.sections.get(..index)?.iter().map(|place| u64::from(place.head.len));
+        let head = self.sections.get(index)?.head;
+        Some(BlockRef { offset: at + before.sum::<u64>(), ..head })
     }
 
     pub(crate) fn read_data(
@@ -334,110 +345,14 @@ impl Part {
     ) -> Result<SeriesBlock, PartError> {
         SeriesBlock::open(self.read_block(block, how)?).map_err(self.malformed(block.offset))
     }
-
-    /// Reads and decodes every byte of the file. The error names the file and the place of the first
-    /// damage.
-    pub fn verify(&self) -> Result<(), PartError> {
-        let mut next = MAGIC.len() as u64;
-        for (index, section) in self.sections.iter().enumerate() {
-            let end = section.head.end();
-            if end.checked_sub(section.bytes) != Some(next) {
-                return Err(self.malformed(next)(Malformed("bytes that belong to no block")));
-            }
-            self.verify_section(index, &mut |_| Ok(()))?;
-            next = end;
-        }
-        Ok(())
-    }
-
-    /// Reads and decodes every byte of a section. The error names the file and the place of the first
-    /// damage. `checkpoint` gets the bytes that were read since the last call; its error ends the check.
-    pub(crate) fn verify_section(
-        &self,
-        index: usize,
-        checkpoint: &mut dyn FnMut(u64) -> Result<(), PartError>,
-    ) -> Result<(), PartError> {
-        let section = *self.section(index)?;
-        let head = self.head(index, BlockUse::Once)?;
-        checkpoint(u64::from(section.head.len))?;
-        let mut places = vec![section.head];
-        for series in &head.series_blocks {
-            let mut walk = self.read_series(&series.block, BlockUse::Once)?.walk();
-            while walk.next().map_err(self.malformed(series.block.offset))?.is_some() {}
-            checkpoint(u64::from(series.block.len))?;
-            places.push(series.block);
-        }
-        for data in head.data_blocks.iter().chain(&head.summary_blocks) {
-            self.verify_data(section.span, data)?;
-            checkpoint(u64::from(data.block.len))?;
-            places.push(data.block);
-        }
-        places.sort_by_key(|place| place.offset);
-        let mut next = section.head.end().saturating_sub(section.bytes);
-        for place in places {
-            if place.offset != next {
-                return Err(self.malformed(next)(Malformed("bytes that belong to no block")));
-            }
-            next = place.end();
-        }
-        Ok(())
-    }
-
-    fn verify_data(&self, span: u32, data: &DataBlockRef) -> Result<(), PartError> {
-        let mut block = DataBlock::default();
-        self.read_data(span, data, BlockUse::Once, &mut block)?;
-        for entry in block.directory() {
-            block.chunk(entry).check(span).map_err(self.malformed(data.block.offset))?;
-        }
-        Ok(())
-    }
 }
 
 impl Drop for Part {
     fn drop(&mut self) {
         self.resources.close(self.id);
-        // What cannot be done now is done at the next start.
-        let _ = match self.end.load(Ordering::Acquire) {
-            REMOVED => self.dir.remove(&self.file_name),
-            QUARANTINED => self.dir.rename(&self.file_name, &aside_name(self.number)),
-            _ => Ok(()),
-        };
-    }
-}
-
-struct Footer {
-    layout: PartLayout,
-    sequences: (u64, u64),
-    sections: Vec<SectionRef>,
-}
-
-impl Footer {
-    fn decode(bytes: &[u8], end: u64) -> Result<Self, Malformed> {
-        let mut cursor = Cursor::new(bytes);
-        cursor.byte()?;
-        let base_time_at = cursor.byte()?;
-        let layout = PartLayout::from_stored(base_time_at, cursor.varint_u32()?)
-            .ok_or(Malformed("seconds of a span"))?;
-        let sequences = (cursor.varint()?, cursor.varint()?);
-        let mut sections: Vec<SectionRef> = Vec::new();
-        for _ in 0..cursor.varint()? {
-            let section = SectionRef {
-                span: cursor.varint_u32()?,
-                chunks: cursor.varint()?,
-                points: cursor.varint()?,
-                bytes: cursor.varint()?,
-                head: BlockRef::read(&mut cursor)?,
-            };
-            let ascends = sections.last().is_none_or(|last| last.span < section.span);
-            let is_span = section.span.is_multiple_of(layout.span_secs());
-            if !ascends || !is_span || section.head.end() > end {
-                return Err(Malformed("section of the footer"));
-            }
-            sections.push(section);
+        if self.is_retired.load(Ordering::Acquire) {
+            // The next start removes a file that remains.
+            let _ = self.dir.remove(&self.file_name);
         }
-        if cursor.remaining() > 0 || sequences.0 > sequences.1 {
-            return Err(Malformed("footer"));
-        }
-        Ok(Self { layout, sequences, sections })
     }
 }

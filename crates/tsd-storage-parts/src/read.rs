@@ -1,4 +1,4 @@
-//! Reads of a snapshot: a selection of series, a time range.
+//! Reads selected series of a snapshot in a time range.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::{
     summary_read::{ChosenSummaries, choose},
 };
 
-/// The points of a series in a span, and what else its rows have.
+/// The points of a series in a span, and the other columns of its rows.
 #[derive(Debug, Default)]
 pub struct SeriesPoints {
     /// The series.
@@ -29,31 +29,29 @@ pub struct SeriesPoints {
     pub span: u32,
     /// Points in time order, one per instant.
     pub columns: PointColumns,
-    /// Summaries of hours and days, in time order, whose points are not in `columns`.
+    /// Summaries of hours and days in time order. Their points are not in `columns`.
     pub summaries: Vec<Summary>,
-    /// Points that were not decoded because of them.
-    pub summarized_points: u64,
-    /// Rows with several points of one instant, or with columns that only a row decoder knows: their
-    /// points are not in `columns`.
+    /// Rows with several points of one instant, or with columns that only a row decoder understands. Their points
+    /// are not in `columns`.
     pub conflicts: Vec<Row>,
-    /// Columns that are no points, with the base times of their rows.
+    /// Columns without points, with the base times of their rows.
     pub others: Vec<(u32, Cell)>,
     /// Size of the chunks that were read, bytes.
     pub stored_bytes: usize,
 }
 
-/// What a step of a reader has found.
+/// Result of one step of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SeriesStep {
-    /// A series that has something in the range.
+    /// A series with content in the range.
     Series,
-    /// A series that is not wanted, or has nothing in the range.
+    /// An unwanted series, or one without content in the range.
     Passed,
-    /// The last series was before.
+    /// There are no more series.
     Ended,
 }
 
-/// Pulls the points of series from a snapshot, span by span and in each span in order of series.
+/// Reads the points of series from a snapshot: span by span, and within each span in order of series.
 #[derive(Debug)]
 pub struct SeriesReader {
     sections: Sections,
@@ -73,28 +71,28 @@ pub struct SeriesRows {
     pub rows: Vec<(u32, Vec<Cell>)>,
 }
 
-/// Pulls the cells of series from a snapshot, span by span and in each span in order of series.
+/// Reads the cells of series from a snapshot: span by span, and within each span in order of series.
 #[derive(Debug)]
 pub struct RowsReader {
     sections: Sections,
     resolver: Resolver,
 }
 
-/// The cursors of one span after the other.
+/// Walks over the spans of a snapshot, with a cursor for each section of the current span.
 #[derive(Debug)]
 pub(crate) struct Sections {
     snapshot: Arc<Snapshot>,
-    /// True when it is known that nothing of the range was lost.
+    /// True once it is checked that no rows of the range are lost.
     complete: bool,
-    /// Where the next span begins at the earliest; `None` after the last.
+    /// Earliest start of the next span; `None` after the last.
     next_span: Option<u32>,
     selection: Arc<SeriesSelection>,
     layout: PartLayout,
     /// Base times, inclusive.
     bases: (u32, u32),
-    /// Series with summaries come with these, not with their chunks.
+    /// Whether series with summaries come with summaries instead of chunks.
     uses_summaries: bool,
-    /// With whether it has a series.
+    /// Each cursor, and whether it is at a series.
     cursors: Vec<(SectionCursor, bool)>,
     /// Cursors at the least series, oldest part first.
     sources: Vec<usize>,
@@ -148,12 +146,17 @@ impl Sections {
             self.cursors.clear();
             for section in sections {
                 let part: Arc<Part> = Arc::clone(&section.part);
+                let damage = self.snapshot.damage_use(section);
+                if damage.skips && damage.head(&part, section.section)?.is_none() {
+                    continue;
+                }
                 let mut cursor = SectionCursor::open(
                     part,
                     section.section,
                     &self.selection,
                     self.bases,
                     BlockUse::Cached,
+                    damage,
                 )?;
                 if self.uses_summaries {
                     cursor.use_summaries();
@@ -216,7 +219,7 @@ impl Sections {
 }
 
 impl RowsReader {
-    /// Rows with base times from the first to the last, inclusive, epoch seconds.
+    /// Reads rows with base times from the first to the last, inclusive, epoch seconds.
     #[must_use]
     pub fn new(snapshot: &Arc<Snapshot>, selection: &SeriesSelection, bases: (u32, u32)) -> Self {
         let sections = Sections::new(snapshot, Arc::new(selection.clone()), bases);
@@ -248,7 +251,7 @@ impl RowsReader {
 }
 
 impl SeriesReader {
-    /// Points from the first to the last millisecond since the epoch, inclusive.
+    /// Reads points from the first to the last millisecond since the epoch, inclusive.
     #[must_use]
     pub fn new(
         snapshot: &Arc<Snapshot>,
@@ -256,19 +259,19 @@ impl SeriesReader {
         range_ms: (i64, i64),
     ) -> Self {
         let secs = |ms: i64| u32::try_from(ms.max(0) / 1_000).unwrap_or(u32::MAX);
-        // A row may begin a span before its last point.
+        // The row of a point may begin in the span before.
         let first = secs(range_ms.0).saturating_sub(snapshot.layout().span_secs().min(3_600) - 1);
         let bases = (first, secs(range_ms.1));
         Self::with_bases(snapshot, Arc::new(selection.clone()), bases, range_ms)
     }
 
-    /// All points of the rows with base times from the first to the last, inclusive, epoch seconds.
+    /// Reads all points of the rows with base times from the first to the last, inclusive, epoch seconds.
     pub(crate) fn of_rows(
         snapshot: &Arc<Snapshot>,
         selection: Arc<SeriesSelection>,
         bases: (u32, u32),
     ) -> Self {
-        // Rows with packed points begin at a full hour and have none of the next one.
+        // Rows with packed points begin at a full hour and end with it.
         let hour = i64::from(BaseTime::SPAN_SECONDS);
         let first = i64::from(bases.0) + (hour - 1);
         let first_ms = (first - first % hour) * 1_000;
@@ -292,14 +295,14 @@ impl SeriesReader {
         }
     }
 
-    /// Returns summaries where they can be used.
+    /// Returns summaries wherever the read can use them.
     pub(crate) const fn with_summaries(mut self, summaries: Option<SummaryUse>) -> Self {
         self.summaries = summaries;
         self.sections.uses_summaries = summaries.is_some();
         self
     }
 
-    /// The next series that has something in the range; `None` after the last.
+    /// The next series with content in the range; `None` after the last.
     pub fn next_series(&mut self) -> Result<Option<&mut SeriesPoints>, PartError> {
         let snapshot = Arc::clone(&self.sections.snapshot);
         let _reading = snapshot.resources().reading();
@@ -340,12 +343,13 @@ impl SeriesReader {
         &self.sections.snapshot
     }
 
-    /// What the last step has read.
+    /// The result of the last step.
     pub(crate) const fn item(&mut self) -> &mut SeriesPoints {
         &mut self.item
     }
 
-    /// Reads summaries, and the points of other hours; false if the series has none that can be used.
+    /// Reads summaries, and points of the hours without usable summaries. Returns false if the series has no
+    /// usable summaries.
     fn read_summaries(&mut self) -> Result<bool, PartError> {
         let Some(read) = self.summaries else { return Ok(false) };
         let Some((cursor, packed)) = self.sections.summaries() else { return Ok(false) };
@@ -363,8 +367,6 @@ impl SeriesReader {
         if needs_others {
             self.read()?;
             self.item.cut(range_ms);
-        } else {
-            self.item.summarized_points = summaries.iter().map(|summary| summary.count).sum();
         }
         if needs_points {
             let mut chunks = Vec::new();
@@ -397,8 +399,8 @@ impl SeriesReader {
         Ok(())
     }
 
-    /// Decodes chunks straight into columns. Chunks whose instants differ have no column in common.
-    /// Returns false if some instants are equal, or if there are columns that need more care.
+    /// Decodes chunks straight into columns, since chunks with different instants have no column in common.
+    /// Returns false if instants are equal, or if columns need a row decoder.
     fn read_disjoint(&mut self) -> Result<bool, PartError> {
         let item = &mut self.item;
         if let [source] = self.sections.sources.as_slice()
@@ -406,7 +408,7 @@ impl SeriesReader {
             && let [chunk] = cursor.chunks.as_slice()
             && chunk.kind == ChunkKind::Points
         {
-            // As nearly all series of a merged section.
+            // Nearly all series of a merged section have one chunk.
             let open = PackedChunk::open(chunk.payload.clone(), cursor.span());
             open.and_then(|open| open.decode_into(&mut item.columns))
                 .map_err(Malformed::from)
@@ -485,7 +487,6 @@ impl SeriesPoints {
         self.series.clear();
         self.columns.clear();
         self.summaries.clear();
-        self.summarized_points = 0;
         self.conflicts.clear();
         self.others.clear();
     }
@@ -506,7 +507,7 @@ impl SeriesPoints {
         }
     }
 
-    /// Removes the points from the first time to the second, exclusive.
+    /// Removes the points from the first time up to the second, exclusive.
     fn cut(&mut self, (start_ms, end_ms): (i64, i64)) {
         let all = std::mem::take(&mut self.columns);
         let index = |time_ms| all.times_ms.partition_point(|time| *time < time_ms);
@@ -514,7 +515,7 @@ impl SeriesPoints {
         self.columns.extend_range(&all, index(end_ms), all.len());
     }
 
-    /// Decodes the rows with conflicts under a rule and merges their points into `columns`.
+    /// Decodes the rows with conflicts under a merge rule and merges their points into `columns`.
     pub fn settle(
         &mut self,
         layout: PartLayout,
@@ -530,7 +531,7 @@ impl SeriesPoints {
             let base = BaseTime::from_stored(base.to_be_bytes());
             decode_row(&row, base, rule, &mut self.columns, &mut extras)?;
         }
-        // Rows do not share instants.
+        // Two rows never share an instant.
         self.columns.sort_distinct();
         self.keep(range_ms);
         Ok(())

@@ -1,7 +1,7 @@
-//! Rows of one series from chunks of several parts: of each column the newest cell.
+//! Merges chunks of several parts into the rows of one series: the newest cell of each column wins.
 //!
-//! A column is identified by row, family and qualifier. Points of different qualifiers with one instant
-//! are different columns and all kept; the duplicate rule of the reader decides about them.
+//! Row, family and qualifier identify a column. Points with one instant and different qualifiers are different
+//! columns, and all are kept. The duplicate rule of the reader chooses between them.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::{
     series_encoder::column_cell,
 };
 
-/// Chunks of one series, decoded. A greater rank is a newer part.
+/// Decoded chunks of one series. A newer part has a greater rank.
 #[derive(Debug, Default)]
 pub(crate) struct Resolver {
     points: Vec<ChunkPoint>,
@@ -33,17 +33,17 @@ struct Segment {
     end: usize,
 }
 
-/// A row after the merge. Each column is present once.
+/// A merged row. Each column is present once.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ResolvedRow {
     pub(crate) base: u32,
-    /// Single points in seconds and in milliseconds, in order of time; equal instants have different
+    /// Single points, in seconds and in milliseconds, in order of time. Points with equal instants have different
     /// qualifiers.
     pub(crate) singles: [Vec<ChunkPoint>; 2],
-    /// Compacted columns of two points or more.
+    /// Compacted columns with at least two points.
     pub(crate) columns: Vec<Vec<ChunkPoint>>,
     pub(crate) cells: Vec<Cell>,
-    /// What hides cells of parts that are older than all that were merged.
+    /// Tombstones that hide cells of parts older than all merged ones.
     pub(crate) tombstones: Vec<Tombstone>,
 }
 
@@ -86,7 +86,7 @@ impl Resolver {
         }
     }
 
-    /// Calls `each` for the rows with base times in the range, in order. Clears the chunks.
+    /// Calls `each` for the rows with base times in the range, in order, and clears the decoded chunks.
     pub(crate) fn rows(&mut self, bases: (u32, u32), mut each: impl FnMut(&ResolvedRow)) {
         self.segments.sort_by_key(|s| (s.base, s.rank));
         self.cells.sort_by_key(|(base, rank, _)| (*base, *rank));
@@ -138,7 +138,7 @@ fn resolve(
         all.all(|rank| Some(rank) == first)
     };
     if one_rank {
-        // Each column of a part is present once.
+        // A part has each column once.
         for segment in segments {
             if segment.compacted {
                 row.columns.push(of(segment).to_vec());
@@ -155,7 +155,7 @@ fn resolve(
         && cells.iter().all(|(.., cell)| !has_points(cell))
         && segments.iter().all(|s| !s.compacted);
     if plain {
-        // By rank: the sort keeps that order, and the last of equal columns is the newest.
+        // The sort keeps the order by rank, so the last of equal columns is the newest.
         for segment in segments {
             row.push_singles(of(segment));
         }
@@ -176,7 +176,7 @@ enum ColumnContent {
     Cell(Cell),
 }
 
-/// Applies the parts one after the other, from old to new, column by column.
+/// Applies the parts column by column, from old to new.
 fn resolve_columns(
     points: &[ChunkPoint],
     segments: &[Segment],
@@ -212,7 +212,7 @@ fn resolve_columns(
         }
         let mut put = |family, qualifier: Vec<u8>, content| {
             let column = (family, qualifier);
-            // The cell hides what the tombstone hid.
+            // The new cell hides what the tombstone hid.
             deleted.remove(&column);
             columns.insert(column, content);
         };
@@ -265,7 +265,7 @@ impl ResolvedRow {
         }
     }
 
-    /// Sorts single points by qualifier; of equal ones the last that was pushed remains.
+    /// Sorts single points by qualifier and keeps the last of equal ones.
     fn sort_singles(&mut self) {
         for points in &mut self.singles {
             let time = |p: &ChunkPoint| p.point.offset_ms();
@@ -274,7 +274,7 @@ impl ResolvedRow {
             }
             let column = |p: &ChunkPoint| (time(p), p.point.flags());
             points.sort_by_key(column);
-            // Keeps the last of each group: walks from the end.
+            // Reversed, because `dedup_by` keeps the first of each group.
             points.reverse();
             points.dedup_by(|later, kept| column(later) == column(kept));
             points.reverse();
@@ -291,7 +291,7 @@ impl ResolvedRow {
         cells
     }
 
-    /// True if the row has two points with one instant, or columns whose points are not known here.
+    /// True if the row has two points with one instant, or columns that only a row decoder understands.
     pub(crate) fn needs_rule(&self) -> bool {
         if self.cells.iter().any(has_points) {
             return true;
@@ -309,8 +309,8 @@ impl ResolvedRow {
         times.is_sorted_by(|a, b| a < b).then_some(()).is_none()
     }
 
-    /// The points as one compacted column, as row compaction would write them: with the newest cell
-    /// timestamp. `None` if it would not, or if the column would not pack.
+    /// The points as one compacted column with the newest cell timestamp, as row compaction would write them.
+    /// `None` if row compaction would keep the row, or if the column would not pack.
     pub(crate) fn compacted(&self) -> Option<Vec<ChunkPoint>> {
         let append = |cell: &Cell| {
             cell.family == Family::T

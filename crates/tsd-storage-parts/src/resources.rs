@@ -1,4 +1,4 @@
-//! What the stores of a daemon share: the cache of blocks, open files, space of the disk.
+//! Resources that the stores of a daemon share: block cache, open files, disk space.
 
 use std::sync::{
     Arc,
@@ -8,21 +8,22 @@ use std::sync::{
 use bytes::Bytes;
 use foldhash::fast::RandomState;
 use quick_cache::{OptionsBuilder, UnitWeighter, Weighter, sync::Cache, sync::DefaultLifecycle};
-use tsd_storage::{DiskSpace, SpacePermit, StorageError, StoreFileReader};
+use tsd_files::{DiskSpace, SpacePermit, StoreFileReader};
+use tsd_storage::StorageError;
 
 use crate::{error::PartError, section::SectionHead};
 
-/// Available space below which it is low.
+/// Available disk space below which space is low.
 const LOW_SPACE_BYTES: u64 = 16 << 20;
-/// Memory of an entry of the cache beside its bytes.
+/// Memory overhead of a cache entry, bytes.
 const ENTRY_BYTES: u64 = 128;
-/// Size of an average entry.
+/// Assumed average size of an entry, to size the cache.
 const AVERAGE_BYTES: u64 = 8 << 10;
 
-/// Part and offset in its file.
+/// Part, and offset in its file.
 type BlockKey = (u64, u64);
 
-/// Shared by all stores of a process.
+/// The block cache, open files and disk space of all stores of a process.
 #[derive(Debug)]
 pub struct PartResources {
     blocks: Cache<BlockKey, CachedBlock, BlockWeight, RandomState>,
@@ -35,7 +36,7 @@ pub struct PartResources {
     opened: AtomicU64,
 }
 
-/// A block whose checksum was verified.
+/// A cached block whose checksum was verified.
 #[derive(Clone, Debug)]
 enum CachedBlock {
     Bytes(Bytes),
@@ -55,7 +56,7 @@ impl Weighter<BlockKey, CachedBlock> for BlockWeight {
     }
 }
 
-/// Counts a read that is in progress, to which merges yield.
+/// Counts a read in progress, to which merges yield.
 #[derive(Debug)]
 pub(crate) struct ReadGuard<'a>(&'a AtomicUsize);
 
@@ -71,13 +72,13 @@ impl PartResources {
     /// Default number of files that are kept open.
     pub const DEFAULT_OPEN_FILES: usize = 512;
 
-    /// A cache of `cache_bytes` for heads and blocks of sections, at most `open_files` files that are
-    /// kept open (reads of others open them again), and the disk of the stores.
+    /// Creates a cache of `cache_bytes` for heads and blocks of sections, and keeps at most `open_files` files
+    /// open. Reads of other files reopen them. `space` is the disk of the stores.
     #[must_use]
     pub fn new(cache_bytes: u64, open_files: usize, space: Arc<DiskSpace>) -> Self {
         let open_files = open_files.max(1);
         let mut options = OptionsBuilder::new();
-        // One shard: the limit holds for all together.
+        // One shard, so that the limit holds for all files together.
         options.shards(1).estimated_items_capacity(open_files).weight_capacity(open_files as u64);
         let files = match options.build() {
             Ok(options) => Cache::with_options(
@@ -86,7 +87,7 @@ impl PartResources {
                 RandomState::default(),
                 DefaultLifecycle::default(),
             ),
-            // Not reached: both capacities are set.
+            // Unreachable: both capacities are set.
             Err(_) => Cache::with(
                 open_files,
                 open_files as u64,
@@ -114,12 +115,12 @@ impl PartResources {
         }
     }
 
-    /// A number for a part that was opened.
+    /// Returns the number of a newly opened part.
     pub(crate) fn next_part(&self) -> u64 {
         self.next_part.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The file of a part, opened by `open` if it is not open.
+    /// The file of a part. Calls `open` if it is not open.
     pub(crate) fn file(
         &self,
         part: u64,
@@ -131,7 +132,7 @@ impl PartResources {
         })
     }
 
-    /// Closes the file of a part that is no longer used, so that a removed one frees its space.
+    /// Closes the file of an unused part, so that a removed file frees its space.
     pub(crate) fn close(&self, part: u64) {
         self.files.remove(&part);
     }
@@ -143,7 +144,7 @@ impl PartResources {
         found
     }
 
-    /// The verified block of a part at an offset, read by `read` if it is not cached.
+    /// The verified block of a part at an offset. Calls `read` if the block is not cached.
     pub(crate) fn block(
         &self,
         part: u64,
@@ -179,17 +180,17 @@ impl PartResources {
         ReadGuard(&self.readers)
     }
 
-    /// Reads in progress.
+    /// Number of reads in progress.
     pub(crate) fn readers(&self) -> usize {
         self.readers.load(Ordering::Relaxed)
     }
 
-    /// True if merges should free what was deleted.
+    /// True if disk space is low, so that merges should remove deleted rows.
     pub(crate) fn is_space_low(&self) -> bool {
         self.space.available_bytes().is_ok_and(|available| available < LOW_SPACE_BYTES)
     }
 
-    /// Promises space of the disk to an output; one that frees space may use the reserve.
+    /// Reserves disk space for an output. An output that frees space may use the reserve.
     pub(crate) fn promise(&self, bytes: u64, frees_space: bool) -> Result<SpacePermit, PartError> {
         let promised = self.space.promise(bytes);
         let promised = match promised {
@@ -213,7 +214,6 @@ impl PartResources {
             ("tsd_parts_cache_capacity_bytes", self.blocks.capacity() as f64),
             ("tsd_parts_cache_hits_total", count(&self.hits)),
             ("tsd_parts_cache_misses_total", count(&self.misses)),
-            ("tsd_parts_open_files", self.files.len() as f64),
             ("tsd_parts_opened_files_total", count(&self.opened)),
         ]
     }
@@ -223,7 +223,7 @@ impl PartResources {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
-    use tsd_storage::{FaultyDisk, StoreDir};
+    use tsd_files::{FaultyDisk, StoreDir};
 
     use super::*;
 

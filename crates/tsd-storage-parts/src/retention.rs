@@ -1,36 +1,39 @@
-//! The thread that applies the retention of a store, and the time that it takes for now.
+//! Applies the retention of a store in a thread, and determines the time that counts as now.
 //!
-//! A clock that is set forward by years must not delete the store. So the *seen time* follows the clock by at
-//! most twice the time that has passed while the store was open, and now is the clock's time, but at most
-//! the seen time and a bound (a tenth of the shortest retention, at most a day). After a long stop the
-//! clock is right and ahead: retention keeps more than it must until the seen time has caught up. The
-//! commit times of the log do not serve as the seen time: they follow the clock at the first commit. An operator who
-//! knows that the clock is right says so at a start.
+//! A clock that is set forward by years must not delete the store. So now is the lesser of the clock's time and
+//! the *seen time* plus a day. The seen time is the time of the newest row that the store has taken.
+//!
+//! After a long stop, the clock is right but ahead: retention keeps expired points until the next point arrives.
+//! An operator who knows that the clock is right can say so at the start. The commit times of the log cannot
+//! serve as seen time, because they follow the clock.
 //!
 //! ```text
 //! retention  text with checksum: seen time, floor of the cut-offs (epoch seconds)
 //! ```
 //!
-//! The floor is recorded before anything older than it is discarded.
+//! The floor is recorded before any older row is discarded.
 
+use parking_lot::{Condvar, Mutex};
 use std::{
     cmp, io,
     ops::Range,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicI64, Ordering},
     },
     thread::JoinHandle,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
+use tsd_files::{StoreDir, spawn_critical};
 use tsd_storage::{
     ClockMs, FlushRow, FlushRows, HealthImpact, HealthProblem, PinnedFile, RepairAction, Retention,
-    StorageError, StoreDir, StorePart, UnknownVersion, VerifyFinding, VerifyRun, error_chain,
-    first_base, spawn_critical,
+    StorageError, StoreComponent, UnknownVersion, VerifyFinding, VerifyRun, error_chain,
+    first_base,
 };
 
 use crate::{
+    error::PartError,
     layout::PartLayout,
     series::{TableSeries, seal, unseal},
     store::PartStore,
@@ -41,24 +44,20 @@ const NEW_FILE: &str = "retention.new";
 const VERSION_LINE: &str = "saltern retention 1";
 const DAMAGED: &str = "its checksum is wrong";
 const LOST_RECORD: &str = "a start without it reads what was expired of the oldest span, if the retention was made longer";
-/// Most that now is ahead of the seen time, seconds.
-const MAX_BOUND_SECS: u64 = 86_400;
-/// Part of the shortest retention that now is ahead of the seen time at most.
-const BOUND_PART: u64 = 10;
-/// The seen time follows the clock so many times as fast as time passes.
-const CATCH_UP: i64 = 2;
-/// How far the clock is ahead when it is a problem, seconds.
+/// How far now may be after the seen time, seconds.
+const SEEN_BOUND_SECS: i64 = 86_400;
+/// Clock lead above which it is a health problem, seconds.
 const AHEAD_SECS: i64 = 3_600;
-/// The seen time is saved when it has advanced so far, seconds.
+/// Progress of the seen time after which it is saved, seconds.
 const SAVE_SECS: i64 = 600;
-/// Pause between two looks at the clock.
+/// Interval between two readings of the clock.
 const PAUSE: Duration = Duration::from_secs(5);
 /// Pause between two edits of a manifest.
 const EDIT_PAUSE: Duration = Duration::from_millis(10);
 /// Pause between two steps of removing series from an index.
 const INDEX_PAUSE: Duration = Duration::from_millis(1);
 
-/// A table and the seconds of its rows.
+/// A table and the length of its rows in seconds.
 #[derive(Clone, Debug)]
 pub(crate) struct RetainedTable {
     pub(crate) store: Arc<PartStore>,
@@ -73,15 +72,15 @@ pub(crate) struct RetentionKeeper {
     dir: Arc<dyn StoreDir>,
     clock: ClockMs,
     tables: Vec<RetainedTable>,
-    /// Owned while the retention is applied.
+    /// State that changes when the retention is applied.
     seen: Mutex<Seen>,
     /// How far the clock is ahead, seconds.
     ahead_secs: AtomicI64,
-    /// What fails now of each step.
+    /// Current failure of each step.
     failures: Mutex<[Option<String>; 3]>,
 }
 
-/// What can fail.
+/// Steps that can fail.
 #[derive(Clone, Copy, Debug)]
 enum RetentionStep {
     Record,
@@ -92,26 +91,21 @@ enum RetentionStep {
 /// The time that the store has seen.
 #[derive(Debug)]
 struct Seen {
-    /// Epoch milliseconds; `None` before the first look at the clock.
-    ms: Option<i64>,
-    /// [`Retention::changes`] when merges were requested.
+    /// Epoch seconds; `None` before the first reading of the clock.
+    secs: Option<i64>,
+    /// Value of [`Retention::changes`] at the last request for merges.
     changes: u64,
-    /// The floor for which series were removed from the indexes.
+    /// Floor up to which series were removed from the indexes.
     reclaimed: u32,
-    at: Instant,
     saved: Saved,
     was_ahead: bool,
 }
 
-/// What the file has, epoch seconds.
+/// Contents of the retention file, epoch seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Saved {
     seen: i64,
     floor: u32,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn epoch_secs(secs: i64) -> u32 {
@@ -119,17 +113,16 @@ fn epoch_secs(secs: i64) -> u32 {
 }
 
 impl RetainedTable {
-    /// Drops the spans that are before a floor. Returns false if it was stopped.
+    /// Drops the spans before a floor. Returns false if it was stopped.
     fn drop_expired(
         &self,
         floor: u32,
         retention: &Retention,
         is_stopped: &dyn Fn(Duration) -> bool,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, PartError> {
         let first_base = first_base(floor, self.row_secs);
         loop {
-            let dropped =
-                self.store.drop_expired(first_base).map_err(|error| error_chain(&error))?;
+            let dropped = self.store.drop_expired(first_base)?;
             retention.note_dropped(dropped.spans as u64, dropped.bytes);
             if !dropped.more {
                 return Ok(true);
@@ -140,7 +133,7 @@ impl RetainedTable {
         }
     }
 
-    /// The times of which nothing is left after [`Self::drop_expired`]; the first span always stays.
+    /// Times without rows after [`Self::drop_expired`]. The first span always stays.
     fn dropped(&self, floor: u32) -> Range<u32> {
         let (end, span_secs) = (first_base(floor, self.row_secs), self.store.layout().span_secs());
         span_secs..end - end % span_secs.max(1)
@@ -148,7 +141,7 @@ impl RetainedTable {
 }
 
 impl RetentionKeeper {
-    /// Reads what was recorded. Cut-offs apply when this returns.
+    /// Reads the recorded state. Cut-offs apply when this returns.
     pub(crate) fn open(
         retention: Arc<Retention>,
         dir: Arc<dyn StoreDir>,
@@ -162,7 +155,7 @@ impl RetentionKeeper {
         let saved = match load(&*dir).map_err(failed)? {
             Loaded::Missing => None,
             Loaded::Saved(saved) => {
-                // Its name may be in memory only, after a sync that failed.
+                // After a failed sync, the name of the file may be in memory only.
                 dir.sync().map_err(failed)?;
                 Some(saved)
             }
@@ -179,10 +172,9 @@ impl RetentionKeeper {
         let seen = saved.map(|saved| saved.seen).filter(|seen| *seen != i64::MIN);
         let saved = saved.unwrap_or_default();
         let seen = Seen {
-            ms: seen.map(|secs| secs.saturating_mul(1_000)),
+            secs: seen,
             changes: 0,
             reclaimed: 0,
-            at: Instant::now(),
             saved: Saved { seen: seen.unwrap_or_default(), ..saved },
             was_ahead: false,
         };
@@ -200,34 +192,26 @@ impl RetentionKeeper {
         Ok(keeper)
     }
 
-    /// Looks at the clock, and moves the cut-offs.
-    fn look(&self) {
-        let passed = lock(&self.seen).at.elapsed();
-        self.look_after(passed);
-    }
-
-    /// As [`Self::look`]; so much time has passed since the last look.
-    pub(crate) fn look_after(&self, passed: Duration) {
+    /// Reads the clock and moves the cut-offs.
+    pub(crate) fn look(&self) {
         let rules = self.retention.rules();
-        let Some(shortest) = rules.shortest_secs() else {
-            // What may be discarded stays hidden.
+        if rules.shortest_secs().is_none() {
+            // Rows that may be discarded already stay hidden.
             self.ahead_secs.store(0, Ordering::Relaxed);
             self.retention.note_clock_ahead(0);
             return;
-        };
-        let mut seen = lock(&self.seen);
-        let clock_ms = (self.clock)();
-        let passed = i64::try_from(passed.as_millis()).unwrap_or(i64::MAX);
-        let mut last = seen.ms.unwrap_or_else(|| self.first_seen_ms(clock_ms));
-        if self.retention.take_accepted_clock() {
-            last = last.max(clock_ms);
         }
-        let reached = last.saturating_add(passed.saturating_mul(CATCH_UP)).min(clock_ms);
-        let seen_ms = last.max(reached);
-        (seen.ms, seen.at) = (Some(seen_ms), Instant::now());
-        let bound = MAX_BOUND_SECS.min(shortest / BOUND_PART) as i64;
-        let (clock_secs, seen_secs) = (clock_ms.div_euclid(1_000), seen_ms.div_euclid(1_000));
-        let latest = seen_secs.saturating_add(bound);
+        let mut seen = self.seen.lock();
+        let clock_secs = (self.clock)().div_euclid(1_000);
+        let newest_put = i64::from(self.retention.newest_put(epoch_secs(clock_secs)));
+        let last = seen.secs.unwrap_or_else(|| self.first_seen_secs(clock_secs));
+        let seen_secs = last.max(newest_put);
+        seen.secs = Some(seen_secs);
+        let latest = if self.retention.accepts_clock() {
+            clock_secs
+        } else {
+            seen_secs.saturating_add(SEEN_BOUND_SECS)
+        };
         let ahead = clock_secs.saturating_sub(latest).max(0);
         self.ahead_secs.store(ahead, Ordering::Relaxed);
         self.retention.note_clock_ahead(ahead);
@@ -237,7 +221,7 @@ impl RetentionKeeper {
         }
         seen.was_ahead = is_ahead;
         let now = epoch_secs(clock_secs.min(latest));
-        // The cut-offs with this time, before the floor is moved.
+        // Cut-offs of the new time, before the floor moves.
         self.retention.advance(now, seen.saved.floor);
         let floor = match rules.longest_secs() {
             Some(_) => self.retention.cutoffs().oldest().max(seen.saved.floor),
@@ -259,24 +243,20 @@ impl RetentionKeeper {
         }
     }
 
-    /// The time that the store has seen if none is recorded: that of its newest span, or the clock's if it is
-    /// empty.
-    fn first_seen_ms(&self, clock_ms: i64) -> i64 {
-        let before = epoch_secs(clock_ms.div_euclid(1_000).saturating_add(1));
-        let end = |table: &RetainedTable| {
-            let (newest, _) = table.store.span_range(before)?;
-            Some(i64::from(newest) + i64::from(table.store.layout().span_secs()))
-        };
-        let newest = self.tables.iter().filter_map(end).max();
-        newest.map_or(clock_ms, |end| clock_ms.min(end.saturating_mul(1_000)))
+    /// The seen time if none is recorded: the start of the newest span that is not in the future. For an empty
+    /// store, it is the clock's time.
+    fn first_seen_secs(&self, clock_secs: i64) -> i64 {
+        let before = epoch_secs(clock_secs.saturating_add(1));
+        let newest = |table: &RetainedTable| Some(i64::from(table.store.span_range(before)?.0));
+        self.tables.iter().filter_map(newest).max().unwrap_or(clock_secs)
     }
 
-    /// Moves the cut-offs, and drops the spans that are expired. Returns false if it was stopped.
+    /// Moves the cut-offs and drops expired spans. Returns false if it was stopped.
     pub(crate) fn apply(&self, is_stopped: &dyn Fn(Duration) -> bool) -> bool {
         self.look();
         let changes = self.retention.changes();
-        if std::mem::replace(&mut lock(&self.seen).changes, changes) != changes {
-            // Other series may be expired.
+        if std::mem::replace(&mut self.seen.lock().changes, changes) != changes {
+            // Other series may have expired.
             self.tables.iter().for_each(|table| table.store.request_merges());
         }
         let floor = self.retention.floor();
@@ -288,7 +268,8 @@ impl RetentionKeeper {
                 Ok(true) => {}
                 Ok(false) => return false,
                 Err(error) => {
-                    let text = format!("dropping spans of table {}: {error}", table.store.table());
+                    let table = table.store.table();
+                    let text = format!("dropping spans of table {table}: {}", error_chain(&error));
                     self.set_failure(RetentionStep::Drop, Some(text));
                     return true;
                 }
@@ -298,10 +279,10 @@ impl RetentionKeeper {
         self.reclaim(floor, is_stopped)
     }
 
-    /// Removes from the indexes what was dropped, until it has succeeded once for each floor. Returns false if
-    /// it was stopped.
+    /// Removes dropped series from the indexes, until it has succeeded once for each floor. Returns false if it
+    /// was stopped.
     fn reclaim(&self, floor: u32, is_stopped: &dyn Fn(Duration) -> bool) -> bool {
-        if lock(&self.seen).reclaimed == floor {
+        if self.seen.lock().reclaimed == floor {
             return true;
         }
         let (mut is_running, mut failure) = (true, None);
@@ -318,14 +299,14 @@ impl RetentionKeeper {
             }
         }
         if is_running && failure.is_none() {
-            lock(&self.seen).reclaimed = floor;
+            self.seen.lock().reclaimed = floor;
         }
         self.set_failure(RetentionStep::Reclaim, failure);
         is_running
     }
 
     fn set_failure(&self, step: RetentionStep, text: Option<String>) {
-        let mut failures = lock(&self.failures);
+        let mut failures = self.failures.lock();
         let [record, dropping, reclaiming] = &mut *failures;
         let failure = match step {
             RetentionStep::Record => record,
@@ -338,28 +319,29 @@ impl RetentionKeeper {
         *failure = text;
     }
 
-    /// What keeps the retention from being applied.
+    /// Problems that prevent the retention from being applied.
     pub(crate) fn health(&self) -> Vec<HealthProblem> {
-        let problem = |text| HealthProblem::new(StorePart::Retention, HealthImpact::Degraded, text);
+        let problem =
+            |text| HealthProblem::new(StoreComponent::Retention, HealthImpact::Degraded, text);
         let ahead = self.ahead_secs.load(Ordering::Relaxed);
         let ahead = (ahead > AHEAD_SECS).then(|| problem(ahead_text(ahead)));
-        let failures = lock(&self.failures).clone().into_iter().flatten();
+        let failures = self.failures.lock().clone().into_iter().flatten();
         ahead
             .into_iter()
             .chain(failures.map(|text| problem(format!("retention: {text}"))))
             .collect()
     }
 
-    /// What is recorded, for a snapshot of files that were pinned before. `None` if nothing is.
+    /// The recorded state, for a snapshot of files that were pinned before; `None` if nothing is recorded.
     pub(crate) fn pinned_record(&self) -> Option<PinnedFile> {
-        let saved = lock(&self.seen).saved;
+        let saved = self.seen.lock().saved;
         (saved != Saved::default()).then(|| PinnedFile::rendered(FILE, render(saved).into_bytes()))
     }
 
-    /// Compares the file with what it must have.
+    /// Compares the file with its expected contents.
     pub(crate) fn verify(&self, run: &VerifyRun) -> io::Result<()> {
-        // Nothing is written meanwhile.
-        let seen = lock(&self.seen);
+        // The lock prevents writes meanwhile.
+        let seen = self.seen.lock();
         let what = match load(&*self.dir)? {
             Loaded::Missing if seen.saved == Saved::default() => return Ok(()),
             Loaded::Saved(saved) if saved == seen.saved => return Ok(()),
@@ -373,9 +355,9 @@ impl RetentionKeeper {
         Ok(())
     }
 
-    /// Writes the file anew.
+    /// Rewrites the file.
     pub(crate) fn rewrite(&self) -> io::Result<()> {
-        save(&*self.dir, lock(&self.seen).saved)
+        save(&*self.dir, self.seen.lock().saved)
     }
 
     /// Metrics without labels, as (name, value).
@@ -392,8 +374,8 @@ impl RetentionKeeper {
 fn ahead_text(ahead_secs: i64) -> String {
     let hours = ahead_secs / 3_600;
     format!(
-        "the clock is {hours} hours ahead of the time that the store has seen, so retention keeps more than it \
-         must: either the clock is wrong, or the store was stopped, and retention follows within {hours} hours, or at once after a start with \
+        "the clock is {hours} hours ahead of the newest point plus a day, so retention keeps more than it must: correct \
+         the clock; if it is right, retention follows the next point, or the clock after a start with \
          tsd.storage.accept_clock"
     )
 }
@@ -401,7 +383,7 @@ fn ahead_text(ahead_secs: i64) -> String {
 enum Loaded {
     Missing,
     Saved(Saved),
-    /// Another release has written it.
+    /// Written by a release with another format.
     UnknownVersion(UnknownVersion),
     Damaged,
 }
@@ -437,7 +419,7 @@ fn render(Saved { seen, floor }: Saved) -> String {
     text
 }
 
-/// The error of the record in a directory, if another release has written it.
+/// The error of a record in a directory that another release has written.
 pub(crate) fn unknown_record(dir: &dyn StoreDir) -> io::Result<Option<UnknownVersion>> {
     Ok(match load(dir)? {
         Loaded::UnknownVersion(unknown) => Some(unknown),
@@ -464,7 +446,7 @@ fn report(
     run.report(VerifyFinding { file, what: what.to_owned(), cost, action });
 }
 
-/// Records it durably, in place of what was there.
+/// Replaces the recorded state durably.
 fn save(dir: &dyn StoreDir, saved: Saved) -> io::Result<()> {
     let text = render(saved);
     match dir.remove(NEW_FILE) {
@@ -478,7 +460,7 @@ fn save(dir: &dyn StoreDir, saved: Saved) -> io::Result<()> {
     dir.sync()
 }
 
-/// The thread. Dropping it ends it.
+/// Runs the retention. Dropping it stops the thread.
 #[derive(Debug)]
 pub(crate) struct RetentionThread {
     stop: Arc<StopSignal>,
@@ -493,11 +475,11 @@ struct StopSignal {
 }
 
 impl StopSignal {
-    /// Waits; returns true as soon as the thread is to stop.
+    /// Waits for a pause; returns true as soon as the thread must stop.
     fn wait(&self, pause: Duration) -> bool {
-        let waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         if !self.stopped.load(Ordering::Acquire) {
-            drop(self.changed.wait_timeout(waiting, pause));
+            self.changed.wait_for(&mut waiting, pause);
         }
         self.stopped.load(Ordering::Acquire)
     }
@@ -518,18 +500,18 @@ impl RetentionThread {
 impl Drop for RetentionThread {
     fn drop(&mut self) {
         {
-            let _waiting = lock(&self.stop.waiting);
+            let _waiting = self.stop.waiting.lock();
             self.stop.stopped.store(true, Ordering::Release);
         }
         self.stop.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // Its panic ends the process.
+            // A panic of the thread ends the process.
             let _ = thread.join();
         }
     }
 }
 
-/// Rows of a flush, those that are expired without content.
+/// Passes the rows of a flush on, expired ones without content.
 pub(crate) struct LiveRows<'a> {
     rows: &'a mut dyn FlushRows,
     layout: PartLayout,
@@ -538,7 +520,7 @@ pub(crate) struct LiveRows<'a> {
 }
 
 impl<'a> LiveRows<'a> {
-    /// Rows with earlier base times than `first_base` are expired.
+    /// Treats rows with base times before `first_base` as expired.
     pub(crate) const fn new(
         rows: &'a mut dyn FlushRows,
         layout: PartLayout,

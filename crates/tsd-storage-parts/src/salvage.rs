@@ -1,8 +1,8 @@
-//! Copies what is intact of a damaged section to a new part.
+//! Copies the intact data of a damaged section to a new part.
 //!
-//! Every block has a checksum in the head of its section, so a section without a head is lost, and of any
-//! other section only the damaged blocks are: chunks of a damaged data block, and the series of a damaged
-//! series block, whose names are not known, but for the first one, which the head has.
+//! The head of a section has the checksum of every block. Without its head, a section is lost; otherwise, only
+//! damaged blocks are. A damaged data block loses its chunks. A damaged series block loses its series, because
+//! their names are unknown; the head still has the first name.
 
 use std::sync::Arc;
 
@@ -22,18 +22,18 @@ use crate::{
 /// How much of a section is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SectionLoss {
-    /// Packed points that are lost.
+    /// Lost packed points.
     pub points: u64,
-    /// Packed points that it had.
+    /// Packed points of the section.
     pub all_points: u64,
-    /// Damaged blocks, its head among them.
+    /// Damaged blocks, including the head.
     pub blocks: u64,
-    /// Blocks that it has; only the head counts if that is damaged.
+    /// Blocks of the section; 1 if its head is damaged.
     pub all_blocks: u64,
 }
 
 impl SectionLoss {
-    /// Adds that of another section.
+    /// Adds the loss of another section.
     pub(crate) const fn add(&mut self, other: Self) {
         self.points += other.points;
         self.all_points += other.all_points;
@@ -45,7 +45,7 @@ impl SectionLoss {
 /// Called with a series and its intact chunks.
 type EachSeries<'a> = &'a mut dyn FnMut(&[u8], &[EncodedChunk]) -> Result<(), PartError>;
 
-/// Copies what is intact of a section to a new one of the same span, and returns what is lost.
+/// Copies the intact data of a section to a new section of the same span. Returns the loss.
 pub(crate) fn copy_section(
     part: &Part,
     index: usize,
@@ -55,7 +55,7 @@ pub(crate) fn copy_section(
     walk_intact(part, index, &mut || Ok(()), &mut |series, chunks| writer.series(series, chunks))
 }
 
-/// What is lost of a section. `checkpoint` is called before each block.
+/// Determines the loss of a section. Calls `checkpoint` before each block.
 pub(crate) fn assess_section(
     part: &Part,
     index: usize,
@@ -64,8 +64,8 @@ pub(crate) fn assess_section(
     walk_intact(part, index, checkpoint, &mut |_, _| Ok(()))
 }
 
-/// Reads every block of a section and calls `each` for what is intact: series in order, with their chunks
-/// in order of time.
+/// Reads every block of a section and calls `each` for its intact data: series in order, with their chunks in
+/// order of time.
 fn walk_intact(
     part: &Part,
     index: usize,
@@ -102,7 +102,7 @@ fn walk_intact(
         loss.blocks += u64::from(!is_whole);
     }
     loss.points -= names.emit(&mut pending, each)?;
-    // Summaries are computed again; damage of theirs loses nothing.
+    // Damaged summaries lose nothing, because the copy computes them again.
     for place in &head.summary_blocks {
         checkpoint()?;
         let read = part.read_data(span, place, BlockUse::Once, &mut block);
@@ -116,7 +116,7 @@ fn walk_intact(
     Ok(loss)
 }
 
-/// The value, or `None` if the file is damaged where it is.
+/// The value; `None` if the file is damaged there.
 fn intact<T>(read: Result<T, PartError>) -> Result<Option<T>, PartError> {
     match read {
         Ok(value) => Ok(Some(value)),
@@ -125,7 +125,7 @@ fn intact<T>(read: Result<T, PartError>) -> Result<Option<T>, PartError> {
     }
 }
 
-/// The chunk to be copied; `None` if it cannot be decoded.
+/// The chunk to copy; `None` if it cannot be decoded.
 fn checked(chunk: &ChunkView, span: u32) -> Option<EncodedChunk> {
     chunk.check(span).ok()?;
     let payload = Bytes::clone(&chunk.payload);
@@ -142,15 +142,15 @@ fn checked(chunk: &ChunkView, span: u32) -> Option<EncodedChunk> {
 struct Names<'a> {
     part: &'a Part,
     head: &'a Arc<SectionHead>,
-    /// The block after the one at the walk.
+    /// Index of the block after the one of the walk.
     next_block: usize,
     /// `None` if the block is damaged.
     walk: Option<SeriesWalk>,
-    /// Ordinal after the one at the walk.
+    /// Ordinal after that of the last name that the walk returned.
     next: u32,
-    /// Damaged blocks.
+    /// Number of damaged blocks.
     damaged: u64,
-    /// The series that was emitted last: those of a section ascend.
+    /// The series that was emitted last. Series of a section ascend.
     last: Option<Vec<u8>>,
 }
 
@@ -159,7 +159,7 @@ impl<'a> Names<'a> {
         Self { part, head, next_block: 0, walk: None, next: 0, damaged: 0, last: None }
     }
 
-    /// Passes the chunks of a series on, if its name is known, and empties them. Returns their points.
+    /// Emits and empties the chunks of a series, if its name is known. Returns the number of emitted points.
     fn emit(
         &mut self,
         (ordinal, chunks): &mut (u32, Vec<EncodedChunk>),
@@ -174,7 +174,7 @@ impl<'a> Names<'a> {
         Ok(chunks.iter().map(|chunk| chunk.points).sum())
     }
 
-    /// Sets `last` to the series of an ordinal greater than any before; false if its name is lost.
+    /// Sets `last` to the series of an ordinal greater than all earlier ones; false if its name is lost.
     fn seek(&mut self, ordinal: u32) -> Result<bool, PartError> {
         let blocks = &self.head.series_blocks;
         let index = blocks.partition_point(|block| block.first_ordinal <= ordinal);

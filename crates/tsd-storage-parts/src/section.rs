@@ -1,4 +1,6 @@
-//! Head of a section: where its series and data blocks are.
+//! The head of a section, which locates its series and data blocks.
+
+use std::ops::Range;
 
 use bytes::Bytes;
 
@@ -8,7 +10,7 @@ use crate::{
     wire::{Cursor, put_varint},
 };
 
-/// Where a block is, and its checksum.
+/// Position and checksum of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockRef {
     pub(crate) offset: u64,
@@ -47,16 +49,27 @@ pub(crate) struct DataBlockRef {
     pub(crate) block: BlockRef,
 }
 
+/// Contents of a block of a section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum BlockKind {
+    /// Names of the series with these ordinals.
+    Series(Range<u32>),
+    /// Chunks of series.
+    Data(BlockRange),
+    /// Summaries of chunks.
+    Summaries,
+}
+
 /// The head of a section.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SectionHead {
-    /// Number of series; their ordinals are 0 to one less.
+    /// Number of series. Ordinals start at 0.
     pub(crate) series: u32,
     /// In ascending order of series.
     pub(crate) series_blocks: Vec<SeriesBlockRef>,
     /// In ascending order of ordinals.
     pub(crate) data_blocks: Vec<DataBlockRef>,
-    /// Blocks of summaries, in ascending order of ordinals: each series in one at most.
+    /// Blocks of summaries, in ascending order of ordinals. Each series is in at most one of them.
     pub(crate) summary_blocks: Vec<DataBlockRef>,
 }
 
@@ -105,6 +118,27 @@ impl SectionHead {
             return Err(Malformed("bytes after the head of a section"));
         }
         Ok(head)
+    }
+
+    /// Contents of the block at an offset; `None` if no block of the section begins there.
+    pub(crate) fn block_at(&self, offset: u64) -> Option<BlockKind> {
+        if let Some(at) = self.series_blocks.iter().position(|b| b.block.offset == offset) {
+            let first = self.series_blocks.get(at)?.first_ordinal;
+            let end = self.series_blocks.get(at + 1).map_or(self.series, |next| next.first_ordinal);
+            return Some(BlockKind::Series(first..end));
+        }
+        let is_at = |block: &&DataBlockRef| block.block.offset == offset;
+        if let Some(data) = self.data_blocks.iter().find(is_at) {
+            return Some(BlockKind::Data(data.range));
+        }
+        self.summary_blocks.iter().find(is_at).map(|_| BlockKind::Summaries)
+    }
+
+    /// Offsets of all blocks.
+    pub(crate) fn offsets(&self) -> impl Iterator<Item = u64> {
+        let data = self.data_blocks.iter().chain(&self.summary_blocks).map(|data| data.block);
+        let series = self.series_blocks.iter().map(|series| series.block);
+        series.chain(data).map(|block| block.offset)
     }
 
     /// Allocated size, bytes.

@@ -1,90 +1,88 @@
 //! The series index of a table, and its file.
 //!
-//! The index has every series and day of which the table has rows: rows are added to it when a log in
-//! front takes them, and again when they are flushed. What is new is written to the file before the part of
-//! a flush, so before the log removes the rows; after a kill the replay adds the rest.
+//! The index has every series and day for which the table has rows. Rows are added to it when a log in front
+//! accepts them, and again when they are flushed. The index file is written before the part of a flush, so before
+//! the log removes the rows. After a kill, the replay adds the rest.
 //!
 //! ```text
 //! series/<table>          text with checksum: widths of the keys, number and length of the file
 //! series/<table>.<number> frames: length u32, CRC-32C u32 (little-endian), section of the index
 //! ```
 //!
-//! Bytes beyond the recorded length were not part of a complete write; they are cut off. Without the
-//! files, or if they are damaged, the index is built from the sections ([`build`]). Until it is
-//! complete, queries scan.
+//! Bytes beyond the recorded length belong to an incomplete write and are cut off. If the files are missing or
+//! damaged, the index is built from the sections ([`build`]). Until the index is complete, queries scan.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     fmt::Write as _,
     io,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
+use tsd_files::{StoreDir, StoreFile};
 use tsd_model::TableSchema;
-use tsd_series_index::{Delta, SeriesIndex};
-use tsd_storage::{StorageError, StoreDir, StoreFile, Table, UnknownVersion};
+use tsd_series_index::{Delta, LoadError, SeriesIndex};
+use tsd_storage::{StorageError, Table, UnknownVersion};
 
 pub(crate) mod build;
 mod reclaim;
 
 const VERSION_LINE: &str = "saltern series 1";
-/// Growth of a file, beside its first length, after which it is written anew.
+/// A file is rewritten once it has grown by its initial length and this many bytes.
 const MAX_GROWTH_BYTES: u64 = 64 << 20;
-const TABLE_PREFIX: &str = "t.";
-/// Of a write that is not complete.
+/// Suffix of a file that is not completely written.
 const NEW_SUFFIX: &str = ".new";
-/// Limit on the file that names the other one; it has some 100 bytes.
+/// Size limit of the state file, which has about 100 bytes.
 const MAX_STATE_BYTES: usize = 4_096;
 /// Length and checksum of a frame.
 const FRAME_HEADER_BYTES: usize = 8;
 
-/// The index of a table with its file.
+/// The series index of a table and its file.
 #[derive(Debug)]
 pub(crate) struct TableSeries {
     pub(crate) index: Arc<SeriesIndex>,
     table: Table,
     file: Mutex<IndexFile>,
-    /// Duration of the load.
-    load: Duration,
-    /// Rows that the build has visited.
+    /// Rows that the build visited.
     built_rows: AtomicU64,
     /// Series that were removed because they had no rows left.
     reclaimed: AtomicU64,
 }
 
-/// Where the index is written.
+/// The files of an index: the state file names the one with the index.
 #[derive(Debug)]
 struct IndexFile {
     dir: Arc<dyn StoreDir>,
-    /// Name of the file that names the other one.
+    /// Name of the state file.
     name: String,
     state: FileState,
-    /// True if series have other numbers than in the file, so that nothing can be appended to it.
+    /// True if series have other numbers than in the file, so that the file must be rewritten.
     is_renumbered: bool,
 }
 
-/// The contents of the file that names the other one.
+/// The contents of the state file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileState {
     number: u64,
     bytes: u64,
-    /// Length when the file was written anew.
+    /// Length after the last rewrite.
     first_bytes: u64,
 }
 
-/// How far the file of an index is. It grows with each write, unless the index is built again.
+/// How far the file of an index is written. The position grows with each write, unless the index is rebuilt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SeriesIndexPosition {
     /// Number of the file.
     pub file: u64,
-    /// Its length.
+    /// Length of the file.
     pub bytes: u64,
 }
 
-/// An index with the path of its file; or that path, and what is wrong with the file.
+/// An index and the path of its file; or the path and a description of the damage.
 pub(crate) type ReadIndex = Result<(SeriesIndex, String), (String, String)>;
 
 /// Why a file cannot be used.
@@ -93,14 +91,14 @@ enum Unusable {
     Missing,
     /// Written for keys of other widths.
     OtherSchema,
-    /// Another release has written it.
+    /// Written by a release with another format.
     UnknownVersion(UnknownVersion),
     Damaged(String),
     Io(io::Error),
 }
 
 impl TableSeries {
-    /// Opens the index of a table. `is_empty` says that the table has no rows.
+    /// Opens the index of a table. `is_empty` is true if the table has no rows.
     pub(crate) fn open(
         dir: Arc<dyn StoreDir>,
         table: &Table,
@@ -109,7 +107,7 @@ impl TableSeries {
     ) -> Result<Self, StorageError> {
         let failed = |source| StorageError::io(format!("the series index of {table}"), source);
         let started = Instant::now();
-        let name = file_name(table);
+        let name = table.file_name();
         let mut file = IndexFile::new(dir, name);
         let mut index = SeriesIndex::new(schema);
         match file.load(&index) {
@@ -145,13 +143,12 @@ impl TableSeries {
             index: Arc::new(index),
             table: table.clone(),
             file: Mutex::new(file),
-            load: started.elapsed(),
             built_rows: AtomicU64::new(0),
             reclaimed: AtomicU64::new(0),
         })
     }
 
-    /// What is wrong with the file, by its path; `None` if it is right, or not written yet.
+    /// The path of the file and a description of its damage; `None` if the file is right or not written yet.
     pub(crate) fn check_file(&self) -> Result<Option<(String, String)>, StorageError> {
         let file = self.file();
         if !self.index.is_complete() || file.state.number == 0 {
@@ -163,18 +160,17 @@ impl TableSeries {
         Ok(wrong.map(|what| (again.path(), what)))
     }
 
-    /// Loads the index of a table that is not open, to compare it with the parts, and changes nothing. Without
-    /// it: its path and what is wrong with it.
+    /// Loads the index of a table that is not open, without any change, to compare it with the parts. If that
+    /// fails: the path of the file and a description of its damage.
     pub(crate) fn read_file(
         dir: &Arc<dyn StoreDir>,
         table: &Table,
         schema: TableSchema,
     ) -> Result<ReadIndex, StorageError> {
-        let name = file_name(table);
+        let name = table.file_name();
         let mut file = IndexFile::new(Arc::clone(dir), name);
         let index = SeriesIndex::new(schema);
-        let read =
-            file.read(schema, &mut |frame| index.load(frame).map_err(|error| error.to_string()));
+        let read = file.read(schema, &mut |frame| index.load(frame));
         let wrong = wrong_file(read.map(|_| ()), table)?;
         Ok(match wrong {
             Some(what) => Err((file.path(), what)),
@@ -182,17 +178,17 @@ impl TableSeries {
         })
     }
 
-    /// How far its file is, durably; `None` if it is not written yet.
+    /// The durable position of the file; `None` if it is not written yet.
     pub(crate) fn position(&self) -> Option<SeriesIndexPosition> {
         self.file().state.position()
     }
 
-    /// How far the file of a table that is not open is; `None` without one that can be read.
+    /// The position of the index file of a table that is not open; `None` without a readable file.
     pub(crate) fn stored_position(
         dir: &dyn StoreDir,
         table: &Table,
     ) -> io::Result<Option<SeriesIndexPosition>> {
-        let text = match dir.read(&file_name(table), 0, usize::MAX) {
+        let text = match dir.read(&table.file_name(), 0, usize::MAX) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             text => String::from_utf8(text?).ok(),
         };
@@ -200,15 +196,20 @@ impl TableSeries {
         Ok(state.and_then(|(_, state)| state.position()))
     }
 
-    /// Path of its file.
+    /// Path of the file.
     pub(crate) fn path(&self) -> String {
         self.file().path()
     }
 
-    /// Removes the index of a table: it is older than the table, or the table is opened without it, so that
-    /// it would lack what is written now.
+    /// Removes an index that lacks rows or will lack them: it is older than the table, or the table is opened
+    /// without it.
     pub(crate) fn discard(dir: &dyn StoreDir, table: &Table) -> Result<(), StorageError> {
-        match dir.remove(&file_name(table)) {
+        let name = table.file_name();
+        let removed = match is_state(dir, &name) {
+            Ok(true) => dir.remove(&name),
+            other => other.map(|_| ()),
+        };
+        match removed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(StorageError::io("removing a series index that is not used", error))
             }
@@ -216,8 +217,8 @@ impl TableSeries {
         }
     }
 
-    /// Writes what is new in the index, durably. Does nothing while the index is not complete: its
-    /// first write has everything.
+    /// Writes changes of the index durably. Does nothing while the index is incomplete, since its first write has
+    /// everything.
     pub(crate) fn persist(&self) -> Result<(), StorageError> {
         let mut file = self.file();
         if !self.index.is_complete() {
@@ -242,7 +243,7 @@ impl TableSeries {
         };
         let delta = match self.index.delta(all) {
             Some(delta) => delta,
-            // All series are gone.
+            // No series are left.
             None if all && file.is_renumbered => Delta::default(),
             None => return Ok(()),
         };
@@ -255,19 +256,17 @@ impl TableSeries {
     }
 
     fn file(&self) -> MutexGuard<'_, IndexFile> {
-        // The state is set after a write has succeeded, so it is right behind a poisoned lock too.
-        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+        // The state is set after a successful write, so it is right even after a panic of another thread.
+        self.file.lock()
     }
 
     /// Metrics of the index.
-    pub(crate) fn gauges(&self) -> [(&'static str, f64); 7] {
+    pub(crate) fn gauges(&self) -> [(&'static str, f64); 5] {
         let size = self.index.size();
         [
             ("tsd_parts_series_index_series", size.series as f64),
-            ("tsd_parts_series_index_metrics", size.metrics as f64),
             ("tsd_parts_series_index_memory_bytes", size.memory_bytes as f64),
             ("tsd_parts_series_index_complete", f64::from(u8::from(self.index.is_complete()))),
-            ("tsd_parts_series_index_load_seconds", self.load.as_secs_f64()),
             (
                 "tsd_parts_series_index_built_rows_total",
                 self.built_rows.load(Ordering::Relaxed) as f64,
@@ -280,7 +279,7 @@ impl TableSeries {
     }
 }
 
-/// Why a file is not as it was written.
+/// Why a file differs from the written contents; `None` if it is right.
 fn wrong_file(read: Result<(), Unusable>, table: &Table) -> Result<Option<String>, StorageError> {
     match read {
         Ok(()) => Ok(None),
@@ -312,7 +311,7 @@ impl IndexFile {
         Self { dir, name, state, is_renumbered: false }
     }
 
-    /// Path of the file with the index, or of the one that names it.
+    /// Path of the file with the index, or of the state file before the first write.
     fn path(&self) -> String {
         let name = match self.state.number {
             0 => self.name.clone(),
@@ -327,9 +326,7 @@ impl IndexFile {
 
     /// Loads the index and cuts off an incomplete write.
     fn load(&mut self, index: &SeriesIndex) -> Result<(), Unusable> {
-        let bytes = self.read(*index.schema(), &mut |frame| {
-            index.load(frame).map_err(|error| error.to_string())
-        })?;
+        let bytes = self.read(*index.schema(), &mut |frame| index.load(frame))?;
         if bytes > self.state.bytes {
             let name = self.name_of(self.state.number);
             self.dir.truncate(&name, self.state.bytes).map_err(Unusable::Io)?;
@@ -337,11 +334,11 @@ impl IndexFile {
         Ok(())
     }
 
-    /// Reads the index, with each frame whose checksum is right; returns the length of the file.
+    /// Reads the index, calls `each` with every intact frame and returns the length of the file.
     fn read(
         &mut self,
         schema: TableSchema,
-        each: &mut dyn FnMut(&[u8]) -> Result<(), String>,
+        each: &mut dyn FnMut(&[u8]) -> Result<(), LoadError>,
     ) -> Result<u64, Unusable> {
         let text = match self.dir.read(&self.name, 0, usize::MAX) {
             Ok(text) => text,
@@ -372,7 +369,7 @@ impl IndexFile {
         while !rest.is_empty() {
             let at = state.bytes as usize - rest.len();
             let (frame, after) = split_frame(rest).ok_or_else(|| damaged("wrong checksum", at))?;
-            each(frame).map_err(|error| damaged(&error, at))?;
+            each(frame).map_err(|error| damaged(&error.to_string(), at))?;
             rest = after;
         }
         Ok(bytes.len() as u64)
@@ -381,7 +378,7 @@ impl IndexFile {
     /// Appends a delta.
     fn append(&mut self, delta: &Delta, schema: TableSchema) -> io::Result<()> {
         let mut file = self.dir.open(&self.name_of(self.state.number))?;
-        // After a failed write the file is longer.
+        // A failed write leaves a longer file.
         file.set_len(self.state.bytes)?;
         let bytes = write_frames(&mut *file, self.state.bytes, delta)?;
         self.record(FileState { bytes, ..self.state }, schema)
@@ -393,12 +390,12 @@ impl IndexFile {
         let mut file = self.create(&self.name_of(number))?;
         let bytes = write_frames(&mut *file, 0, delta)?;
         self.record(FileState { number, bytes, first_bytes: bytes }, schema)?;
-        // The next start removes it otherwise.
+        // Otherwise, the next start removes it.
         let _ = self.remove_others();
         Ok(())
     }
 
-    /// Creates a file in place of one that a failed write has left.
+    /// Creates a file and replaces one that a failed write left.
     fn create(&self, name: &str) -> io::Result<Box<dyn StoreFile>> {
         match self.dir.remove(name) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -407,7 +404,7 @@ impl IndexFile {
         self.dir.create(name)
     }
 
-    /// Makes a write part of the index.
+    /// Commits a write by recording the new length in the state file.
     fn record(&mut self, state: FileState, schema: TableSchema) -> io::Result<()> {
         let FileState { number, bytes, first_bytes } = state;
         let schema = schema_line(schema);
@@ -425,12 +422,14 @@ impl IndexFile {
         Ok(())
     }
 
-    /// Removes files of the table that are not used.
+    /// Removes unused files of the table.
     fn remove_others(&self) -> io::Result<()> {
         for name in self.dir.list()? {
             let number = name.strip_prefix(&self.name).and_then(|rest| rest.strip_prefix('.'));
             let number = number.and_then(|number| number.parse::<u64>().ok());
-            if number.is_some_and(|number| number != self.state.number) {
+            if number.is_some_and(|number| number != self.state.number)
+                && !is_state(&*self.dir, &name)?
+            {
                 self.dir.remove(&name)?;
             }
         }
@@ -443,11 +442,11 @@ pub(crate) fn unknown_index(dir: &dyn StoreDir) -> io::Result<Option<UnknownVers
     let names = dir.list()?;
     let mut names: Vec<_> = names
         .iter()
-        .filter(|name| name.starts_with(TABLE_PREFIX) && !name.ends_with(NEW_SUFFIX))
+        .filter(|name| Table::of_file_name(name).is_some() && !name.ends_with(NEW_SUFFIX))
         .collect();
     names.sort_unstable();
     for name in names {
-        // The frames of an index are no text.
+        // The frames of an index are not text.
         let text = String::from_utf8(dir.read(name, 0, MAX_STATE_BYTES)?).ok();
         let unknown = text.as_deref().and_then(unseal).and_then(|text| {
             UnknownVersion::of_text(dir.path().join(name).display(), text, VERSION_LINE)
@@ -459,12 +458,14 @@ pub(crate) fn unknown_index(dir: &dyn StoreDir) -> io::Result<Option<UnknownVers
     Ok(None)
 }
 
-/// Name of the file of a table that names the other one.
-fn file_name(table: &Table) -> String {
-    format!("{TABLE_PREFIX}{table}")
+/// True for a state file. With tables named `tsdb` and `tsdb.1`, only the contents distinguish the state file of
+/// the second from the first index file of the first.
+fn is_state(dir: &dyn StoreDir, name: &str) -> io::Result<bool> {
+    let text = String::from_utf8(dir.read(name, 0, MAX_STATE_BYTES)?).ok();
+    Ok(text.as_deref().and_then(unseal).is_some())
 }
 
-/// Writes frames with their checksums from `at` and syncs the file. Returns its length.
+/// Writes frames with their checksums from `at` on and syncs the file. Returns its length.
 fn write_frames(file: &mut dyn StoreFile, mut at: u64, delta: &Delta) -> io::Result<u64> {
     for frame in &delta.frames {
         let mut header = (frame.len() as u32).to_le_bytes().to_vec();
@@ -483,7 +484,7 @@ pub(crate) fn seal(text: &mut String) {
     let _ = writeln!(text, "sum {sum:08x}");
 }
 
-/// The text before the line of the checksum; `None` if that is missing or wrong.
+/// The text before the line with the checksum; `None` if the checksum is missing or wrong.
 pub(crate) fn unseal(text: &str) -> Option<&str> {
     let (body, line) = text.split_at_checked(text.len().checked_sub("sum 00000000\n".len())?)?;
     let mut sealed = body.to_owned();
@@ -491,12 +492,14 @@ pub(crate) fn unseal(text: &str) -> Option<&str> {
     sealed.ends_with(line).then_some(body)
 }
 
-/// The first frame and what follows it; `None` if it is damaged.
+/// The first frame and the bytes after it; `None` if the frame is damaged. An empty frame is damaged: zeros would
+/// be empty frames, whose checksum is 0.
 fn split_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = bytes.split_first_chunk()?;
     let (sum, rest) = rest.split_first_chunk()?;
     let (frame, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
-    (crc32c::crc32c(frame) == u32::from_le_bytes(*sum)).then_some((frame, rest))
+    let is_intact = !frame.is_empty() && crc32c::crc32c(frame) == u32::from_le_bytes(*sum);
+    is_intact.then_some((frame, rest))
 }
 
 fn schema_line(schema: TableSchema) -> String {
@@ -504,7 +507,7 @@ fn schema_line(schema: TableSchema) -> String {
     format!("{metric} {tagk} {tagv} {}", schema.salt_width())
 }
 
-/// Widths of the keys and state of the file.
+/// Key widths and state of the file.
 fn parse_state(text: &str) -> Option<(&str, FileState)> {
     let mut lines = text.lines();
     lines.next().filter(|line| *line == VERSION_LINE)?;
@@ -516,4 +519,15 @@ fn parse_state(text: &str) -> Option<(&str, FileState)> {
         first_bytes: number("first ")?,
     };
     Some((schema, state))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Issue 37.
+    #[test]
+    fn zeros_are_no_frames() {
+        assert_eq!(split_frame(&[0; 2 * FRAME_HEADER_BYTES]), None);
+    }
 }

@@ -1,4 +1,4 @@
-//! Series blocks: sorted series, front-coded, with a whole one at every sixteenth place to search by.
+//! Series blocks: sorted, front-coded series. Every sixteenth is stored whole, so that a search can start there.
 
 use bytes::Bytes;
 
@@ -7,10 +7,10 @@ use crate::{
     wire::{Cursor, put_varint},
 };
 
-/// Series between two that are stored whole.
+/// Distance between two series that are stored whole.
 const RESTART: usize = 16;
 
-/// Collects series of one block in ascending order.
+/// Collects the series of one block in ascending order.
 #[derive(Debug, Default)]
 pub(crate) struct SeriesBlockBuilder {
     bytes: Vec<u8>,
@@ -66,11 +66,11 @@ impl SeriesBlockBuilder {
     }
 }
 
-/// A series block that was read.
+/// A loaded series block.
 #[derive(Clone, Debug)]
 pub(crate) struct SeriesBlock {
     bytes: Bytes,
-    /// Where entries end and offsets of restarts begin.
+    /// End of the entries, where the offsets of the restarts begin.
     entries: usize,
     restarts: usize,
 }
@@ -104,7 +104,7 @@ impl SeriesBlock {
         cursor.take(len)
     }
 
-    /// Index of the first series of the block that is not less than `series`, and whether it is equal.
+    /// Index of the first series of the block at or after `series`, and whether it is equal.
     pub(crate) fn search(
         &self,
         series: &[u8],
@@ -132,7 +132,7 @@ impl SeriesBlock {
         Ok((index, false))
     }
 
-    /// Calls `each` for all series in order.
+    /// Starts a walk over all series in order.
     pub(crate) fn walk(&self) -> SeriesWalk {
         SeriesWalk { block: self.clone(), at: 0, passed: 0, current: Vec::new() }
     }
@@ -143,7 +143,7 @@ impl SeriesBlock {
 pub(crate) struct SeriesWalk {
     block: SeriesBlock,
     at: usize,
-    /// Series before the next one.
+    /// Number of series before the next one.
     passed: usize,
     current: Vec<u8>,
 }
@@ -162,8 +162,8 @@ impl SeriesWalk {
         Ok(Some(&self.current))
     }
 
-    /// Moves forward to the first series, from the current one on, that is not less than `series`. Returns its
-    /// index in the block and whether it is equal; `None` if there is none.
+    /// Moves forward to the first series at or after `series`, starting with the current one. Returns its index
+    /// in the block and whether it is equal; `None` if all series are less.
     pub(crate) fn seek(&mut self, series: &[u8]) -> Result<Option<(usize, bool)>, Malformed> {
         if self.passed > 0 && self.current.as_slice() >= series {
             return Ok(Some((self.passed - 1, self.current == series)));
@@ -178,7 +178,7 @@ impl SeriesWalk {
         Ok(None)
     }
 
-    /// Jumps to the last series that is stored whole and not greater than `series`, if it is ahead.
+    /// Jumps to the last whole series that is not greater than `series`, if it is ahead.
     fn jump(&mut self, series: &[u8]) -> Result<(), Malformed> {
         let mut high = self.passed.div_ceil(RESTART);
         let (mut low, mut step) = (None, 1);

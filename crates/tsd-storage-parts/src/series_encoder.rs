@@ -1,23 +1,23 @@
-//! Turns the rows of one series in a span into chunks.
+//! Encodes the rows of one series in a span as chunks.
 //!
-//! Points of one resolution and shape form a chunk. Rows come in order of time, so the times of a
-//! chunk rise; what does not fit (a second column with the same instant, an hour whose base time is
-//! not aligned) becomes plain cells.
+//! Points of one resolution and shape form a chunk. Rows come in order of time, so the times of a chunk ascend.
+//! Points that do not fit become plain cells: a second column with the same instant, or an hour with an unaligned
+//! base time.
 
 use bytes::Bytes;
 use tsd_model::{Cell, ChunkEncoder, ChunkPoint, Family, PackedChunk, RunShape};
 
 use crate::chunk::{ChunkKind, EncodedChunk, Tombstone, put_cell, put_tombstone};
 
-/// Points after which a chunk ends with its row.
+/// Number of points after which a chunk ends with its row.
 pub(crate) const CHUNK_POINTS: usize = 4_096;
 
-/// Encodes the chunks of series; reuses its buffers.
+/// Encodes the chunks of one series after another and reuses its buffers.
 #[derive(Debug, Default)]
 pub(crate) struct SeriesEncoder {
     span: u32,
     encoder: ChunkEncoder,
-    /// By [`stream_of`].
+    /// Indexed by [`stream_of`].
     streams: [Vec<ChunkPoint>; 4],
     cells: PlainChunk,
     tombstones: PlainChunk,
@@ -44,7 +44,7 @@ impl PlainChunk {
     }
 }
 
-/// Plain cells after which a chunk ends.
+/// Bytes of plain cells after which a chunk ends.
 const PLAIN_BYTES: usize = 64 * 1024;
 
 const fn stream_of(compacted: bool, millis: bool) -> usize {
@@ -58,13 +58,13 @@ impl SeriesEncoder {
         self.chunks.clear();
     }
 
-    /// Adds points of one row and resolution in order of time: single cells, or with `compacted` one
+    /// Adds points of one row and resolution in order of time, as single cells or, with `compacted`, as one
     /// column.
     pub(crate) fn points(&mut self, points: &[ChunkPoint], compacted: bool) {
         let (Some(first), Some(last)) = (points.first(), points.last()) else { return };
         let index = stream_of(compacted, first.point.is_millis());
         let Some(stream) = self.streams.get_mut(index) else { return };
-        // A row has one column in a chunk.
+        // A chunk has one column per row.
         let fits = stream.last().is_none_or(|before| {
             before.time_ms() < first.time_ms()
                 && !(compacted && before.base_secs == first.base_secs)
@@ -108,7 +108,7 @@ impl SeriesEncoder {
         }
     }
 
-    /// Adds a chunk as it is. It shares no row with any other.
+    /// Adds an encoded chunk that shares no row with any other.
     pub(crate) fn copy(&mut self, chunk: EncodedChunk) {
         self.chunks.push(chunk);
     }
@@ -131,7 +131,7 @@ impl SeriesEncoder {
             stream.clear();
             return;
         }
-        // Points that were checked one by one always pack; if not, nothing is lost.
+        // Points that were checked one by one always pack. If they do not, they are stored as cells.
         let points = std::mem::take(stream);
         for row in points.chunk_by(|a, b| a.base_secs == b.base_secs) {
             self.plain_points(row, compacted);
@@ -150,7 +150,7 @@ impl SeriesEncoder {
     }
 }
 
-/// The compacted column of points of a row; of one point its ordinary cell.
+/// The compacted column of points of a row; for one point, its ordinary cell.
 pub(crate) fn column_cell(points: &[ChunkPoint]) -> Cell {
     let (mut qualifier, mut value) = (Vec::new(), Vec::new());
     for p in points {

@@ -1,15 +1,15 @@
-//! Which series a read wants. How they are found is in `cursor.rs` and `listed.rs`.
+//! Selects the series of a read. `cursor.rs` and `listed.rs` find them.
 
-/// Which series are read. Series are row keys without the base time, see
+/// The series to read. A series is a row key without its base time, see
 /// [`PartLayout::split_key`](crate::PartLayout::split_key).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SeriesSelection {
     /// All series.
     All,
-    /// Those that begin with these bytes: salt and metric.
+    /// Series that begin with these bytes (salt and metric).
     Prefix(Vec<u8>),
-    /// Those from the first bytes on, and before the second ones.
+    /// Series from the first bytes up to the second, exclusive.
     Range(Vec<u8>, Option<Vec<u8>>),
-    /// These, sorted and without repetition.
+    /// Listed series, sorted and without repetition.
     Some(Vec<Vec<u8>>),
 }

@@ -1,26 +1,27 @@
-//! Where a read of many series can be divided, so that several threads have about the same to do.
+//! Divides a read of many series, so that several threads have about the same work.
 //!
-//! Only heads of sections and a few of their series blocks are read. The largest section decides: the
-//! others of a span have the same series, or few.
+//! Only heads of sections and a few of their series blocks are read. The largest section decides, because the
+//! other sections of a span have the same series, or few.
 
 use std::sync::Arc;
 
 use crate::{
     cursor::{Names, lower_bound},
+    damage::DamageUse,
     error::PartError,
     part::BlockUse,
     section::SectionHead,
     snapshot::{Snapshot, SnapshotSection},
 };
 
-/// Sections whose heads are read, at most.
+/// Maximum number of sections whose heads are read.
 const MAX_SECTIONS: usize = 8;
-/// What a series costs beside its bytes, in bytes.
+/// Cost of a series in addition to its bytes, in bytes.
 const SERIES_COST: u64 = 64;
 
-/// Series that divide a range of them into at most `ranges` ranges of about the same size, in order.
-/// `series` are the first and the one after the last, `bases` the first and last base time, inclusive. No
-/// range has fewer than `min_bytes`, about.
+/// Series that divide a range into at most `ranges` ranges of about the same size, in order. `series` has the
+/// first series and the one after the last. `bases` has the first and the last base time, inclusive. Each range
+/// has at least about `min_bytes` bytes.
 pub(crate) fn split_points(
     snapshot: &Snapshot,
     series: (&[u8], Option<&[u8]>),
@@ -54,7 +55,7 @@ pub(crate) fn split_points(
     Ok(points)
 }
 
-/// A section, and the ordinals that a read wants from the first to the last, exclusive.
+/// A section and the ordinals that the read wants, with an exclusive end.
 struct Section<'a> {
     place: &'a SnapshotSection,
     head: Arc<SectionHead>,
@@ -70,7 +71,7 @@ impl<'a> Section<'a> {
         let part = &place.part;
         let head = part.head(place.section, BlockUse::Cached)?;
         let bound =
-            |series| Ok::<_, PartError>(lower_bound(part, BlockUse::Cached, &head, series)?.0);
+            |series| lower_bound(part, BlockUse::Cached, &head, &DamageUse::default(), series);
         let from = bound(first)?;
         let to = end.map_or(Ok(head.series), bound)?;
         Ok(Self { place, head, from, to })
@@ -90,7 +91,7 @@ impl<'a> Section<'a> {
         self.blocks().map(|(.., bytes)| bytes).sum()
     }
 
-    /// The ordinal before which there are about so many bytes; `None` if it is the first one.
+    /// The ordinal with about this many bytes before it; `None` if it is the first ordinal.
     fn ordinal_at(&self, bytes: u128) -> Option<u32> {
         let mut before = 0;
         for (from, to, of_block) in self.blocks() {
@@ -107,8 +108,9 @@ impl<'a> Section<'a> {
 
     /// The series of an ordinal.
     fn name(&self, ordinal: u32) -> Result<Vec<u8>, PartError> {
+        let (part, damage) = (&self.place.part, DamageUse::default());
         let mut names = Names::default();
-        let series = names.find(&self.place.part, BlockUse::Cached, &self.head, ordinal)?;
-        Ok(series.to_vec())
+        let series = names.find(part, BlockUse::Cached, &self.head, &damage, ordinal)?;
+        Ok(series.unwrap_or_default().to_vec())
     }
 }

@@ -1,7 +1,8 @@
-//! Parts behind the storage traits: tables by name.
+//! The storage traits on top of parts: tables by name.
 //!
-//! Rows are read in order of their keys, which parts do not have: a scan costs a merge. The write-ahead log
-//! flushes rows; every other write is a small part of its own, for tools and tests.
+//! Scans return rows in order of their keys, which is not the order of parts, so a scan costs a merge. The
+//! write-ahead log flushes rows. Any other write becomes a small part of its own; only tools and tests use such
+//! writes.
 
 mod direct_table;
 mod pin;
@@ -11,27 +12,29 @@ mod scan_job;
 mod selected;
 mod series_job;
 mod table;
+mod verifier;
 
+use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use bytes::Bytes;
+use tsd_files::{DiskDir, DiskSpace, LockError, StoreDir, check_place};
 use tsd_model::TableSchema;
 use tsd_storage::{
-    ClockMs, DirectBackend, DirectStore, DirectTable, DiskDir, DiskSpace, HealthProblem, HeldRows,
-    LockError, LogMark, PinnedFiles, Quarantine, Retention, StorageError, StoreDir, Table,
-    Verifier, system_clock_ms,
+    ClockMs, DirectBackend, DirectStore, DirectTable, HealthProblem, HeldRows, LogMark,
+    PinnedFiles, Quarantine, Retention, StorageError, Table, Verifier, system_clock_ms,
 };
 
 pub use self::pin::verify_tables;
 use self::quarantine::PartQuarantine;
 #[cfg(test)]
 pub(crate) use self::row_scan::{RowScan, ScanStep};
-pub(crate) use self::table::PartTable;
+pub(crate) use self::{table::PartTable, verifier::PartVerifier};
 use crate::{
     error::PartError,
     layout::PartLayout,
@@ -41,29 +44,26 @@ use crate::{
     retention::{RetainedTable, RetentionKeeper, RetentionThread},
     series::{SeriesIndexPosition, TableSeries, build::Build},
     store::{PartConfig, PartStore},
-    verify::PartVerifier,
 };
 
-/// Limit on reported problems; the metric of files in quarantine counts all.
+/// Maximum number of reported problems. The metric of quarantined files counts all.
 const MAX_PROBLEMS: usize = 32;
 /// Directory of the files of series indexes.
 pub(crate) const SERIES_DIRECTORY: &str = "series";
-/// Begins the name of the directory of a table.
-pub(crate) const TABLE_PREFIX: &str = "t.";
 
 /// A table of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartTableSpec {
     /// Name of the table.
     pub table: Table,
-    /// Layout of its keys and spans. Fixed at the creation of the table.
+    /// Layout of the keys and spans, fixed when the table is created.
     pub layout: PartLayout,
-    /// Widths of its row keys, if there is an index of its series. A table that is opened once
-    /// without it loses the index, which is built again the next time.
+    /// Widths of the row keys, if the table has a series index. Opening the table once without it discards the
+    /// index; the next open with it rebuilds the index.
     pub series: Option<TableSchema>,
-    /// True if merges compact its rows when they are old enough and no log in front holds them.
+    /// True if merges compact rows that are old enough and that no log in front holds.
     pub compacts_rows: bool,
-    /// Seconds of its longest row.
+    /// Length of the longest row, seconds.
     pub row_secs: u32,
 }
 
@@ -72,24 +72,24 @@ pub struct PartTableSpec {
 pub struct PartStorageConfig {
     /// Directory of the store; created if missing. One process may have it open.
     pub dir: PathBuf,
-    /// All tables. Other tables in the directory are not opened.
+    /// All tables to open. Other tables in the directory are ignored.
     pub tables: Vec<PartTableSpec>,
-    /// Capacity of the cache of all tables, bytes.
+    /// Capacity of the cache that all tables share, bytes.
     pub cache_bytes: u64,
-    /// Number of files that are kept open.
+    /// Maximum number of files that are kept open.
     pub open_files: usize,
-    /// Number of threads for reads; each scan and get uses one while it reads from disk.
+    /// Number of read threads. Each scan and get uses one while it reads from disk.
     pub read_threads: usize,
-    /// Disk of the store. Writes that would use its reserve fail as on a full disk.
+    /// Disk of the store. A write that would use its reserve fails as on a full disk.
     pub space: Arc<DiskSpace>,
-    /// Clock for cells without a timestamp.
+    /// Clock that dates cells without a timestamp.
     pub clock: ClockMs,
-    /// How long points are kept; `None` for ever.
+    /// How long points are kept; `None` keeps them for ever.
     pub retention: Option<Arc<Retention>>,
 }
 
 impl PartTableSpec {
-    /// A table without an index of its series, whose rows are not compacted and as long as a span at most.
+    /// A table without a series index and without row compaction, whose rows are at most as long as a span.
     #[must_use]
     pub const fn new(table: Table, layout: PartLayout) -> Self {
         let row_secs = layout.span_secs();
@@ -119,10 +119,10 @@ impl PartStorageConfig {
     }
 }
 
-/// Tables of points as a store of its own.
+/// A store that has only tables of points.
 pub type PartStorage = DirectStore<PartTables>;
 
-/// Tables of points, each with its parts. Damaged parts are quarantined, also by the start.
+/// Tables of points, each with its own parts. Damaged parts are quarantined, also at the start.
 #[derive(Debug)]
 pub struct PartTables {
     tables: BTreeMap<Table, Arc<PartTable>>,
@@ -135,11 +135,11 @@ pub struct PartTables {
     directory: DiskDir,
 }
 
-/// The tables of the store in a directory, with their layouts; empty if there is no store.
+/// The tables of the store in a directory and their layouts; empty without a store.
 ///
 /// # Errors
 ///
-/// An error of the disk, or that of a manifest that cannot be read.
+/// An error of the disk, or of a manifest that cannot be read.
 pub fn existing_tables(dir: &Path) -> Result<Vec<(Table, PartLayout)>, StorageError> {
     let failed = |source| StorageError::io(format!("reading {}", dir.display()), source);
     let entries = match fs::read_dir(dir) {
@@ -149,24 +149,24 @@ pub fn existing_tables(dir: &Path) -> Result<Vec<(Table, PartLayout)>, StorageEr
     let mut tables = Vec::new();
     for entry in entries {
         let name = entry.map_err(failed)?.file_name();
-        let Some(table) = name.to_str().and_then(|name| name.strip_prefix(TABLE_PREFIX)) else {
+        let Some(table) = name.to_str().and_then(Table::of_file_name) else {
             continue;
         };
         let path = dir.join(&name);
         let opened = DiskDir::unlocked(&path).map_err(failed)?;
-        tables.extend(stored_layout(&opened)?.map(|layout| (Table::new(table), layout)));
+        tables.extend(stored_layout(&opened)?.map(|layout| (table, layout)));
     }
     tables.sort_by(|(a, _), (b, _)| a.cmp(b));
     Ok(tables)
 }
 
-/// The directory of a table of the store in a directory.
+/// The directory of a table in the directory of a store.
 #[must_use]
 pub fn table_path(dir: &Path, table: &Table) -> PathBuf {
-    dir.join(format!("{TABLE_PREFIX}{table}"))
+    dir.join(table.file_name())
 }
 
-/// True if there is a manifest or a part of a table of the store in a directory. Changes nothing.
+/// True if the directory of a store has a manifest or a part of the table. Changes nothing.
 ///
 /// # Errors
 ///
@@ -181,8 +181,8 @@ pub fn has_files(dir: &Path, table: &Table) -> Result<bool, StorageError> {
     Ok(has_table(&names))
 }
 
-/// Number of the manifest of a table of the store in a directory: it grows with each change of the table. `None` if
-/// there is no manifest, or none can be read, which its start names.
+/// Number of the manifest of a table in the directory of a store. The number grows with each change of the table.
+/// `None` without a readable manifest; the start names one that cannot be read.
 ///
 /// # Errors
 ///
@@ -198,7 +198,7 @@ pub fn stored_manifest_number(dir: &Path, table: &Table) -> Result<Option<u64>, 
     Ok(read.and_then(|read| read.copies.into_iter().filter_map(|(_, next)| next.ok()).max()))
 }
 
-/// How far the series index of a table of the store in a directory is; `None` without one that can be read.
+/// Position of the series index of a table in the directory of a store; `None` without a readable index.
 ///
 /// # Errors
 ///
@@ -215,8 +215,8 @@ pub fn stored_series_index(
     read.map_err(|source| StorageError::io(format!("reading {}", path.display()), source))
 }
 
-/// Removes the series index of a table of the store in a directory that no process has open: the next start builds
-/// it again.
+/// Removes the series index of a table in the directory of a store that no process has open. The next start
+/// rebuilds the index.
 ///
 /// # Errors
 ///
@@ -229,29 +229,29 @@ pub fn discard_series_index(dir: &Path, table: &Table) -> Result<(), StorageErro
 }
 
 impl PartTables {
-    /// How far the series indexes of all tables are, durably.
+    /// Durable positions of the series indexes of all tables.
     pub fn series_index_positions(&self) -> impl Iterator<Item = (&Table, SeriesIndexPosition)> {
         let position = |table: &PartTable| table.series()?.position();
         self.tables.iter().filter_map(move |(name, table)| Some((name, position(table)?)))
     }
 
-    /// Numbers of the manifests of all tables, which are durable.
+    /// Durable manifest numbers of all tables.
     pub fn manifest_numbers(&self) -> impl Iterator<Item = (&Table, u64)> {
         self.tables.iter().map(|(name, table)| (name, table.store().manifest_number()))
     }
 
-    /// The parts of a table; `None` if there is no such table.
+    /// The parts of a table; `None` for an unknown table.
     #[must_use]
     pub fn parts(&self, table: &Table) -> Option<&Arc<PartStore>> {
         Some(self.tables.get(table)?.store())
     }
 
-    /// Has the thread look for merges, for example because the log in front holds fewer rows.
+    /// Asks the merge thread to look for merges, for example because the log in front holds fewer rows.
     pub fn request_merges(&self) {
         self.tables.values().for_each(|table| table.store().request_merges());
     }
 
-    /// The table whose manifest has the mark of the log.
+    /// The table whose manifest has the log mark.
     fn marked_table(&self) -> Option<&Arc<PartTable>> {
         self.tables.values().next()
     }
@@ -261,7 +261,8 @@ impl PartTables {
 fn lock_directory(path: &Path) -> Result<DiskDir, StorageError> {
     let shown = path.display();
     DiskDir::lock(path).map_err(|error| match error {
-        LockError::InUse { pid } => {
+        LockError::InUse { text } => {
+            let pid = text.trim().parse::<u32>().ok();
             let by = pid.map_or_else(String::new, |pid| format!(" by process {pid}"));
             StorageError::Unavailable(format!("store {shown} is in use{by}").into())
         }
@@ -269,7 +270,7 @@ fn lock_directory(path: &Path) -> Result<DiskDir, StorageError> {
     })
 }
 
-/// Opens the index of a table's series, if it has one.
+/// Opens the series index of a table, if it has one.
 fn open_series(
     dir: &Arc<dyn StoreDir>,
     spec: &PartTableSpec,
@@ -285,7 +286,7 @@ fn open_series(
     Ok(Some(Arc::new(series)))
 }
 
-/// Opens what is recorded of the retention of a store.
+/// Opens the recorded state of a store's retention.
 fn open_keeper(
     config: &PartStorageConfig,
     retention: &Arc<Retention>,
@@ -327,7 +328,7 @@ impl DirectBackend for PartTables {
                 clock: config.clock,
                 compacts_rows: spec.compacts_rows,
             };
-            let dir = subdirectory(&format!("{TABLE_PREFIX}{}", spec.table))?;
+            let dir = subdirectory(&spec.table.file_name())?;
             let store = Arc::new(PartStore::open(dir, part_config)?);
             let series = open_series(&series_dir, spec, &store)?;
             if let Some(series) = series.as_ref().filter(|series| !series.index.is_complete()) {
@@ -365,9 +366,9 @@ impl DirectBackend for PartTables {
     }
 
     fn stop(&self) {
-        drop(self.retention.lock().unwrap_or_else(PoisonError::into_inner).take());
-        drop(self.merger.lock().unwrap_or_else(PoisonError::into_inner).take());
-        drop(std::mem::take(&mut *self.builds.lock().unwrap_or_else(PoisonError::into_inner)));
+        drop(self.retention.lock().take());
+        drop(self.merger.lock().take());
+        drop(std::mem::take(&mut *self.builds.lock()));
     }
 
     fn release(&self) -> Result<(), StorageError> {
@@ -378,7 +379,7 @@ impl DirectBackend for PartTables {
     fn health(&self) -> Vec<HealthProblem> {
         let mut problems: Vec<HealthProblem> =
             self.tables.values().flat_map(|table| table.store().health()).collect();
-        if let Some(merger) = &*self.merger.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(merger) = &*self.merger.lock() {
             problems.extend(merger.health());
         }
         problems.extend(self.keeper.iter().flat_map(|keeper| keeper.health()));
@@ -398,6 +399,11 @@ impl DirectBackend for PartTables {
         let mut pinned = self.pin_tables();
         self.directory.path().clone_into(&mut pinned.root);
         Ok(pinned)
+    }
+
+    fn check_files(&self) -> Result<(), StorageError> {
+        check_place(&self.directory)?;
+        self.tables.values().try_for_each(|table| table.store().check_files())
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {
@@ -445,6 +451,7 @@ impl From<PartError> for StorageError {
             PartError::Stopped => Self::Closed,
             PartError::Damaged { .. }
             | PartError::Quarantined { .. }
+            | PartError::QuarantinedBlock { .. }
             | PartError::Unsupported { .. } => Self::Damaged(error.to_string().into()),
             PartError::UnknownVersion(unknown) => unknown.into(),
             PartError::Row(_) => Self::Backend(error.to_string().into()),

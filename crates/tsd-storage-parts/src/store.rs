@@ -1,48 +1,57 @@
-//! Parts of one table: flushes and snapshots. Merges are in `merging`, the start in `recovery`.
+//! The parts of one table: flushes and snapshots. Merges are in `merging`, the start in `recovery`.
 //!
-//! A change is durable in this order: the part and its name, the edit of the manifest, and only then
-//! inputs are removed. What is not in the manifest was never there.
+//! A change becomes durable in this order: the part and its name, then the edit of the manifest. Inputs are
+//! removed only after that. A file that the manifest does not list has no effect.
 
 mod compaction_limit;
 mod dropped;
 mod expired_series;
 mod flush_output;
 mod late_spans;
-mod lock;
 mod losses;
 mod merge_input;
 mod merging;
+mod missing;
+mod missing_parts;
+mod past_losses;
 mod pin;
 mod quarantine;
+mod recheck;
 mod recovery;
 mod retention;
 mod table_retention;
 mod verified;
 
+use parking_lot::Mutex;
 use std::{
     borrow::Borrow,
     collections::BTreeMap,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, OnceLock},
     time::Instant,
 };
 
 use bytes::Bytes;
+use tsd_files::StoreDir;
 use tsd_storage::{
-    ClockMs, FlushRows, HealthImpact, HealthProblem, HeldRows, StoreDir, StorePart, Table,
+    ClockMs, FlushRows, HealthImpact, HealthProblem, HeldRows, StoreComponent, Table,
 };
 
 pub(crate) use self::pin::verify_directory;
-#[cfg(test)]
-pub(crate) use self::quarantine::DamagedFile;
 pub(crate) use self::quarantine::{assess_sections, find_damaged};
-pub(crate) use self::table_retention::ExpiredSeries;
+pub(crate) use self::recheck::RecheckedPart;
 use self::{
-    compaction_limit::CompactionLimit, dropped::DroppedTotals, flush_output::PartOutput,
-    late_spans::LateSpans, lock::lock, losses::KnownLosses, merge_input::MeasuredMerges,
+    compaction_limit::CompactionLimit,
+    dropped::DroppedTotals,
+    flush_output::PartOutput,
+    late_spans::LateSpans,
+    losses::{KnownLosses, QuarantinedFiles},
+    merge_input::MeasuredMerges,
+    missing_parts::MissingParts,
     table_retention::TableRetention,
 };
 pub use self::{dropped::DroppedSpans, losses::QuarantinedPart};
 use crate::{
+    damage::FoundDamage,
     error::PartError,
     file_names::part_name,
     flush_writer::write_rows,
@@ -55,14 +64,14 @@ use crate::{
     snapshot::Snapshot,
 };
 
-/// Work done since the store was opened.
+/// Counters of work since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreStats {
     /// Parts written by flushes.
     pub flushes: u64,
     /// Bytes of the flushed parts.
     pub flushed_bytes: u64,
-    /// Merges.
+    /// Number of merges.
     pub merges: u64,
     /// Bytes of the merged sections.
     pub merge_input_bytes: u64,
@@ -77,11 +86,11 @@ pub struct StoreStats {
 pub struct PartConfig {
     /// Name of the table.
     pub table: Table,
-    /// Layout of its keys and spans. Fixed at the creation of the store.
+    /// Layout of the keys and spans, fixed when the store is created.
     pub layout: PartLayout,
-    /// Shared with other stores.
+    /// Resources that are shared with other stores.
     pub resources: Arc<PartResources>,
-    /// Dates quarantined files, and says which rows are old.
+    /// Clock that dates quarantined files and determines which rows are old.
     pub clock: ClockMs,
     /// True if merges compact rows that are old enough and that no log in front holds.
     pub compacts_rows: bool,
@@ -96,22 +105,27 @@ pub struct PartStore {
     resources: Arc<PartResources>,
     clock: ClockMs,
     metrics: PartMetrics,
-    /// Of the thread that merges, if there is one.
+    /// Signal of the merge thread, if there is one.
     signal: OnceLock<Arc<MergeSignal>>,
     compaction: CompactionLimit,
-    /// Spans that got rows lately.
+    /// Spans that received rows recently.
     late_spans: LateSpans,
     dropped: DroppedTotals,
     retention: TableRetention,
-    /// Owned while a flush runs.
+    /// Locked while a flush runs.
     flushing: Mutex<()>,
-    /// Owned while a merge runs.
+    /// Locked while a merge runs.
     merging: Mutex<MeasuredMerges>,
-    /// Owned while a loss is accepted.
+    /// Locked while a loss is accepted.
     accepting: Mutex<()>,
-    /// What was found out of quarantined files.
+    /// Losses of quarantined files that are assessed already.
     losses: Mutex<KnownLosses>,
-    /// Acquired before `state`.
+    /// Open files of quarantined sections.
+    quarantined_files: Mutex<QuarantinedFiles>,
+    missing: Mutex<MissingParts>,
+    /// Damage that reads skipped, until it is recorded.
+    found: Arc<FoundDamage>,
+    /// Locked before `state`.
     manifest: Mutex<ManifestFile>,
     state: Mutex<StoreState>,
 }
@@ -119,10 +133,10 @@ pub struct PartStore {
 #[derive(Debug)]
 struct StoreState {
     snapshot: Arc<Snapshot>,
-    /// The files of the manifest by number.
+    /// The files of the manifest, by number.
     parts: BTreeMap<u64, Arc<Part>>,
     next_file: u64,
-    /// Files of failed edits, which the manifest may list until its next edit.
+    /// Files of failed edits. The manifest may list them until its next edit.
     in_doubt: Vec<u64>,
     stats: StoreStats,
 }
@@ -134,33 +148,33 @@ impl PartStore {
         self.layout
     }
 
-    /// What reads use.
+    /// The snapshot for reads.
     #[must_use]
     pub fn snapshot(&self) -> Arc<Snapshot> {
-        Arc::clone(&lock(&self.state).snapshot)
+        Arc::clone(&self.state.lock().snapshot)
     }
 
-    /// Work done so far.
+    /// Counters of work so far.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
-        lock(&self.state).stats
+        self.state.lock().stats
     }
 
     /// Size of all part files, bytes.
     #[must_use]
     pub fn disk_bytes(&self) -> u64 {
-        lock(&self.state).parts.values().map(|part| part.file_bytes()).sum()
+        self.state.lock().parts.values().map(|part| part.file_bytes()).sum()
     }
 
-    /// Number of the next record of the manifest: all records before it are durable.
+    /// Number of the next record of the manifest. All records before it are durable.
     pub(crate) fn manifest_number(&self) -> u64 {
-        lock(&self.manifest).next_number()
+        self.manifest.lock().next_number()
     }
 
-    /// Bytes of the manifest that were written since the store was opened.
+    /// Bytes that were written to the manifest since the store was opened.
     #[must_use]
     pub fn manifest_bytes(&self) -> u64 {
-        lock(&self.manifest).written_bytes()
+        self.manifest.lock().written_bytes()
     }
 
     /// Name of the table.
@@ -177,27 +191,27 @@ impl PartStore {
         &self.metrics
     }
 
-    /// Flushes request merges and wait for them from now on.
+    /// Makes flushes request merges and stall for them.
     pub(crate) fn attach(&self, signal: &Arc<MergeSignal>) {
-        // A store that is attached twice stays with the first thread.
+        // A second call has no effect: the store keeps its first thread.
         let _ = self.signal.set(Arc::clone(signal));
     }
 
-    /// Lets the thread compact rows with a base time before this one, epoch seconds. For a store without
-    /// a log in front.
+    /// Allows the merge thread to compact rows with base times before this one, epoch seconds. For a store
+    /// without a log in front.
     pub fn allow_compaction(&self, before_secs: u32) {
         self.compaction.allow(before_secs);
         self.request_merges();
     }
 
-    /// Has the thread look for merges.
+    /// Asks the merge thread to look for merges.
     pub(crate) fn request_merges(&self) {
         if let Some(signal) = self.signal.get() {
             signal.request();
         }
     }
 
-    /// Names the rows that the log in front holds: from now on no row is compacted that it has.
+    /// Registers the rows that the log in front holds. From now on, merges do not compact these rows.
     pub(crate) fn set_held_rows(&self, held: Arc<dyn HeldRows>) {
         self.compaction.set_held_rows(held);
         self.request_merges();
@@ -208,24 +222,23 @@ impl PartStore {
         self.compaction.compacts_rows()
     }
 
-    /// Sections of the span that has most.
+    /// Number of sections in the span with the most sections.
     pub(crate) fn max_sections(&self) -> usize {
         self.snapshot().spans().values().map(Vec::len).max().unwrap_or_default()
     }
 
-    /// Metrics without labels, as (name, value). Those of several stores are to be added up.
+    /// Metrics without labels, as (name, value). Add up the values of several stores.
     #[must_use]
     pub fn gauges(&self) -> Vec<(&'static str, f64)> {
         let quarantined = self.quarantined();
         let quarantined_bytes: u64 = quarantined.iter().map(|part| part.bytes).sum();
         let (files, sections) = {
-            let state = lock(&self.state);
+            let state = self.state.lock();
             (state.parts.len(), state.snapshot.section_count())
         };
         let mut gauges = vec![
             ("tsd_parts_disk_bytes", self.disk_bytes() as f64),
             ("tsd_parts_files", files as f64),
-            ("tsd_parts_manifest_bytes_total", self.manifest_bytes() as f64),
             ("tsd_parts_quarantined_bytes", quarantined_bytes as f64),
             ("tsd_parts_quarantined_files", quarantined.len() as f64),
             ("tsd_parts_sections", sections as f64),
@@ -235,25 +248,32 @@ impl PartStore {
         gauges
     }
 
-    /// The files whose loss makes reads fail.
+    /// Problems of quarantined files that make reads fail.
     #[must_use]
     pub fn health(&self) -> Vec<HealthProblem> {
         let problem = |part: QuarantinedPart| {
-            let QuarantinedPart { name, file, what, spans, .. } = part;
+            let QuarantinedPart { name, file, what, spans, blocks, .. } = part;
+            let failing = match (spans.len(), blocks) {
+                (spans, 0) => format!("reads of {spans} spans fail"),
+                (0, blocks) => format!("reads that need its {blocks} damaged blocks fail"),
+                (spans, blocks) => {
+                    format!("reads of {spans} spans, and those that need {blocks} blocks, fail")
+                }
+            };
             let reason = format!(
-                "store file {file} is damaged ({what}); reads of {} spans fail; it is in quarantine, \
-                 `tsdb quarantine accept {name}` accepts this",
-                spans.len()
+                "store file {file} is damaged ({what}); {failing}; it is in quarantine, \
+                 `tsdb quarantine accept {name}` accepts this"
             );
-            HealthProblem::new(StorePart::Data, HealthImpact::SomeReadsFail, reason)
+            HealthProblem::new(StoreComponent::Data, HealthImpact::SomeReadsFail, reason)
         };
-        self.quarantined().into_iter().map(problem).collect()
+        let quarantined = self.quarantined().into_iter().map(problem);
+        quarantined.chain(self.missing_parts()).collect()
     }
 
-    /// What the log in front has recorded; `None` if nothing yet.
+    /// The mark that the log in front has recorded; `None` before the first.
     #[must_use]
     pub fn log_mark(&self) -> Option<Bytes> {
-        lock(&self.manifest).state().log_mark.clone()
+        self.manifest.lock().state().log_mark.clone()
     }
 
     /// Records durably how much of the log the parts contain.
@@ -265,20 +285,20 @@ impl PartStore {
         self.commit(&ManifestEdit { log_mark: Some(mark), ..ManifestEdit::default() }, None, |_| {})
     }
 
-    /// Writes the rows as one part, newer than all others, and returns when it is durable. Stalls while a
-    /// span has too many sections, if a thread merges them.
+    /// Writes the rows as one durable part, newer than all others. Stalls while a span has too many sections, if
+    /// a thread merges them.
     ///
     /// # Errors
     ///
-    /// An error of the disk; [`PartError::DiskFull`] if the part would use the reserve, of which rows
-    /// that free space may use three quarters; [`PartError::Behind`] after a long stall. Rows of a failed
-    /// flush may be there after the store was opened again.
+    /// An error of the disk. [`PartError::DiskFull`] if the part would use the reserve; rows that free space may
+    /// use three quarters of it. [`PartError::Behind`] after a long stall. After the next open, rows of a failed
+    /// flush may be present.
     pub fn flush(&self, rows: &mut dyn FlushRows) -> Result<(), PartError> {
         self.flush_after(rows, || Ok(()))
     }
 
-    /// As [`Self::flush`]; before the part is written, but after the last row was taken, calls `prepare`,
-    /// whose error ends the flush.
+    /// As [`Self::flush`]. Calls `prepare` after the last row was read and before the part is written; its error
+    /// fails the flush.
     pub(crate) fn flush_after<E: From<PartError>>(
         &self,
         rows: &mut dyn FlushRows,
@@ -299,8 +319,8 @@ impl PartStore {
         if let Some(signal) = self.signal.get() {
             signal.stall(&self.table, &self.metrics, || self.max_sections())?;
         }
-        let _flushing = lock(&self.flushing);
-        let sequence = lock(&self.manifest).state().next_sequence;
+        let _flushing = self.flushing.lock();
+        let sequence = self.manifest.lock().state().next_sequence;
         let number = self.take_number();
         let mut output = PartOutput {
             dir: &*self.dir,
@@ -313,14 +333,14 @@ impl PartStore {
             permit: None,
         };
         let written = write_rows(self.layout, rows, &mut output).inspect_err(|error| {
-            // The thread may find something to free that it did not look for before.
+            // The merge thread may find rows to free that it did not look for before.
             if matches!(error, PartError::DiskFull) {
                 self.request_merges();
             }
         });
         let Some(written) = written.transpose() else { return Ok(()) };
         let part = self.open_part(number, written)?;
-        // The part has no effect before its record in the manifest.
+        // The part has no effect before the manifest lists it.
         prepare().inspect_err(|_| part.retire())?;
         let sections = part.sections();
         let section = |(index, span)| SectionRecord {
@@ -346,7 +366,7 @@ impl PartStore {
         Ok(())
     }
 
-    /// Writes a part and its name durably, and opens it. After an error its file is removed.
+    /// Writes a part and its name durably, and opens it. Removes its file after an error.
     fn write_part(
         &self,
         write: impl FnOnce(u64) -> Result<u64, PartError>,
@@ -356,13 +376,13 @@ impl PartStore {
     }
 
     fn take_number(&self) -> u64 {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let number = state.next_file;
         state.next_file += 1;
         number
     }
 
-    /// Makes the name of a part durable, and opens it. After an error its file is removed.
+    /// Makes the name of a part durable and opens it. Removes its file after an error.
     fn open_part(
         &self,
         number: u64,
@@ -372,12 +392,12 @@ impl PartStore {
             .and_then(|_| self.dir.sync().map_err(PartError::io("sync", self.dir.path())))
             .and_then(|()| Part::open(&self.dir, &self.resources, number, None));
         opened.map(Arc::new).inspect_err(|_| {
-            // What remains of it is removed at the next start.
+            // The next start removes a file that remains.
             let _ = self.dir.remove(&part_name(number));
         })
     }
 
-    /// Makes an edit durable, with the part that it adds, and then visible.
+    /// Makes an edit durable together with the part that it adds, and then visible.
     fn commit(
         &self,
         edit: &ManifestEdit,
@@ -387,7 +407,7 @@ impl PartStore {
         self.commit_if(|_| true, edit, output, count).map(|_| ())
     }
 
-    /// As [`Self::commit`], if the state of the manifest is as expected; else returns false.
+    /// As [`Self::commit`], if the manifest is in the expected state; otherwise returns false.
     fn commit_if(
         &self,
         is_expected: impl FnOnce(&ManifestState) -> bool,
@@ -399,22 +419,22 @@ impl PartStore {
         Ok(self.commit_from(edit, output, count)?.is_some())
     }
 
-    /// As [`Self::commit`], with an edit that follows from the state of the manifest. Returns the edit;
-    /// nothing changes if there is none.
+    /// As [`Self::commit`], with an edit that is computed from the state of the manifest. Returns the edit.
+    /// Without an edit, the manifest stays unchanged.
     fn commit_from<E: Borrow<ManifestEdit>>(
         &self,
         edit: impl FnOnce(&ManifestState) -> Option<E>,
         output: Option<Arc<Part>>,
         count: impl FnOnce(&mut StoreStats),
     ) -> Result<Option<E>, PartError> {
-        let mut manifest = lock(&self.manifest);
+        let mut manifest = self.manifest.lock();
         let Some(edit) = edit(manifest.state()) else { return Ok(None) };
         if let Err(error) = manifest.commit(edit.borrow()) {
             let files = edit.borrow().files.iter().map(|file| file.number);
-            lock(&self.state).in_doubt.extend(files);
+            self.state.lock().in_doubt.extend(files);
             return Err(error);
         }
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let abandoned = std::mem::take(&mut state.in_doubt);
         if let Some(part) = output {
             state.parts.insert(part.number(), part);
@@ -422,20 +442,25 @@ impl PartStore {
         let listed = manifest.state();
         let gone = |number: &u64| !listed.files.contains_key(number);
         let obsolete: Vec<u64> = state.parts.keys().copied().filter(gone).collect();
-        // Their files are removed without the locks, when the last reader is done.
+        // The last reader removes the files, without the locks.
         let mut retired = Vec::new();
         for number in obsolete {
             if let Some(part) = state.parts.remove(&number) {
-                if listed.quarantined.contains_key(&number) {
-                    part.quarantine_file();
-                } else {
+                // A quarantined file stays. The next start renames it.
+                if !listed.quarantined.contains_key(&number) {
                     part.retire();
                 }
                 retired.push(part);
             }
         }
-        let snapshot =
-            Snapshot::new(&self.table, self.layout, &self.resources, listed, &state.parts);
+        let snapshot = Snapshot::new(
+            &self.table,
+            self.layout,
+            &self.resources,
+            &self.found,
+            listed,
+            &state.parts,
+        );
         let former = std::mem::replace(&mut state.snapshot, Arc::new(snapshot));
         count(&mut state.stats);
         drop(state);

@@ -1,23 +1,23 @@
-//! Summaries of the series of a section, made from their chunks.
+//! Computes the summaries of the series of a section from their chunks.
 //!
-//! They stand in blocks of their own, in the layout of data blocks: one chunk for a series, of all of its
-//! hours. A series has summaries if all of its chunks are points of different instants. So whoever finds
-//! summaries knows all points of the series in the section.
+//! Summaries are in blocks of their own, in the layout of data blocks, with one chunk per series for all of its
+//! hours. A series has summaries only if all of its chunks are points with different instants. So the summaries
+//! of a series cover all of its points in the section.
 
 use tsd_model::{BaseTime, PackedChunk, PointColumns, SummaryEncoder};
 
 use crate::chunk::{ChunkKind, EncodedChunk};
 
-/// Points an hour below which a series has no summaries: its points cost little. One of a point a minute has
-/// summaries even if a quarter is missing.
+/// Minimum points per hour of a series with summaries. Fewer points are cheap to read. A series with one point
+/// per minute has summaries even if a quarter of its points are missing.
 const MIN_HOUR_POINTS: u64 = 45;
-/// Hours from the first to the last point below which a series has no summaries: those of the sections that
-/// flushes write while a day is open would be of little use, as they are soon merged.
+/// Minimum hours from the first to the last point of a series with summaries. Sections that flushes write during
+/// a day are soon merged, so their summaries would be of little use.
 const MIN_HOURS: u64 = 6;
-/// First and last values are kept if they take at most this part of the chunks.
+/// Divisor: first and last values are kept if they take at most this fraction of the chunk bytes.
 const ENDS_SHARE: usize = 48;
 
-/// Makes summaries; reuses its buffers.
+/// Computes summaries and reuses its buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Summarizer {
     encoder: SummaryEncoder,
@@ -26,8 +26,8 @@ pub(crate) struct Summarizer {
 }
 
 impl Summarizer {
-    /// First and last base time of the series, and its summaries; `None` if it has none. The span is a UTC
-    /// day.
+    /// First and last base time of the series, and its summaries; `None` for a series without summaries. The span
+    /// is a UTC day.
     pub(crate) fn summarize(
         &mut self,
         span: u32,

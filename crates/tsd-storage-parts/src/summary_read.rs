@@ -1,24 +1,24 @@
-//! Which summaries of a series a read gets instead of points.
+//! Chooses the summaries that a read gets instead of points.
 
 use tsd_model::{
     BaseTime, DAY_MS, DAY_SECS, DaySummaries, SumBucket, Summary, SummaryFold, SummaryUse,
 };
 
-/// Summaries of a UTC day.
+/// The chosen summaries of a UTC day.
 #[derive(Debug)]
 pub(crate) struct ChosenSummaries {
     /// In time order, never empty.
     pub(crate) summaries: Vec<Summary>,
-    /// Start, inclusive, and end, exclusive, of the time that they stand for, epoch milliseconds.
+    /// Time that the summaries cover: start, inclusive, and end, exclusive, epoch milliseconds.
     pub(crate) range_ms: (i64, i64),
-    /// The read has other hours of the day with points, too.
+    /// True if the read also needs points of other hours of the day.
     pub(crate) needs_others: bool,
-    /// Each summary must have its points.
+    /// True if each summary needs its points.
     pub(crate) needs_points: bool,
 }
 
-/// Chooses from the summaries of all points of a series on the UTC day that begins at `span`, for a read of
-/// rows with these base times. `None` if the points are to be read.
+/// Chooses summaries of a series on the UTC day that begins at `span`, for a read of rows with these base times.
+/// `all` covers all points of the series on that day. `None` if the read must use points.
 pub(crate) fn choose(
     mut all: DaySummaries,
     read: &SummaryUse,
@@ -35,7 +35,7 @@ pub(crate) fn choose(
         && bases.1 >= span.saturating_add(DAY_SECS - BaseTime::SPAN_SECONDS);
     match read.fold {
         SummaryFold::Sums(SumBucket::Day) if !has_day => return None,
-        // Not all of them may be exact, but those of a day that is are, one by one.
+        // If the sum of the day is exact, so are the sums of its hours.
         SummaryFold::Sums(SumBucket::Longer) => {
             all.day()?.exact_magnitude()?;
         }
@@ -46,7 +46,7 @@ pub(crate) fn choose(
         let (summaries, range_ms) = (vec![all.day()?], (day_ms, day_end_ms));
         return Some(ChosenSummaries { summaries, range_ms, needs_others: false, needs_points });
     }
-    // The hours that the read may use are adjacent.
+    // The usable hours are adjacent.
     let base_ms = |base: u32| i64::from(base) * 1_000;
     let is_read = |hour: &Summary| (base_ms(bases.0)..=base_ms(bases.1)).contains(&hour.start_ms);
     let is_used =

@@ -2,12 +2,14 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
+mod blocks;
 mod bounds;
 mod compaction;
 mod crash;
 mod damage;
 mod listed;
 mod model;
+mod past_losses;
 mod retention;
 mod salvage;
 mod scenario;

@@ -1,27 +1,23 @@
-//! Files of tables that another release has written.
+//! Finds files of tables that another release has written.
 //!
-//! They are looked for before any table is opened, since an open writes manifests, removes files that are
-//! not listed and quarantines damaged ones.
+//! This runs before any table is opened, because an open writes manifests, removes unlisted files and quarantines
+//! damaged ones.
 
 use std::{fs, io, path::Path, sync::Arc};
 
-use tsd_storage::{DiskDir, DiskSpace, StorageError, StoreDir, UnknownVersion};
+use tsd_files::{DiskDir, DiskSpace, StoreDir};
+use tsd_storage::{StorageError, Table, UnknownVersion};
 
 use crate::{
-    error::PartError,
-    manifest::read_copies,
-    part::Part,
-    resources::PartResources,
-    retention::unknown_record,
-    series::unknown_index,
-    storage::{SERIES_DIRECTORY, TABLE_PREFIX},
+    error::PartError, manifest::read_copies, part::Part, resources::PartResources,
+    retention::unknown_record, series::unknown_index, storage::SERIES_DIRECTORY,
 };
 
-/// Files that are open at a time.
+/// Maximum number of open files.
 const OPEN_FILES: usize = 4;
 
-/// The first file of another release in the directory of a store: the record of retention, an index of
-/// series, a manifest, or a part that a manifest lists. `None` if there is none. Changes nothing.
+/// The first file of another release in the directory of a store: retention record, series index, manifest, or a
+/// part that a manifest lists. `None` without such a file. Changes nothing.
 ///
 /// # Errors
 ///
@@ -44,13 +40,13 @@ pub fn unknown_version(path: &Path) -> Result<Option<UnknownVersion>, StorageErr
     if let Some(unknown) = unknown_record(&*open(path)?).map_err(failed)? {
         return Ok(Some(unknown));
     }
-    // Nothing is written, and nothing cached.
+    // No space and no cache, because the search writes nothing and reads each block once.
     let space = Arc::new(DiskSpace::new(path, 0));
     let resources = Arc::new(PartResources::new(0, OPEN_FILES, space));
     for name in names {
         let unknown = if name == SERIES_DIRECTORY {
             unknown_index(&*open(&path.join(name))?).map_err(failed)?
-        } else if name.starts_with(TABLE_PREFIX) {
+        } else if Table::of_file_name(&name).is_some() {
             in_table(&open(&path.join(name))?, &resources)?
         } else {
             None
@@ -72,7 +68,7 @@ fn in_table(
         Err(PartError::UnknownVersion(unknown)) => return Ok(Some(unknown)),
         Err(error) => return Err(error),
     };
-    // What is not listed is left of a write that was interrupted.
+    // An unlisted file remains from an interrupted write.
     for file in state.iter().flat_map(|(_, state)| state.files.values()) {
         if let Err(PartError::UnknownVersion(unknown)) =
             Part::open(dir, resources, file.number, Some(file))

@@ -1,63 +1,65 @@
 //! Verification of the files of tables: manifests, parts block by block, series indexes.
 //!
-//! The same checks run on open tables and on a directory that no process has open. Neither changes
-//! anything, fills the cache or keeps replaced parts. A file that was replaced meanwhile is not reported.
+//! The same checks run on open tables and on a directory that no process has open. They change nothing, do not
+//! fill the cache and do not keep replaced parts. They do not report a file that was replaced meanwhile.
 
 mod directory;
-mod online;
 mod rebuild;
 
 use std::{io, sync::Arc};
 
 use jiff::Timestamp;
+use tsd_files::StoreDir;
 use tsd_model::BaseTime;
 use tsd_series_index::SeriesIndex;
-use tsd_storage::{RepairAction, StorageError, StoreDir, Table, VerifyFinding, VerifyRun};
+use tsd_storage::{RepairAction, StorageError, Table, VerifyFinding, VerifyRun};
 
-pub(crate) use self::online::PartVerifier;
 #[cfg(test)]
 pub(crate) use self::rebuild::rebuild_in;
 pub use self::{directory::verify_directory, rebuild::rebuild_manifest};
 use crate::{
     chunk::ChunkKind,
     cursor::SectionCursor,
+    damage::DamageUse,
     error::PartError,
     file_names::{aside_name, loss_name, part_name},
     layout::PartLayout,
-    manifest::{FileRecord, ManifestCopies, ManifestState, QuarantineRecord, SectionRecord},
+    manifest::{
+        BlockRecord, FileRecord, ManifestCopies, ManifestState, QuarantineRecord, SectionRecord,
+    },
     part::{BlockUse, Part},
     resources::PartResources,
     salvage::SectionLoss,
     series_selection::SeriesSelection,
-    store::{PartStore, assess_sections, find_damaged},
+    store::{PartStore, RecheckedPart, assess_sections, find_damaged},
 };
 
-/// Keys that are compared with the series index together.
+/// Number of keys that are compared with the series index in one batch.
 const BATCH_ROWS: usize = 4_096;
-/// Spans that are named of a file; others are counted.
+/// Maximum number of spans in the cost of a file. Other spans are counted.
 const NAMED_SPANS: usize = 4;
 
-/// What is checked, and against what.
+/// A check of the files of one table.
 pub(crate) struct TableCheck<'a> {
     pub(crate) table: &'a Table,
     pub(crate) dir: &'a Arc<dyn StoreDir>,
     pub(crate) resources: &'a Arc<PartResources>,
     pub(crate) layout: PartLayout,
     pub(crate) run: &'a VerifyRun,
-    /// A complete index, with the path of its file.
+    /// The complete series index, and the path of its file.
     pub(crate) index: Option<(&'a SeriesIndex, String)>,
     /// The store, if it is open.
     pub(crate) store: Option<&'a PartStore>,
 }
 
-/// Bytes that the checks of a table read, about.
+/// Approximate number of bytes that the checks of a table read.
 pub(crate) fn planned_bytes(state: &ManifestState) -> u64 {
     state.files.values().map(|file| file.bytes).sum()
 }
 
 impl TableCheck<'_> {
-    /// Checks both files of the manifest. `next_number` is the number after the last record, if the store
-    /// is open.
+    /// Checks both files of the manifest. `next_number` is the number after the last record, if the store is
+    /// open.
     pub(crate) fn manifest(&self, read: &ManifestCopies, next_number: Option<u64>) {
         let numbers = read.copies.iter().filter_map(|(_, copy)| copy.as_ref().ok());
         let newest = numbers.max().copied();
@@ -84,14 +86,16 @@ impl TableCheck<'_> {
         }
     }
 
-    /// Checks the files of a state of the manifest, those in quarantine too.
+    /// Checks the files of a manifest state, including quarantined ones.
     pub(crate) fn files(&self, state: &ManifestState) -> Result<(), StorageError> {
         let mut missing = 0;
         for record in state.quarantined.values() {
-            self.quarantined(record)?;
+            self.quarantined(record, &state.damaged_sections(record))?;
         }
         for file in state.files.values() {
-            missing += self.file(file, &state.sections_of(file.number))?;
+            let known = state.quarantined.get(&file.number).map(|record| record.blocks.as_slice());
+            let sections = state.sections_of(file.number);
+            missing += self.file(file, &sections, known.unwrap_or_default())?;
         }
         if missing > 0
             && let Some((_, path)) = &self.index
@@ -102,17 +106,33 @@ impl TableCheck<'_> {
         Ok(())
     }
 
-    /// Reports what is wrong with the series index.
+    /// Reports damage of the series index.
     pub(crate) fn index_finding(&self, path: String, what: String, cost: &str) {
         let action = RepairAction::RebuildIndex { table: self.table.clone() };
         self.report(path, what, cost.to_owned(), Some(action));
     }
 
-    fn quarantined(&self, record: &QuarantineRecord) -> Result<(), StorageError> {
+    /// Reports the quarantined damage of a file. `damaged` are its live sections with quarantined blocks.
+    fn quarantined(
+        &self,
+        record: &QuarantineRecord,
+        damaged: &[SectionRecord],
+    ) -> Result<(), StorageError> {
         let live = self.store.and_then(|store| store.live_part(record.file));
         let found = find_damaged(self.dir, self.resources, self.layout, record, live)?;
+        let sections = [&*record.sections, damaged].concat();
+        if let Some(part) = &found {
+            let mut checkpoint = || self.run.read(0).map_err(|_| PartError::Stopped);
+            if RecheckedPart::read(part, record, &mut checkpoint)?.is_whole() {
+                let what = format!("{}; it is in quarantine, and can be read again", record.what);
+                let cost = "nothing: the next start takes it out of the quarantine".to_owned();
+                let path = part.path().display().to_string();
+                self.report(path, what, cost, Some(RepairAction::Reopen));
+                return Ok(());
+            }
+        }
         let loss = match found {
-            Some(part) => Some(assess_sections(&part, &record.sections)?),
+            Some(part) => Some(assess_sections(&part, &sections)?),
             None => None,
         };
         let is_moved = !self.has_live_sections(record.file);
@@ -120,16 +140,22 @@ impl TableCheck<'_> {
         let name_of_loss = loss_name(self.table, record.file);
         let what = format!("{}; it is in quarantine as {name_of_loss}", record.what);
         let action = RepairAction::AcceptLoss { name: name_of_loss };
-        self.report(self.path(&name), what, self.cost(&record.sections, loss), Some(action));
+        self.report(self.path(&name), what, self.cost(&sections, loss), Some(action));
         Ok(())
     }
 
-    /// Checks a file and its sections; returns how many of its rows the index lacks.
-    fn file(&self, file: &FileRecord, sections: &[SectionRecord]) -> Result<u64, StorageError> {
+    /// Checks a file and its sections, except for quarantined blocks. Returns the number of its rows that the
+    /// index lacks.
+    fn file(
+        &self,
+        file: &FileRecord,
+        sections: &[SectionRecord],
+        known: &[BlockRecord],
+    ) -> Result<u64, StorageError> {
         let live = self.store.map(|store| store.live_part(file.number));
         let opened = Part::open(self.dir, self.resources, file.number, Some(file)).map(Arc::new);
         let part = match (opened, live) {
-            // It was replaced meanwhile.
+            // The file was replaced meanwhile.
             (_, Some(None)) => return Ok(0),
             (Ok(part), _) => part,
             (Err(error), live) => {
@@ -152,11 +178,24 @@ impl TableCheck<'_> {
             }
         };
         let live_bytes = sections.iter().map(|section| part.section_bytes(section.index as usize));
-        // The footer; what no longer is a section is not read.
+        // Counts the footer and dead sections, whose blocks are not read.
         self.run.read(file.bytes.saturating_sub(live_bytes.sum()))?;
+        match part.verify_copies() {
+            Ok(()) => {}
+            Err(PartError::Damaged { offset, what, .. }) => {
+                let (table, file) = (self.table.clone(), file.number);
+                let cost = "nothing: the other copy of it is intact".to_owned();
+                let what = format!("{what} at byte {offset}");
+                let action = RepairAction::CopyPart { table, file };
+                self.report(self.path(&part_name(file)), what, cost, Some(action));
+            }
+            Err(error) => return Err(error.into()),
+        }
         let mut missing = 0;
         for section in sections {
-            match self.section(&part, section) {
+            let known = known.iter().filter(|block| block.section == section.index);
+            let known: Vec<u64> = known.map(|block| block.offset).collect();
+            match self.section(&part, section, &known) {
                 Ok(rows) => missing += rows,
                 Err(error) => {
                     let Some(what) = damage(&error) else { return Err(error.into()) };
@@ -187,20 +226,27 @@ impl TableCheck<'_> {
         Ok(())
     }
 
-    /// Reads every block of a section, and compares its rows with the index.
-    fn section(&self, part: &Arc<Part>, section: &SectionRecord) -> Result<u64, PartError> {
+    /// Reads every block of a section and compares its rows with the index.
+    fn section(
+        &self,
+        part: &Arc<Part>,
+        section: &SectionRecord,
+        known: &[u64],
+    ) -> Result<u64, PartError> {
         let index = section.index as usize;
         let checkpoint = |bytes| self.run.read(bytes).map_err(|_| PartError::Stopped);
-        part.verify_section(index, &mut |bytes| checkpoint(bytes))?;
+        part.verify_section(index, known, &mut |bytes| checkpoint(bytes))?;
         let Some((series, _)) = &self.index else { return Ok(0) };
         let (all, bases) = (Arc::new(SeriesSelection::All), (0, u32::MAX));
-        let mut cursor = SectionCursor::open(Arc::clone(part), index, &all, bases, BlockUse::Once)?;
+        let (part, damage) = (Arc::clone(part), DamageUse::past(known));
+        let how = BlockUse::Once;
+        let mut cursor = SectionCursor::open(Arc::clone(&part), index, &all, bases, how, damage)?;
         let (mut missing, mut keys) = (0, Vec::new());
         while cursor.advance()? {
             for chunk in &cursor.chunks {
                 let mut add = |base| keys.push(self.layout.join_key(&cursor.series, base));
                 match chunk.kind {
-                    // Between them may be hours without rows.
+                    // Only the first and the last hour certainly have rows.
                     ChunkKind::Points => {
                         let step = BaseTime::SPAN_SECONDS;
                         add(chunk.first_base);
@@ -229,7 +275,7 @@ impl TableCheck<'_> {
         Ok(missing + series.count_missing(keys.iter().map(Vec::as_slice)))
     }
 
-    /// True if the sections are those of the table still.
+    /// True if one of the sections is still live.
     fn is_live(&self, sections: &[SectionRecord]) -> bool {
         self.store.is_none_or(|store| sections.iter().any(|section| store.is_live(section)))
     }
@@ -242,7 +288,7 @@ impl TableCheck<'_> {
         self.dir.path().join(name).display().to_string()
     }
 
-    /// What the damage of sections costs.
+    /// The cost of damaged sections.
     fn cost(&self, sections: &[SectionRecord], loss: Option<SectionLoss>) -> String {
         let spans: Vec<String> = sections
             .iter()
@@ -257,7 +303,7 @@ impl TableCheck<'_> {
             None => format!("all points that it has of {spans}; reads of these times fail"),
             Some(SectionLoss { points, all_points, blocks, all_blocks }) => format!(
                 "{points} of {all_points} points, in {blocks} of {all_blocks} blocks, of {spans}; reads of \
-                 these times fail until the loss is accepted"
+                 the lost points fail until the loss is accepted"
             ),
         }
     }
@@ -267,7 +313,7 @@ impl TableCheck<'_> {
     }
 }
 
-/// What is damaged; `None` if the error is of another kind.
+/// Description of the damage; `None` if the error is no damage.
 fn damage(error: &PartError) -> Option<String> {
     match error {
         PartError::Damaged { offset, what, .. } => Some(format!("{what} at byte {offset}")),
@@ -278,7 +324,7 @@ fn damage(error: &PartError) -> Option<String> {
     }
 }
 
-/// A span for people: a date, or two.
+/// A readable name of a span: one date, or two.
 fn span_name(layout: PartLayout, span: u32) -> String {
     let date = |secs: u32| {
         let time = Timestamp::from_second(i64::from(secs)).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! Numbers and byte strings inside blocks.
+//! Encodes numbers and byte strings in blocks.
 
 use crate::error::Malformed;
 
-/// Appends seven bits per byte, lowest first.
+/// Appends a number with seven bits per byte, lowest bits first.
 pub(crate) fn put_varint(out: &mut Vec<u8>, mut v: u64) {
     while v >= 0x80 {
         out.push(v as u8 | 0x80);
@@ -11,12 +11,12 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut v: u64) {
     out.push(v as u8);
 }
 
-/// Appends a signed number; small magnitudes are short.
+/// Appends a signed number. Small magnitudes take few bytes.
 pub(crate) fn put_signed(out: &mut Vec<u8>, v: i64) {
     put_varint(out, ((v << 1) ^ (v >> 63)) as u64);
 }
 
-/// Reads bytes with bounds checks.
+/// Reads numbers and bytes with bounds checks.
 #[derive(Clone, Debug)]
 pub(crate) struct Cursor<'a> {
     rest: &'a [u8],

@@ -1,11 +1,11 @@
-//! Writes a part file: sections in order of their spans, series in order, chunks of a series in order
-//! of time. It holds one block and the heads of one section in memory.
+//! Writes a part file: sections in order of spans, series in order, chunks of a series in order of time. It holds
+//! one block and the heads of one section in memory.
 
-use std::{io, mem, path::PathBuf};
+use std::{io, mem, ops::RangeInclusive, path::PathBuf};
 
 use bytes::Bytes;
+use tsd_files::{StoreDir, StoreFile};
 use tsd_model::PackedChunk;
-use tsd_storage::{StoreDir, StoreFile};
 
 use crate::{
     block::BlockBuilder,
@@ -21,52 +21,58 @@ use crate::{
 /// First and last eight bytes of a part.
 pub(crate) const MAGIC: &[u8; 8] = b"SLTPART\x01";
 pub(crate) const END_MAGIC: &[u8; 8] = b"SLTPEND\x01";
-/// Version of a part without summaries, and of one with them.
-pub(crate) const VERSION: u8 = 1;
-pub(crate) const VERSION_SUMMARIES: u8 = 2;
-/// Footer length, footer checksum and magic.
+/// Readable versions: 1 has no summaries, 2 has summaries, 3 also has copies of the footer and heads.
+pub(crate) const VERSIONS: RangeInclusive<u8> = 1..=VERSION_COPIES;
+pub(crate) const VERSION_COPIES: u8 = 3;
+/// Length of the tail: footer length, footer checksum and magic.
 pub(crate) const TAIL: usize = 16;
+/// Length of the reference after the first magic: offset of the footer's copy, its length and its checksum.
+pub(crate) const COPY_REF: usize = 16;
+/// Minimum size of a file with a gap between its two footers, so that one disk sector cannot have both.
+const APART_FILE_BYTES: u64 = 128 << 10;
+pub(crate) const APART_BYTES: u64 = 4 << 10;
 
-/// Data blocks are closed at this size. A chunk is never divided, so a block may be larger.
+/// Size at which a data block is closed. A chunk is never divided, so a block may be larger.
 const DATA_BLOCK_BYTES: usize = 16 * 1024;
 const SERIES_BLOCK_BYTES: usize = 4 * 1024;
-/// Bytes that are written at once.
+/// Bytes per write call.
 const WRITE_BYTES: usize = 256 * 1024;
 
-/// A section in the footer.
+/// A section, as the footer lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SectionRef {
     pub(crate) span: u32,
     pub(crate) chunks: u64,
     pub(crate) points: u64,
-    /// Bytes of all blocks of the section.
+    /// Total bytes of all blocks of the section.
     pub(crate) bytes: u64,
     pub(crate) head: BlockRef,
 }
 
-/// A part that is being written. Dropped without [`Self::finish`] it leaves a partial file, which no
+/// A part that is being written. If it is dropped without [`Self::finish`], a partial file remains, which no
 /// manifest lists.
 #[derive(Debug)]
 pub(crate) struct PartWriter {
     path: PathBuf,
     file: Box<dyn StoreFile>,
-    /// Not written yet.
+    /// Bytes that are not written yet.
     buffer: Vec<u8>,
-    /// With the buffer.
+    /// Offset in the file after the buffer.
     offset: u64,
     layout: PartLayout,
     sequences: (u64, u64),
     sections: Vec<SectionRef>,
     section: Option<OpenSection>,
+    /// Heads of all sections, for their copies.
+    heads: Vec<u8>,
     data: BlockBuilder,
     series: SeriesBlockBuilder,
     summaries: BlockBuilder,
     summarizer: Summarizer,
-    has_summaries: bool,
     scratch: Vec<u8>,
 }
 
-/// The file of a part that is only measured.
+/// Target of a part that is only measured.
 #[derive(Debug)]
 struct DiscardedFile;
 
@@ -109,7 +115,7 @@ impl PartWriter {
         Self::begin(file, path, layout, sequences)
     }
 
-    /// A part that is written nowhere: [`Self::finish`] returns its size.
+    /// A part that is written nowhere, to learn its size from [`Self::finish`].
     pub(crate) fn measure(layout: PartLayout, sequences: (u64, u64)) -> Result<Self, PartError> {
         Self::begin(Box::new(DiscardedFile), PathBuf::new(), layout, sequences)
     }
@@ -129,14 +135,16 @@ impl PartWriter {
             sequences,
             sections: Vec::new(),
             section: None,
+            heads: Vec::new(),
             data: BlockBuilder::default(),
             series: SeriesBlockBuilder::default(),
             summaries: BlockBuilder::default(),
             summarizer: Summarizer::default(),
-            has_summaries: false,
             scratch: Vec::new(),
         };
         writer.write(MAGIC)?;
+        // A placeholder until the reference is known.
+        writer.write(&[0; COPY_REF])?;
         Ok(writer)
     }
 
@@ -167,9 +175,9 @@ impl PartWriter {
         Ok(block)
     }
 
-    /// Bytes so far, with those that are not written yet.
+    /// Bytes so far, including unwritten ones.
     pub(crate) fn size(&self) -> u64 {
-        let pending = self.data.len() + self.series.len() + self.summaries.len();
+        let pending = self.data.len() + self.series.len() + self.summaries.len() + self.heads.len();
         self.offset + pending as u64
     }
 
@@ -182,7 +190,7 @@ impl PartWriter {
         Ok(())
     }
 
-    /// Adds a series, greater than those before, with its chunks in order of time.
+    /// Adds a series with its chunks in order of time. Series ascend.
     pub(crate) fn series(
         &mut self,
         series: &[u8],
@@ -241,7 +249,6 @@ impl PartWriter {
         if let Some(section) = &mut self.section {
             section.head.summary_blocks.push(DataBlockRef { range, block });
         }
-        self.has_summaries = true;
         Ok(())
     }
 
@@ -269,6 +276,7 @@ impl PartWriter {
             return Ok(());
         }
         section.head.encode(section.span, &mut self.scratch);
+        self.heads.extend_from_slice(&self.scratch);
         let head = self.write_scratch()?;
         self.sections.push(SectionRef {
             span: section.span,
@@ -280,12 +288,11 @@ impl PartWriter {
         Ok(())
     }
 
-    /// Writes the footer and makes the file durable; returns its size in bytes. Its directory entry is
-    /// not durable yet.
+    /// Writes the footer and makes the file durable, but not its directory entry. Returns the size of the file in
+    /// bytes.
     pub(crate) fn finish(mut self) -> Result<u64, PartError> {
         self.end_section()?;
-        let version = if self.has_summaries { VERSION_SUMMARIES } else { VERSION };
-        let mut footer = vec![version, self.layout.base_time_at()];
+        let mut footer = vec![VERSION_COPIES, self.layout.base_time_at()];
         put_varint(&mut footer, u64::from(self.layout.span_secs()));
         put_varint(&mut footer, self.sequences.0);
         put_varint(&mut footer, self.sequences.1);
@@ -298,11 +305,24 @@ impl PartWriter {
             section.head.put(&mut footer);
         }
         let (len, crc) = (footer.len() as u32, crc32c::crc32c(&footer));
+        // The copies: first the footer, then the heads, which end where the footer begins.
+        let copy_at = self.offset;
+        self.write(&footer)?;
+        let heads = mem::take(&mut self.heads);
+        let is_large = copy_at >= APART_FILE_BYTES;
+        let apart = if is_large { APART_BYTES.saturating_sub(heads.len() as u64) } else { 0 };
+        self.write(&vec![0; apart as usize])?;
+        self.write(&heads)?;
         footer.extend_from_slice(&len.to_le_bytes());
         footer.extend_from_slice(&crc.to_le_bytes());
         footer.extend_from_slice(END_MAGIC);
         self.write(&footer)?;
         self.write_buffer()?;
+        let mut copy = copy_at.to_le_bytes().to_vec();
+        copy.extend_from_slice(&len.to_le_bytes());
+        copy.extend_from_slice(&crc.to_le_bytes());
+        let failed = PartError::io("write", &self.path);
+        self.file.write_at(MAGIC.len() as u64, &copy).map_err(failed)?;
         self.file.sync_data().map_err(PartError::io("sync", &self.path))?;
         Ok(self.offset)
     }

@@ -1,10 +1,10 @@
-//! CPU time per point of the committer and flusher threads, over a backend that discards its rows.
+//! Measures the CPU time per point of the committer and flusher threads, with a backend that discards all rows.
 //!
 //! ```text
 //! cargo bench -p tsd-storage-wal --bench committer -- [series] [points]
 //! ```
 //!
-//! Without `--bench`, as in `cargo test --benches`, it writes few points to check that it runs.
+//! Without `--bench`, as in `cargo test --benches`, it writes few points to check that it works.
 
 use std::{error::Error, fs, sync::Arc, time::Instant};
 
@@ -94,7 +94,7 @@ fn batch(keys: &[[u8; 20]], first: usize) -> Result<CellBatch, StorageError> {
     Ok(batch)
 }
 
-/// CPU time of the threads with a name, in seconds.
+/// CPU time of the threads with this name, in seconds.
 fn thread_seconds(name: &str) -> Result<f64, Box<dyn Error>> {
     let mut nanos = 0;
     for task in fs::read_dir("/proc/self/task")? {

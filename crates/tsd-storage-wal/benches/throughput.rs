@@ -1,11 +1,11 @@
-//! Durable cells per second, and their CPU time.
+//! Measures durable cells per second and their CPU time.
 //!
 //! ```text
 //! cargo bench -p tsd-storage-wal --bench throughput -- [directory]
 //! ```
 //!
-//! The backend only counts cells, so the results are those of log, memtable and flush. Without
-//! `--bench`, as in `cargo test --benches`, it writes few cells to check that it runs.
+//! The backend only counts cells, so the results cover only log, memtable and flush. Without `--bench`, as in
+//! `cargo test --benches`, it writes few cells to check that it works.
 
 #![expect(
     clippy::expect_used,
@@ -32,11 +32,11 @@ const TEST_CELLS: u32 = 10_000;
 struct Workload {
     name: &'static str,
     series: u32,
-    /// Cells in all.
+    /// Total number of cells.
     cells: u32,
     /// Cells per batch.
     batch: u32,
-    /// Concurrent batches.
+    /// Number of concurrent batches.
     in_flight: usize,
 }
 
@@ -86,8 +86,8 @@ async fn run(workload: Workload, directory: PathBuf) {
     let (store, _) = opened.expect("an openable log");
     let batches = batches(&workload);
     let (cpu, started) = (cpu_seconds(), Instant::now());
-    let pending = std::sync::Mutex::new(batches.into_iter());
-    let next = || pending.lock().expect("no panic").next();
+    let pending = parking_lot::Mutex::new(batches.into_iter());
+    let next = || pending.lock().next();
     let writer = async |_| {
         while let Some(batch) = next() {
             store.put(&table, batch).await.expect("a durable batch");

@@ -1,7 +1,7 @@
-//! The memtable that takes writes, and the section of the log with the same changes.
+//! The active memtable, which takes writes, and the section of the log with the same changes.
 //!
-//! Both are closed together: [`ActiveMemtable::rotate`] queues the memtable for its flush, after
-//! which the log is trimmed.
+//! Both are closed together: [`ActiveMemtable::rotate`] queues the memtable for its flush. The log is trimmed
+//! after that flush.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -15,7 +15,7 @@ use crate::{
     state::WalState,
 };
 
-/// Bound of immutable memtables in the flush queue, unless a caller requests a flush.
+/// Maximum number of immutable memtables in the flush queue, unless a caller requests a flush.
 pub(crate) const MAX_IMMUTABLE_MEMTABLES: usize = 16;
 
 /// Limits at which the active memtable is rotated.
@@ -34,7 +34,7 @@ pub(crate) struct ActiveMemtable {
     state: Arc<WalState>,
     limits: RotationLimits,
     next_id: u64,
-    /// When the memtable reaches its maximum age; `None` while it is empty.
+    /// Time at which the memtable reaches its maximum age; `None` while it is empty.
     deadline: Option<Instant>,
     /// Commit time of the next group. It never decreases.
     now_ms: i64,
@@ -59,14 +59,14 @@ impl ActiveMemtable {
         self.now_ms
     }
 
-    /// Advances the commit time to the clock's, unless the clock is behind.
+    /// Advances the commit time to the clock, unless the clock is behind.
     pub(crate) fn read_clock(&mut self) {
         self.now_ms = self.now_ms.max((self.state.config.clock)());
         self.raise_to_floor();
     }
 
-    /// Advances the commit time to the floor. A request that came after the floor was raised may join a group that
-    /// was begun before.
+    /// Advances the commit time to the floor. A request that arrived after the floor was raised may join a group
+    /// that began earlier.
     pub(crate) fn raise_to_floor(&mut self) {
         self.now_ms = self.now_ms.max(self.state.commit_floor_ms.load(Ordering::Acquire));
     }
@@ -79,7 +79,7 @@ impl ActiveMemtable {
         self.deadline
     }
 
-    /// Sets the deadline of a memtable with its first change.
+    /// Starts the deadline of the memtable with its first change.
     pub(crate) fn start_aging(&mut self) {
         let max_age = self.limits.max_age;
         self.deadline.get_or_insert_with(|| Instant::now() + max_age);
@@ -90,7 +90,7 @@ impl ActiveMemtable {
         self.deadline = Some(Instant::now() + delay);
     }
 
-    /// Lets the memtable be rotated after `age` at the latest.
+    /// Makes the memtable rotate after `age` at the latest.
     pub(crate) fn shorten_age(&mut self, age: Duration) {
         let latest = Instant::now() + age;
         self.deadline = self.deadline.map(|deadline| deadline.min(latest));
@@ -115,15 +115,15 @@ impl ActiveMemtable {
         self.state.memtables.view().immutable_count() < MAX_IMMUTABLE_MEMTABLES
     }
 
-    /// Begins another segment of the same memtable if the active one is full.
+    /// Begins another segment for the same memtable if the active segment is full.
     pub(crate) fn roll_full_segment(&mut self) {
         if self.log().section_size().segment_bytes >= self.state.config.segment_bytes {
             self.log().roll();
         }
     }
 
-    /// Queues the memtable for its flush and activates an empty one with a section of its own. Does
-    /// nothing if the memtable is empty. The flush takes `flush_over`, or no longer than necessary.
+    /// Queues the memtable for its flush and activates an empty one with its own section. Does nothing if the
+    /// memtable is empty. The flush is spread over `flush_over`; without it, the flush runs at full speed.
     pub(crate) fn rotate(&mut self, flush_over: Option<Duration>) {
         self.deadline = None;
         let state = &self.state;
@@ -131,7 +131,7 @@ impl ActiveMemtable {
         let view = state.memtables.view();
         let Some(active) = view.active().filter(|_| !size.is_empty) else { return };
         let position = Some(self.log().end_section());
-        // Points may be that much later than their commits.
+        // Points may be this much later than their commits.
         self.now_ms = self.now_ms.saturating_add(MAX_ADDED_MS);
         let next = Memtable::new(self.next_id, self.now_ms, Arc::clone(&state.buffer_pool));
         self.next_id += 1;
@@ -139,6 +139,5 @@ impl ActiveMemtable {
         let memtable = Arc::clone(active);
         state.queue_flush(FlushJob { memtable, position, bytes: size.bytes, flush_over });
         state.active_segment_bytes.store(0, Ordering::Relaxed);
-        state.metrics.rotations.increment(1);
     }
 }

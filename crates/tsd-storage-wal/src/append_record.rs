@@ -1,13 +1,11 @@
-//! Appends as they are logged: the added bytes and where they go.
+//! Log records of appends: the added bytes and their columns.
 //!
-//! A point that is appended to a column of a few thousand points would otherwise log the whole
-//! column. The record still holds a result, not a condition: it states length and checksum of the
-//! value before, so replaying it twice, or over a column that contains it already, gives the same
-//! value.
+//! Without them, a point that is appended to a column of a few thousand points would log the whole column. A
+//! record still holds a result, not a condition: it states the length and the checksum of the value before. So a
+//! replay gives the same value, even twice, or over a column that already contains the append.
 //!
-//! A column is logged as a whole, with a length of 0 before, unless the log of the same memtable
-//! has its value. So a replay finds the value before in the memtables that it fills, not in the
-//! backend.
+//! If the log of the same memtable lacks the value of a column, the whole column is logged, with a length of 0
+//! before. So a replay finds the value before in the memtables that it fills, not in the backend.
 //!
 //! ```text
 //! body = count u32 | before * | batch           a value before for each cell of the batch, in order
@@ -17,7 +15,7 @@
 use bytes::Bytes;
 use tsd_storage::{CellBatch, CellRef, Column};
 
-/// Kind of the record, beside those of a change.
+/// Kind of an append record, distinct from the kinds of a change.
 pub(crate) const APPEND: u8 = 5;
 
 /// The value of a column before an append.
@@ -28,16 +26,16 @@ pub(crate) struct ValueBefore {
 }
 
 impl ValueBefore {
-    /// The record has the whole value.
+    /// No value before: the record has the whole value.
     pub(crate) const NONE: Self = Self { len: 0, crc: 0 };
 
-    /// `None` if the value is too long to be appended to.
+    /// The value before an append; `None` if it is too long.
     pub(crate) fn of(value: &[u8]) -> Option<Self> {
         let len = u32::try_from(value.len()).ok()?;
         Some(if len == 0 { Self::NONE } else { Self { len, crc: crc32c::crc32c(value) } })
     }
 
-    /// The value after `added` is appended; `present` may contain it already.
+    /// The value with `added` appended. `present` may already contain `added`.
     fn append(self, present: &[u8], added: &[u8]) -> Bytes {
         if self.len == 0 {
             return Bytes::copy_from_slice(added);
@@ -50,29 +48,29 @@ impl ValueBefore {
                     [before, added].concat().into()
                 }
             }
-            // The value before is lost, and the loss was accepted.
+            // The value before is lost, and the loss is accepted.
             _ if present.ends_with(added) => Bytes::copy_from_slice(present),
             _ => [present, added].concat().into(),
         }
     }
 }
 
-/// An append to columns.
+/// An append to one or several columns.
 #[derive(Clone, Debug)]
 pub(crate) struct AppendRecord {
-    /// The added bytes as values.
+    /// The added bytes of each column, as cells.
     added: CellBatch,
-    /// For each cell of `added`.
+    /// The value before, for each cell of `added`.
     before: Vec<ValueBefore>,
 }
 
 impl AppendRecord {
-    /// Takes a value before for each cell.
+    /// `before` has one value for each cell of `added`.
     pub(crate) const fn new(added: CellBatch, before: Vec<ValueBefore>) -> Self {
         Self { added, before }
     }
 
-    /// Appends the record body.
+    /// Encodes the record body at the end of `out`.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&(self.before.len() as u32).to_be_bytes());
         for before in &self.before {
@@ -98,7 +96,7 @@ impl AppendRecord {
         (record.added.cell_count() == count).then_some(record)
     }
 
-    /// The put with the same result. `present` returns the present value of a column.
+    /// Returns the put with the same result. `present` returns the present value of a column.
     pub(crate) fn resolve<E>(
         &self,
         mut present: impl FnMut(&Column) -> Result<Option<Bytes>, E>,
@@ -169,7 +167,7 @@ mod tests {
                 values.push([before.as_slice(), part].concat());
             }
             let result = values.last().unwrap();
-            // From any prefix that contains what the first replayed record needs, on.
+            // From any prefix on that contains what the first replayed record needs.
             let from = from.min(parts.len() - 1);
             for start in values.iter().skip(from) {
                 let mut value = start.clone();

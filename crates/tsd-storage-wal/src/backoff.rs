@@ -1,4 +1,4 @@
-//! Pauses between the attempts of a flush that fails.
+//! Pauses between the attempts of a failing flush.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ impl Backoff {
         Self(MIN_PAUSE)
     }
 
-    /// Returns the pause before the next attempt and doubles the one after it.
+    /// Returns the pause before the next attempt and doubles the following pause.
     pub(crate) fn next_pause(&mut self) -> Duration {
         let pause = self.0;
         self.0 = (pause * 2).min(MAX_PAUSE);

@@ -1,11 +1,11 @@
-//! Changes of a table, and their encoding as record bodies.
+//! Changes of a table and their encoding as record bodies.
 //!
-//! The log contains results, not conditions: an append, an increment or a compare-and-swap is
-//! logged as the resulting put. So a replay is idempotent.
+//! The log contains results, not conditions, so a replay is idempotent. An append, an increment or a
+//! compare-and-swap is logged as the put that results.
 
 use bytes::Bytes;
 use tsd_model::Family;
-use tsd_storage::{CellBatch, decode_family};
+use tsd_storage::{CellBatch, MAX_DELTA_BATCH_BYTES, decode_family};
 
 /// A change of rows, applied atomically.
 #[derive(Clone, Debug)]
@@ -29,7 +29,16 @@ const REWRITE: u8 = 4;
 const DELTA_PUT: u8 = 6;
 
 impl Change {
-    /// Cells put and columns deleted; a deleted row counts as one.
+    /// True if the change frees space. A rewrite does: the columns that it deletes contain what it puts.
+    pub(crate) const fn frees_space(&self) -> bool {
+        match self {
+            Self::Put(_) => false,
+            Self::DeleteRow(_) | Self::DeleteColumns { .. } => true,
+            Self::Rewrite { delete, .. } => !delete.is_empty(),
+        }
+    }
+
+    /// Number of put cells and deleted columns. A deleted row counts as one.
     pub(crate) const fn cell_count(&self) -> usize {
         match self {
             Self::Put(batch) => batch.cell_count(),
@@ -39,7 +48,7 @@ impl Change {
         }
     }
 
-    /// True if the row is changed.
+    /// True if the change touches the row.
     pub(crate) fn touches(&self, key: &[u8]) -> bool {
         match self {
             Self::Put(batch) => batch.rows().any(|row| row.key == key),
@@ -49,7 +58,7 @@ impl Change {
         }
     }
 
-    /// Approximate size in bytes in memory; in the log it is not more.
+    /// Approximate size in memory in bytes, at least the size in the log.
     pub(crate) fn byte_len(&self) -> usize {
         match self {
             Self::Put(batch) => batch.byte_len(),
@@ -59,7 +68,7 @@ impl Change {
         }
     }
 
-    /// Appends the record body. Returns the kind of the record.
+    /// Encodes the record body at the end of `out` and returns the kind of the record.
     ///
     /// ```text
     /// put             batch
@@ -71,6 +80,10 @@ impl Change {
     /// ```
     pub(crate) fn encode(&self, out: &mut Vec<u8>) -> u8 {
         match self {
+            Self::Put(batch) if batch.byte_len() > MAX_DELTA_BATCH_BYTES => {
+                out.extend_from_slice(batch.as_bytes());
+                PUT
+            }
             Self::Put(batch) => {
                 let start = out.len();
                 batch.encode_delta(out);

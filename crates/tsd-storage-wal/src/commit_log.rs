@@ -1,8 +1,10 @@
-//! The log as committer and flusher use it, wherever it is kept.
+//! The interface of a log for committer and flusher, wherever the log is kept.
 //!
-//! A log is divided into sections: one has the records of one memtable, and is trimmed once their rows are
-//! in the backend. A log that is not in files may have sections of earlier owners too ([`FormerLog`]). What only a log in files has (verification, quarantine, continuity, survivor files)
-//! stays with the files ([`LocalFiles`](crate::local_files::LocalFiles)).
+//! A log is divided into sections. A section has the records of one memtable and is trimmed once their rows are
+//! in the backend. A log outside of files may also have sections of earlier owners ([`FormerLog`]).
+//!
+//! Features that only a log in files has are in [`LocalFiles`](crate::local_files::LocalFiles): verification,
+//! quarantine, continuity, survivor files.
 
 use std::{fmt, sync::Weak};
 
@@ -14,31 +16,31 @@ use crate::log::RecordGroup;
 /// The end of a section of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogPosition {
-    /// Which of the owners of the log, one after the other, has written the section; 0 in files, which
-    /// have one.
+    /// Number of the owner that wrote the section, if a log has several owners one after another. 0 in files,
+    /// which have a single owner.
     pub incarnation: u64,
     /// Sequence number of the first record after the section.
     pub sequence: u64,
 }
 
-/// What the earlier owners of a log have left, oldest first.
+/// Logs that earlier owners left, oldest first.
 #[derive(Debug, Default)]
 pub struct FormerLogs {
     /// The logs.
     pub logs: Vec<FormerLog>,
-    /// The last commit time of what was trimmed of them; `None` if nothing was.
+    /// Last commit time of the trimmed records of these logs; `None` if nothing was trimmed.
     pub last_commit_ms: Option<i64>,
 }
 
-/// The log of an earlier owner. It is replayed into memtables of its own, and trimmed after their flush.
+/// The log of an earlier owner. It is replayed into its own memtables and trimmed after their flush.
 pub struct FormerLog {
-    /// Its end.
+    /// End of the log.
     pub position: LogPosition,
-    /// Its groups in their order, each as [`RecordGroup::as_bytes`] was.
+    /// Groups of the log in order, each in the format of [`RecordGroup::as_bytes`].
     pub groups: GroupIterator,
 }
 
-/// Groups of a log. It blocks, and ends with an error if not all of them can be read.
+/// Iterates over the groups of a log. It blocks, and returns an error if a group cannot be read.
 pub type GroupIterator = Box<dyn Iterator<Item = Result<Bytes, StorageError>> + Send>;
 
 impl fmt::Debug for FormerLog {
@@ -47,110 +49,121 @@ impl fmt::Debug for FormerLog {
     }
 }
 
-/// What is known of a log after its rows are stored.
+/// Summary of a log whose rows are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredLog {
-    /// Records replayed.
+    /// Number of replayed records.
     pub records: u64,
-    /// Cells put and columns deleted by them.
+    /// Number of put cells and deleted columns in them.
     pub cells: u64,
-    /// The last commit time in the log; `i64::MIN` without any.
+    /// Last commit time in the log; `i64::MIN` for an empty log.
     pub last_commit_ms: i64,
 }
 
-/// Stores the rows of logs whose owners are gone, beside those of the own log. Its calls block.
+/// Stores the rows of logs whose owners are gone. Its calls block.
 pub trait LogRecoverer: fmt::Debug + Send + Sync {
-    /// Writes the rows of a log to the backend, apart from those of the own log. `confirm` is called before each
-    /// part, and ends it by an error. It may be repeated from the beginning.
+    /// Writes the rows of a log to the backend, separately from the rows of the own log. Calls `confirm` before
+    /// each step; its error stops the write. A caller may repeat the whole call.
     ///
     /// # Errors
     ///
-    /// If the log cannot be read, or the backend does not take all rows.
+    /// If the log cannot be read, or the backend does not accept all rows.
     fn store(
         &self,
         groups: GroupIterator,
         confirm: &dyn Fn() -> Result<(), StorageError>,
     ) -> Result<StoredLog, StorageError>;
 
-    /// Commits from now on have later times than this one.
+    /// Makes all later commits have later times than this one.
     fn raise_commit_time(&self, last_commit_ms: i64);
 }
 
 /// Size of the section that is being written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SectionSize {
-    /// Its bytes.
+    /// Bytes of the section.
     pub bytes: u64,
     /// Bytes of its last segment.
     pub segment_bytes: u64,
-    /// True if there is nothing to trim.
+    /// True if the section has no records to trim.
     pub is_empty: bool,
 }
 
-/// A log that makes groups of records durable, in order, until they are trimmed.
+/// A log that makes groups of records durable in order, until they are trimmed.
 ///
-/// The calls block. The committer thread appends and ends sections, the flusher thread trims.
+/// The calls block. The committer thread appends and ends sections; the flusher thread trims.
 pub trait CommitLog: fmt::Debug + Send + Sync {
-    /// Where the log is, for errors and messages.
+    /// Location of the log, for errors and messages.
     fn name(&self) -> String;
 
     /// Makes a group durable.
     ///
     /// # Errors
     ///
-    /// The group is not acknowledged then, and the next one may be appended. A replay may find the group all
-    /// the same.
+    /// After an error, the group stays unacknowledged, and the next group may be appended. A replay may still
+    /// find the failed group.
     fn append(&self, group: &mut RecordGroup) -> Result<(), StorageError>;
 
-    /// Tries whether a group could be appended, after one could not.
+    /// After a failed append, tries whether a group could be appended now.
     ///
     /// # Errors
     ///
     /// If it could not.
     fn probe(&self) -> Result<(), StorageError>;
 
-    /// Size of the section that is being written.
-    fn section_size(&self) -> SectionSize;
-
-    /// Begins another segment of the section, if the log is divided into segments by its users.
-    fn roll(&self) {}
-
-    /// Ends the section that is being written; the next group begins another.
-    fn end_section(&self) -> LogPosition;
-
-    /// Forgets all sections up to `to`, whose rows are in the backend; `last_commit_ms` is the last commit
-    /// time of the log.
+    /// Fails if files of the log were removed or are no longer at their path, so that a group would be lost. Must
+    /// be cheap, because it is called every second.
     ///
     /// # Errors
     ///
-    /// Why something is kept. The next call does it, and a replay may find it until then.
+    /// Names the missing file.
+    fn check_files(&self) -> Result<(), StorageError> {
+        Ok(())
+    }
+
+    /// Size of the section that is being written.
+    fn section_size(&self) -> SectionSize;
+
+    /// Begins another segment of the section, if callers divide the log into segments.
+    fn roll(&self) {}
+
+    /// Ends the section that is being written. The next group begins another section.
+    fn end_section(&self) -> LogPosition;
+
+    /// Removes all sections up to `to`, whose rows are in the backend. `last_commit_ms` is the last commit time
+    /// of the log.
+    ///
+    /// # Errors
+    ///
+    /// If a section could not be removed. The next call retries that, and a replay may find the section until
+    /// then.
     fn trim(&self, to: LogPosition, last_commit_ms: i64) -> Result<(), StorageError>;
 
-    /// Tries again what a call of [`Self::trim`] could not do.
+    /// Retries the removals that failed in [`Self::trim`].
     ///
     /// # Errors
     ///
     /// As [`Self::trim`].
     fn finish_trim(&self, last_commit_ms: i64) -> Result<(), StorageError>;
 
-    /// Number of segments of ended sections that are kept.
+    /// Number of segments that are kept of ended sections.
     fn closed_segments(&self) -> u64;
 
-    /// Fails if another process has taken the log over: what memtables have is flushed by that one.
+    /// Fails if another process has taken the log over. That process flushes the rows of the memtables.
     ///
     /// # Errors
     ///
-    /// If it has, or if that cannot be found out now.
+    /// If another process has, or if that is unknown now.
     fn confirm(&self) -> Result<(), StorageError> {
         Ok(())
     }
 
-    /// Why the log takes no more groups until the process is restarted; `None` while it does.
+    /// Why the log accepts no more groups until the process is restarted; `None` while it accepts them.
     fn problem(&self) -> Option<String> {
         None
     }
 
-    /// The store is open: by `recoverer` the log stores what other owners have left.
+    /// Called once the store is open. The log uses `recoverer` to store the rows that other owners left.
     fn attach(&self, _recoverer: Weak<dyn LogRecoverer>) {}
 
     /// Metrics of the log without labels, as (name, value).
@@ -158,6 +171,6 @@ pub trait CommitLog: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
-    /// Releases the log; nothing is called after this.
+    /// Releases the log. This is the last call.
     fn close(&self) {}
 }

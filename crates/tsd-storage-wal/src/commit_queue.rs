@@ -1,7 +1,7 @@
-//! The committer's queue: admission by bytes, and submission.
+//! The queue of the committer: admission by bytes, and submission.
 //!
-//! It has no bound of its own: everything in it has bytes of the store's budget. A batch of points has
-//! acquired them before it came here; other writes acquire them here.
+//! The queue itself is unbounded, because the byte budget of the store bounds its contents. A batch of points
+//! acquired its bytes before; other writes acquire them here.
 
 use std::sync::{Arc, mpsc};
 
@@ -15,7 +15,7 @@ use crate::{
     validate::check_cell_len,
 };
 
-/// Queue of the committer.
+/// Queues writes for the committer.
 #[derive(Debug)]
 pub(crate) struct CommitQueue {
     state: Arc<WalState>,
@@ -38,7 +38,7 @@ impl CommitQueue {
     ) -> Result<WriteOutcome, StorageError> {
         let bytes = command.byte_len();
         let max_cell = self.state.config.max_cell_bytes;
-        // Few writes are that long at all.
+        // Only the few writes of this length are checked cell by cell.
         if bytes > max_cell / 2 {
             check_cell_len(command.longest_cell(), max_cell)?;
         }
@@ -63,7 +63,7 @@ impl CommitQueue {
         self.sender.send(message).map_err(|_| StorageError::Closed)
     }
 
-    /// Fails all requests that wait for their bytes, and all later ones.
+    /// Fails all requests that wait for bytes, and all later requests.
     pub(crate) fn close(&self) {
         self.budget.close();
     }

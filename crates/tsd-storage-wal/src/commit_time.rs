@@ -1,9 +1,9 @@
-//! The last commit time, saved in a file.
+//! Saves the last commit time in a file.
 //!
-//! Commit times must not decrease, neither when the clock is set back nor across restarts: of two
-//! values of one instant the cell with the later time is the newer one, and with a multi-writer backend
-//! a put with an earlier timestamp than a previous delete would be hidden forever. A replay finds the
-//! last commit time in the log; before segments are removed, it is saved here.
+//! Commit times must never decrease, not even across restarts or when the clock is set back. Of two values of one
+//! instant, the cell with the later time is newer. With a multi-writer backend, a put with an earlier timestamp
+//! than a previous delete would stay hidden forever. A replay finds the last commit time in the log. Before
+//! segments are removed, it is saved here.
 
 use std::{io, time::Duration};
 
@@ -15,10 +15,10 @@ const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
 const FILE: &str = "commit-time";
 const NEW_FILE: &str = "commit-time.new";
 
-/// Lower bound of all commit times from now on; `replayed_ms` is the last one in the log, `saved` the one
-/// that was saved when a part of the log was removed.
+/// Lower bound of all commit times from now on. `replayed_ms` is the last commit time in the log, `saved` the
+/// time that was saved when segments were removed.
 pub(crate) fn first(state: &WalState, replayed_ms: i64, saved: Option<i64>) -> i64 {
-    // Later than all points of the log, and than its last delete.
+    // Later than all points of the log and its last delete.
     let last_ms = replayed_ms.max(saved.unwrap_or(i64::MIN));
     let first_ms = last_ms.saturating_add(MAX_ADDED_MS);
     let clock_lag = first_ms.saturating_sub((state.config.clock)());
@@ -32,13 +32,13 @@ pub(crate) fn first(state: &WalState, replayed_ms: i64, saved: Option<i64>) -> i
     first_ms
 }
 
-/// Returns the saved time; `None` if there is none.
+/// Returns the saved time; `None` before the first save.
 pub(crate) fn load(dir: &dyn LogDir) -> io::Result<Option<i64>> {
     if !dir.list()?.iter().any(|name| name == FILE) {
         return Ok(None);
     }
     let bytes = dir.read(FILE, 0, size_of::<SavedTime>())?;
-    // The file is renamed into place when it is complete; anything else is ignored.
+    // A complete file was renamed into place; any other contents are ignored.
     Ok(<SavedTime>::try_from(bytes).ok().and_then(decode))
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn file(commit_ms: i64) -> (&'static str, Vec<u8>) {
     (FILE, encode(commit_ms).to_vec())
 }
 
-/// Saves a time, atomically.
+/// Saves a time atomically.
 pub(crate) fn save(dir: &dyn LogDir, commit_ms: i64) -> io::Result<()> {
     match dir.remove(NEW_FILE) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -60,7 +60,7 @@ pub(crate) fn save(dir: &dyn LogDir, commit_ms: i64) -> io::Result<()> {
     dir.sync()
 }
 
-/// Big-endian: the time in epoch milliseconds, then its CRC32C.
+/// Big-endian: the time in epoch milliseconds, then the CRC32C of the time.
 type SavedTime = [u8; 12];
 
 fn encode(commit_ms: i64) -> SavedTime {

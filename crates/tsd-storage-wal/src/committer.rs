@@ -1,16 +1,18 @@
-//! The thread that writes: to the log, then to the active memtable.
+//! The thread that commits writes: first to the log, then to the active memtable.
 //!
-//! Group commit: the committer takes all queued requests, writes their records at once, syncs once,
-//! applies them in log order and sends the responses. Requests that arrive during the sync form
-//! the next group. A group waits for a part of a sync's time if senders of the last group are expected
-//! to send again (`group_wait`); a single request is committed at once.
+//! Group commit: the committer takes all queued requests, writes their records in one call and syncs once. Then
+//! it applies them in log order and sends the responses. Requests that arrive during the sync form the next
+//! group.
+//!
+//! If senders of the last group are expected to send again, a group waits for a fraction of a sync's time
+//! (`group_wait`). A single request is committed at once.
 
 mod group_wait;
 
 use std::{
     collections::VecDeque,
     sync::{
-        Arc, PoisonError,
+        Arc,
         atomic::Ordering,
         mpsc::{Receiver, RecvTimeoutError, TryRecvError},
     },
@@ -33,24 +35,27 @@ use crate::{
     state::WalState,
 };
 
-/// Bound of requests in a group.
+/// Maximum number of requests in a group.
 const MAX_GROUP_REQUESTS: usize = 1024;
-/// A commit that takes longer is logged as slow: no write is acknowledged meanwhile.
+/// Duration above which a commit is logged as slow, since it delays all acknowledgements.
 const SLOW_COMMIT: Duration = Duration::from_secs(1);
-/// Minimum interval between two log messages about slow commits.
+/// Minimum interval between two messages about slow commits.
 const SLOW_COMMIT_LOG_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Pause before a commit is tried after a failed one, if there is no write.
+/// Pause after a failed commit before the log is probed, if no write tries it.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
-/// The same while writes are refused, so that none tries it.
+/// The same pause during an outage, when writes are rejected and cannot try the log.
 const OUTAGE_PROBE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Room of the log below which deletes are flushed soon.
+/// Interval between two checks that the files of log and store are still in place.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Flush deletes early when free log space drops below this, bytes.
 const LOW_ROOM: u64 = 1 << 20;
-/// Age at which they are flushed then: those of one request are flushed together.
+/// Maximum age of a memtable with deletes then. It lets the deletes of one request be flushed together.
 const DELETE_AGE: Duration = Duration::from_millis(500);
 
-/// A request of the group being built.
+/// A request of the group that is being built.
 struct StagedWrite {
     id: TableId,
     /// The change and its commit time.
@@ -60,42 +65,50 @@ struct StagedWrite {
     permit: Option<BytePermit>,
 }
 
+/// Fails if files of the store were removed.
+pub(crate) type CheckStore = Box<dyn Fn() -> Result<(), StorageError> + Send>;
+
 pub(crate) struct Committer {
     state: Arc<WalState>,
     queue: Receiver<CommitterMessage>,
     policy: Box<dyn CommitPolicy>,
+    check_store: CheckStore,
     active: ActiveMemtable,
-    /// Messages taken from the queue that belong to the next group.
+    /// Messages that were taken from the queue and belong to the next group.
     next: VecDeque<CommitterMessage>,
     group: RecordGroup,
-    /// Bytes that the rest of the group may take of the disk.
+    /// Bytes of disk space that the rest of the group may use.
     room: u64,
     staged: Vec<StagedWrite>,
     group_wait: GroupWait,
-    /// When the last group began to be appended.
+    /// Time at which the last append began.
     last_group: Option<Instant>,
     group_values: GroupValues,
     /// Tables with a plain change or a row compaction in the group.
     touched: Vec<TableId>,
-    /// When to try whether commits succeed again; `None` if the last one did. Only the first failure
-    /// and the next success are logged.
+    /// Time of the next probe; `None` if the last commit succeeded. Only the first failure and the next success
+    /// are logged.
     probe_at: Option<Instant>,
-    /// Why the log is unavailable. Each append would wait until its own failure, one after the other: until a probe
-    /// succeeds, writes fail by this error at once, with those that were queued behind the first one.
+    /// Why the log is unavailable. Until a probe succeeds, writes fail with this error at once, including writes
+    /// that were queued. Otherwise, each write would wait for its own failure, one after another.
     outage: Option<StorageError>,
     slow_commit_logged: Option<Instant>,
+    /// Time of the next check of the files of log and store.
+    check_at: Instant,
 }
 
 impl Committer {
     pub(crate) fn new(
         active: ActiveMemtable,
         policy: Box<dyn CommitPolicy>,
+        check_store: CheckStore,
         queue: Receiver<CommitterMessage>,
     ) -> Self {
         Self {
             state: Arc::clone(active.state()),
             queue,
             policy,
+            check_store,
             active,
             next: VecDeque::new(),
             group: RecordGroup::default(),
@@ -108,10 +121,11 @@ impl Committer {
             probe_at: None,
             outage: None,
             slow_commit_logged: None,
+            check_at: Instant::now() + CHECK_INTERVAL,
         }
     }
 
-    /// Runs until it is stopped or all senders are dropped.
+    /// Runs until it is stopped, or all senders are dropped.
     pub(crate) fn run(mut self) {
         loop {
             match self.next_message() {
@@ -137,7 +151,25 @@ impl Committer {
         }
     }
 
+    /// Rejects writes once files of log or store were removed or replaced, since such writes would be lost.
+    /// Flushes the memtable, because the log may no longer have its records.
+    fn check_files(&mut self) -> Result<(), StorageError> {
+        self.check_at = Instant::now() + CHECK_INTERVAL;
+        let checked = self.active.log().check_files().and_then(|()| (self.check_store)());
+        let was_missing = self.state.files_missing.swap(checked.is_err(), Ordering::Relaxed);
+        checked.map_err(|error| {
+            if !was_missing && self.active.can_rotate() {
+                self.active.rotate(None);
+            }
+            self.record_failure(error)
+        })
+    }
+
     fn admit(&mut self, request: &WriteRequest) -> Admission {
+        if self.outage.is_none() && self.check_at <= Instant::now() {
+            // A failed check becomes an outage.
+            let _ = self.check_files();
+        }
         if let Some(error) = &self.outage {
             self.state.metrics.rejected_writes.increment(1);
             return Admission::Rejected(error.clone());
@@ -145,13 +177,21 @@ impl Committer {
         self.policy.admit(&mut self.active, request.command.needed_room())
     }
 
-    /// Rotates the memtable at its maximum age, or tries whether commits succeed again: without
-    /// that the store would be reported as failing until the next write.
+    /// Rotates the memtable at its maximum age, and probes the log after a failure. Without the probe, the store
+    /// would report the failure until the next write.
     fn on_deadline(&mut self) {
-        if self.probe_at.is_none_or(|at| at > Instant::now()) {
-            return self.policy.rotate_aged(&mut self.active);
+        let now = Instant::now();
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if is_due(self.active.deadline()) {
+            self.policy.rotate_aged(&mut self.active);
         }
-        match self.active.log().probe() {
+        if !is_due(self.probe_at) {
+            if self.check_at <= now {
+                let _ = self.check_files();
+            }
+            return;
+        }
+        match self.check_files().and_then(|()| self.active.log().probe()) {
             Ok(()) => self.record_success(),
             Err(error) => {
                 tracing::debug!(%error, "commits still fail");
@@ -160,16 +200,14 @@ impl Committer {
         }
     }
 
-    /// Waits for the next message; times out when the memtable reaches its maximum age, or when the
-    /// next probe is due.
+    /// Waits for the next message. Times out when the memtable reaches its maximum age, or when a probe or a file
+    /// check is due.
     fn next_message(&mut self) -> Result<CommitterMessage, RecvTimeoutError> {
         if let Some(message) = self.next.pop_front() {
             return Ok(message);
         }
-        let deadlines = [self.active.deadline(), self.probe_at];
-        let Some(deadline) = deadlines.into_iter().flatten().min() else {
-            return self.queue.recv().map_err(|_| RecvTimeoutError::Disconnected);
-        };
+        let deadlines = [self.active.deadline(), self.probe_at, Some(self.check_at)];
+        let deadline = deadlines.into_iter().flatten().min().unwrap_or(self.check_at);
         let remaining = deadline.saturating_duration_since(Instant::now());
         if remaining == Duration::ZERO {
             return Err(RecvTimeoutError::Timeout);
@@ -177,7 +215,7 @@ impl Committer {
         self.queue.recv_timeout(remaining)
     }
 
-    /// Builds a group from a request and those queued behind it.
+    /// Builds a group from a request and the requests behind it in the queue.
     fn collect(&mut self, first: Box<WriteRequest>) {
         if self.stage_queued(Some(first)) {
             return;
@@ -190,7 +228,6 @@ impl Committer {
         let mut requests = self.staged.len();
         while let Some(wait) = self.group_wait.before_sync(requests, Instant::now()) {
             thread::sleep(wait);
-            self.state.metrics.group_waits.increment(1);
             let is_complete = self.stage_queued(None);
             let gained = self.staged.len() - requests;
             self.group_wait.record_wait(gained);
@@ -201,7 +238,7 @@ impl Committer {
         }
     }
 
-    /// How long a small group waits for its interval.
+    /// How long a small group waits for the group interval.
     fn until_due(&self) -> Option<Duration> {
         let config = &self.state.config;
         if self.group.as_bytes().len() >= config.group_bytes / 2 {
@@ -211,8 +248,8 @@ impl Committer {
         Some(left).filter(|left| !left.is_zero())
     }
 
-    /// Adds a request and what is queued. True if the group is complete, false if it has all that is
-    /// queued.
+    /// Adds a request and all queued requests to the group. True if the group is complete, false if the queue is
+    /// empty.
     fn stage_queued(&mut self, first: Option<Box<WriteRequest>>) -> bool {
         let mut request = first;
         loop {
@@ -242,7 +279,8 @@ impl Committer {
         }
     }
 
-    /// Takes what was queued during a commit, which says how many requests the next group can expect.
+    /// Takes the requests that were queued during a commit, and returns how many there are. The next group can
+    /// expect as many.
     fn take_queued(&mut self) -> usize {
         while self.next.len() < MAX_GROUP_REQUESTS
             && let Ok(message) = self.queue.try_recv()
@@ -252,13 +290,13 @@ impl Committer {
         self.next.len()
     }
 
-    /// Adds a request to the group. Returns it if its condition depends on plain changes of the
-    /// group, which are visible only after the commit.
+    /// Adds a request to the group. Returns it if its condition depends on plain changes of the group, which
+    /// become visible only after the commit.
     fn stage(&mut self, request: Box<WriteRequest>) -> Option<Box<WriteRequest>> {
         let id = request.id;
         let must_wait = match &request.command {
             WriteCommand::Change(_) => false,
-            // By row, not by table, so that compactions do not end every group early.
+            // By row rather than by table, so that compactions do not end every group early.
             WriteCommand::Rewrite(rewrite) => self.is_row_in_group(id, &rewrite.row),
             WriteCommand::Conditional { .. } => self.touched.contains(&id),
         };
@@ -305,12 +343,7 @@ impl Committer {
                 self.group.push_append(table.as_str(), &record, commit_ms);
                 (Some((change, commit_ms)), Ok(WriteOutcome::Done))
             }
-            Decision::NoChange(outcome) => {
-                if outcome == WriteOutcome::ReadAgain {
-                    self.state.metrics.conditional_retries.increment(1);
-                }
-                (None, Ok(outcome))
-            }
+            Decision::NoChange(outcome) => (None, Ok(outcome)),
             Decision::Fail(error) => (None, Err(error)),
         };
         self.staged.push(StagedWrite { id, change, response, result, permit });
@@ -337,7 +370,7 @@ impl Committer {
         self.state.active_segment_bytes.store(section.bytes, Ordering::Relaxed);
         for staged in self.staged.drain(..) {
             let result = match &error {
-                // Decisions based on values of the failed group are void too.
+                // Decisions that depend on values of the failed group are void, too.
                 Some(error) => Err(error.clone()),
                 None => staged.result,
             };
@@ -347,7 +380,7 @@ impl Committer {
         if !self.group.is_empty() {
             self.group_wait.record_commit(requests, queued, took);
         }
-        // A group usually exceeds its limit by part of a request.
+        // A group usually exceeds its limit by a fraction of a request.
         self.group.clear(self.state.config.group_bytes * 2);
         self.group_values.clear();
         self.touched.clear();
@@ -356,7 +389,7 @@ impl Committer {
         }
         let has_deletes = || self.state.memtables.view().active().is_some_and(|a| a.has_deletes());
         if has_deletes() && self.state.log_room() < LOW_ROOM {
-            // What was deleted frees space only in the backend.
+            // Deletes free space only once they are in the backend.
             self.active.shorten_age(DELETE_AGE);
         }
     }
@@ -413,12 +446,10 @@ impl Committer {
     fn apply(&mut self) {
         let view = self.state.memtables.view();
         let Some(memtable) = view.active() else { return };
-        let applying = self.state.applying.lock().unwrap_or_else(PoisonError::into_inner);
+        let applying = self.state.applying.lock();
         let sequence = self.state.commit_sequence.load(Ordering::Relaxed) + 1;
-        let mut cells = 0;
         for staged in &self.staged {
             if let Some((change, commit_ms)) = &staged.change {
-                cells += change.cell_count();
                 memtable.apply(staged.id, change, *commit_ms, sequence);
                 if let Some(new_rows) = self.state.tables.new_rows(staged.id) {
                     memtable.note_new_rows(staged.id, &new_rows);
@@ -426,13 +457,9 @@ impl Committer {
             }
         }
         drop(applying);
-        // A reader that finds this number sees the whole group.
+        // A reader that sees this number sees the whole group.
         self.state.commit_sequence.store(sequence, Ordering::Release);
         self.active.start_aging();
-        let metrics = &self.state.metrics;
-        metrics.commits.increment(1);
-        metrics.commit_records.record(self.group.record_count() as f64);
-        metrics.records.increment(self.group.record_count() as u64);
-        metrics.cells.increment(cells as u64);
+        self.state.metrics.commits.increment(1);
     }
 }

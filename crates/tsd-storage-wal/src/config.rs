@@ -2,67 +2,67 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use tsd_storage::{ByteBudget, ClockMs, DiskSpace, Table, system_clock_ms};
+use tsd_files::DiskSpace;
+use tsd_storage::{ByteBudget, ClockMs, Table, system_clock_ms};
 
-/// Settings of a store. Every bound has a counter or a gauge in the metrics.
+/// Settings of a store. Every limit has a counter or a gauge in the metrics.
 #[derive(Clone, Debug)]
 pub struct WalConfig {
-    /// Directory of the log. It is created if missing and used by one process at a time.
+    /// Directory of the log. It is created if missing. Only one process may use it.
     pub directory: PathBuf,
     /// Tables whose writes go through the log.
     pub logged: LoggedTables,
-    /// Who else writes to the backend.
+    /// Whether other processes write to the backend.
     pub backend: BackendSharing,
-    /// Bound of all memtables together, in bytes.
+    /// Limit on the bytes of all memtables together.
     pub memtable_bytes: usize,
     /// Longest time between the commit of a row and its flush.
     pub max_age: Duration,
     /// Segment length in bytes at which the log begins another segment.
     pub segment_bytes: u64,
-    /// Bound of the log in bytes, for a [`BackendSharing::MultiWriter`] backend: a write beyond it
-    /// fails with [`StorageError::Throttled`](tsd_storage::StorageError::Throttled). `None`: the
-    /// log is bounded by `memtable_bytes` alone.
+    /// Limit on the log in bytes, for a [`BackendSharing::MultiWriter`] backend. A write beyond it fails with
+    /// [`StorageError::Throttled`](tsd_storage::StorageError::Throttled). `None`: only `memtable_bytes` limits
+    /// the log.
     pub max_log_bytes: Option<u64>,
-    /// How long the flushes of one table of a [`BackendSharing::MultiWriter`] backend fail, while
-    /// those of others do not, until its rows are kept apart from the log of the others.
+    /// For a [`BackendSharing::MultiWriter`] backend: how long the flushes of one table may fail while other
+    /// tables succeed. After that, the rows of the table are stored separately from the log.
     pub stuck_after: Duration,
-    /// Disk of the log; shared with the backend if that is on the same disk. Writes that would use
-    /// its reserve fail with [`StorageError::DiskFull`](tsd_storage::StorageError::DiskFull);
-    /// deletes may use it. `None`: only the system limits the log.
+    /// Disk of the log, shared with the backend if that uses the same disk. A write that would use its reserve
+    /// fails with [`StorageError::DiskFull`](tsd_storage::StorageError::DiskFull); deletes may use the reserve.
+    /// `None`: only the system limits the log.
     pub space: Option<Arc<DiskSpace>>,
-    /// Bound of the writes that wait for the committer; callers wait beyond that. Shared with those
-    /// who queue points for this store.
+    /// Limit on the bytes of writes that wait for the committer. Beyond it, callers wait. Callers that queue
+    /// points for this store share the budget.
     pub budget: ByteBudget,
-    /// Longest cell that the backend stores, bytes with its key: a longer one is refused when it is written, not
-    /// when its row is flushed. [`usize::MAX`]: any is stored.
+    /// Longest cell that the backend stores, in bytes with its key. A longer cell is rejected at the write rather
+    /// than at the flush of its row. [`usize::MAX`] means no limit.
     pub max_cell_bytes: usize,
-    /// Bytes of records that are written and synced together.
+    /// Bytes of records that are written and synced in one group.
     pub group_bytes: usize,
-    /// Shortest time from one group to the next, unless that has half of its bytes: for a log whose cost is by
-    /// the group. A group after a pause does not wait. Zero: groups do not wait.
+    /// Minimum time from one group to the next, unless half of the bytes of a group are there. It is for a log
+    /// whose cost is per group. A group after a pause does not wait. Zero disables the wait.
     pub group_interval: Duration,
-    /// Opens a damaged log without its unreadable records.
+    /// Opens a damaged log and skips its unreadable records.
     pub accept_damage: bool,
-    /// Source of commit times. A cell without a timestamp gets the time of its commit.
+    /// Source of commit times. A cell without a timestamp gets its commit time.
     pub clock: ClockMs,
 }
 
 /// Who writes to the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackendSharing {
-    /// This process only, as with an embedded store. The log order decides between two writes of
-    /// a column, and a write waits while log or memory are full.
+    /// Only this process, as with an embedded store. The log order decides between two writes of a column. Writes
+    /// wait while log or memory is full.
     Exclusive,
-    /// Other processes too, as with HBase. The commit time decides between two writes of a column,
-    /// appends, increments and compare-and-sets are executed by the backend, and a write is
-    /// rejected while log or memory are full.
+    /// Other processes, too, as with HBase. The commit time decides between two writes of a column. The backend
+    /// executes appends, increments and compare-and-sets. Writes are rejected while log or memory is full.
     MultiWriter,
 }
 
-/// Tables whose writes go through the log; calls on other tables go to the backend directly.
+/// Tables whose writes go through the log. Calls on other tables go to the backend directly.
 ///
-/// A table with compare-and-sets by several processes (UIDs in a shared HBase) must not be logged:
-/// only the backend can execute them atomically.
+/// A table on which several processes execute compare-and-sets (UIDs in a shared HBase) must not be logged,
+/// because only the backend can execute them atomically.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoggedTables {
     /// All tables.
@@ -79,7 +79,7 @@ impl LoggedTables {
         }
     }
 
-    /// True unless it is one table.
+    /// True unless exactly one table is logged.
     pub(crate) const fn has_several(&self) -> bool {
         match self {
             Self::All => true,
@@ -95,8 +95,8 @@ impl LoggedTables {
 }
 
 impl WalConfig {
-    /// Defaults: an exclusive backend, all tables logged, memtables of 128 MiB, a maximum age of
-    /// ten minutes.
+    /// Default settings: an exclusive backend, all tables logged, memtables of 128 MiB, a maximum age of ten
+    /// minutes.
     #[must_use]
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {

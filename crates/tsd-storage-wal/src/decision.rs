@@ -1,7 +1,7 @@
 //! Turns conditional commands into the changes that are logged.
 //!
-//! The committer decides each command against the memtables, the earlier commands of the same
-//! group, and what the caller has read from the backend. The log contains only the result.
+//! The committer decides each command on three sources: the memtables, earlier commands of the same group, and
+//! the values that the caller read from the backend. The log contains only the result.
 
 use bytes::Bytes;
 use hashbrown::HashMap;
@@ -18,21 +18,21 @@ use crate::{
     validate::{cell_len, check_cell_len},
 };
 
-/// Decision on a command.
+/// Decision about a command.
 #[derive(Debug)]
 pub(crate) enum Decision {
     Commit(Change, WriteOutcome),
-    /// As [`Self::Commit`], but logged as the record.
+    /// As [`Self::Commit`], but the log gets the append record.
     CommitAppend(Change, AppendRecord),
     NoChange(WriteOutcome),
     Fail(StorageError),
 }
 
-/// Columns set by earlier commands of the group, which are not in the memtable yet.
+/// Columns that earlier commands of the group set. They are not in the memtable yet.
 pub(crate) type GroupValues =
     HashMap<(TableId, Column), Option<Bytes>, foldhash::fast::RandomState>;
 
-/// Present values of a table's columns, including those of the group being built.
+/// Present values of a table's columns, including values from the group that is being built.
 pub(crate) struct PresentValues<'a> {
     pub(crate) view: &'a MemtableView,
     pub(crate) group: &'a mut GroupValues,
@@ -41,7 +41,7 @@ pub(crate) struct PresentValues<'a> {
     pub(crate) max_cell_bytes: usize,
 }
 
-/// The caller has to read the backend again.
+/// The caller must read the backend again.
 struct StaleRead;
 
 impl PresentValues<'_> {
@@ -75,7 +75,7 @@ impl PresentValues<'_> {
         }
     }
 
-    /// The present value of a column, and true if the log of the active memtable has it.
+    /// The present value of a column, and whether the log of the active memtable has it.
     fn value_to_append_to(
         &self,
         read: &BackendRead,
@@ -99,7 +99,7 @@ impl PresentValues<'_> {
 
     fn append(&mut self, batch: &CellBatch, read: &BackendRead) -> Decision {
         let (mut put, mut added, mut befores) = (CellBatch::new(), CellBatch::new(), Vec::new());
-        // Values set by this command; discarded unless all of it can be decided.
+        // Values that this command sets. They are discarded unless the whole command can be decided.
         let mut set: HashMap<Column, Bytes, foldhash::fast::RandomState> = HashMap::default();
         for row in batch.rows() {
             if let Err(error) = put.begin_row(row.key).and_then(|()| added.begin_row(row.key)) {
@@ -200,14 +200,17 @@ impl PresentValues<'_> {
         }
     }
 
-    /// Commits a row compaction if the row is as it was read. No earlier command of the group
+    /// Commits a row compaction if the row is unchanged since it was read. No earlier command of the group
     /// touches the row.
     fn rewrite(&self, rewrite: RewriteCommand) -> Decision {
-        let RewriteCommand { row, put, replaced, sequence } = rewrite;
+        let RewriteCommand { row, put, replaced, sequence, whole_row } = rewrite;
         if !self.view.is_unchanged_since(self.id, &row, sequence) {
             return Decision::Fail(StorageError::Changed);
         }
-        // The put comes before the deletes, so a column that is put must not be deleted.
+        if whole_row && put.is_empty() {
+            return Decision::Commit(Change::DeleteRow(row), WriteOutcome::Done);
+        }
+        // The put precedes the deletes, so a column that is put must not be deleted.
         let is_kept = |column: &ReplacedColumn| {
             let mut cells = put.rows().flat_map(|row| row.cells());
             cells.any(|cell| {

@@ -6,7 +6,7 @@ use tsd_storage::{StorageError, Table, UnknownVersion};
 
 use crate::LostRange;
 
-/// The store was not opened.
+/// The store could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -15,11 +15,11 @@ pub enum OpenError {
     InUse {
         /// The directory.
         directory: PathBuf,
-        /// Its process id, if known.
+        /// The process id of the other process, if known.
         pid: Option<u32>,
     },
-    /// The log is damaged, and [`WalConfig::accept_damage`](crate::WalConfig::accept_damage) is not
-    /// set. Nothing on disk was changed.
+    /// The log is damaged, and [`WalConfig::accept_damage`](crate::WalConfig::accept_damage) is not set. Nothing
+    /// on disk was changed.
     #[error(
         "the log is damaged or incomplete: {}; these records are lost if it is opened with damage \
          accepted",
@@ -29,14 +29,14 @@ pub enum OpenError {
         /// All damaged ranges.
         lost: Vec<LostRange>,
     },
-    /// A file of the log was written by another release. No consent opens it: nothing is lost, and what
-    /// it has can be read by that release. Nothing on disk was changed.
+    /// Another release wrote a file of the log. No consent opens it, because nothing is lost: that release can
+    /// read the file. Nothing on disk was changed.
     #[error(transparent)]
     UnknownVersion(UnknownVersion),
     /// The log contains rows of a table that the backend does not have.
     #[error("the log contains rows of table {0}, which does not exist")]
     NoSuchTable(Table),
-    /// The file system failed.
+    /// A file system error.
     #[error("cannot read the log in {}", directory.display())]
     Io {
         /// The directory.
@@ -44,7 +44,7 @@ pub enum OpenError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// The backend failed during replay, other than by being busy, unavailable or full.
+    /// The backend failed during the replay, and was not just busy, unavailable or full.
     #[error("the backend failed during the replay of the log")]
     Backend(#[source] StorageError),
     /// A thread could not be started, or panicked.

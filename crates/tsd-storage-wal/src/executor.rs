@@ -1,22 +1,22 @@
-//! Runs futures of the backend from the layer's own threads.
+//! Runs futures of the backend on threads of this layer.
 
 use std::{future::Future, io};
 
 use tokio::runtime::{Builder, Handle, RuntimeFlavor};
 use tsd_storage::StorageError;
 
-/// The runtime for futures that a blocking thread waits for.
+/// The runtime that runs a future while a thread blocks on it.
 #[derive(Clone, Debug)]
 pub(crate) enum Executor {
-    /// The runtime in which the store was opened. Tasks spawned by the backend continue there.
+    /// The runtime in which the store was opened. Tasks that the backend spawns continue there.
     Caller(Handle),
-    /// A runtime per call, if the caller has no multi-threaded one. There is one call per table and
+    /// A new runtime for each call, if the caller has no multi-threaded runtime. There is one call per table and
     /// flush.
     OneCall,
 }
 
 impl Executor {
-    /// The executor for a store that is opened in the current runtime.
+    /// The executor of a store that is opened in the current runtime.
     pub(crate) fn current() -> Self {
         match Handle::try_current() {
             Ok(handle) if handle.runtime_flavor() == RuntimeFlavor::MultiThread => {

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use tsd_storage::LockError;
-pub(crate) use tsd_storage::{DiskDir, StoreDir as LogDir, StoreFile as LogFile};
+use tsd_files::LockError;
+pub(crate) use tsd_files::{DiskDir, StoreDir as LogDir, StoreFile as LogFile};
 
 use crate::OpenError;
 
@@ -11,12 +11,12 @@ use crate::OpenError;
 pub(crate) fn lock(path: &Path) -> Result<DiskDir, OpenError> {
     let directory = path.to_path_buf();
     DiskDir::lock(path).map_err(|error| match error {
-        LockError::InUse { pid } => OpenError::InUse { directory, pid },
+        LockError::InUse { text } => OpenError::InUse { directory, pid: text.trim().parse().ok() },
         LockError::Io(source) => OpenError::Io { directory, source },
     })
 }
 
 #[cfg(test)]
 pub(crate) mod faulty {
-    pub(crate) use tsd_storage::{FaultyDisk, TestRng};
+    pub(crate) use tsd_files::{FaultyDisk, TestRng};
 }

@@ -1,10 +1,10 @@
-//! Tables whose rows cannot be flushed, each with its last error.
+//! Tracks tables whose rows cannot be flushed, each with its last error.
 
 use std::collections::BTreeMap;
 
 use tsd_storage::{StorageError, Table};
 
-/// Each table has a state of its own: the flush of one says nothing about another.
+/// Last errors by table. A flush of one table does not change the state of another.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FlushFailures(BTreeMap<Table, StorageError>);
 
@@ -13,7 +13,7 @@ impl FlushFailures {
         self.0.insert(table.clone(), error);
     }
 
-    /// Returns true if the table was one of them.
+    /// Removes a table; returns true if it was present.
     pub(crate) fn remove(&mut self, table: &Table) -> bool {
         self.0.remove(table).is_some()
     }

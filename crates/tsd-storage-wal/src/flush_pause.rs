@@ -1,9 +1,7 @@
-//! Pauses the flushes of memtables, so that the backend has the rows of all tables up to one commit.
+//! Pauses the flushes of memtables, so that the backend has the rows of all tables up to the same commit.
 
-use std::{
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
-};
+use parking_lot::{Condvar, Mutex};
+use std::time::{Duration, Instant};
 
 use tsd_storage::StorageError;
 
@@ -16,18 +14,18 @@ pub(crate) struct FlushPause {
 
 #[derive(Debug, Default)]
 struct PauseState {
-    /// Callers that pause flushes or wait for it.
+    /// Number of callers that pause flushes, or wait to pause them.
     pausing: usize,
     is_flushing: bool,
-    /// A memtable is in the backend with some of its tables only, because the flush of others failed.
+    /// True if only some tables of a memtable are in the backend, because flushes of others failed.
     is_partial: bool,
 }
 
-/// A round of flushes.
+/// A round of flushes. Dropping it ends the round.
 #[derive(Debug)]
 pub(crate) struct FlushRound<'a>(&'a FlushPause);
 
-/// Flushes are paused until this is dropped.
+/// Keeps flushes paused until it is dropped.
 #[derive(Debug)]
 pub(crate) struct PausedFlushes<'a> {
     pause: &'a FlushPause,
@@ -35,27 +33,25 @@ pub(crate) struct PausedFlushes<'a> {
 }
 
 impl FlushPause {
-    fn lock(&self) -> MutexGuard<'_, PauseState> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Begins a round of flushes, when they are not paused.
+    /// Begins a round of flushes once they are not paused.
     pub(crate) fn begin_round(&self) -> FlushRound<'_> {
-        let waited = self.changed.wait_while(self.lock(), |state| state.pausing > 0);
-        waited.unwrap_or_else(PoisonError::into_inner).is_flushing = true;
+        let mut state = self.inner.lock();
+        self.changed.wait_while(&mut state, |state| state.pausing > 0);
+        state.is_flushing = true;
         FlushRound(self)
     }
 
-    /// Waits for the end of the present round and pauses flushes.
+    /// Waits for the end of the present round, then pauses flushes.
     ///
     /// # Errors
     ///
-    /// [`StorageError::Unavailable`] if a memtable is only partly in the backend.
+    /// [`StorageError::Unavailable`] if only some tables of a memtable are in the backend.
     pub(crate) fn pause(&self) -> Result<PausedFlushes<'_>, StorageError> {
-        let mut state = self.lock();
+        let mut state = self.inner.lock();
         state.pausing += 1;
-        let waited = self.changed.wait_while(state, |state| state.is_flushing);
-        let is_partial = waited.unwrap_or_else(PoisonError::into_inner).is_partial;
+        self.changed.wait_while(&mut state, |state| state.is_flushing);
+        let is_partial = state.is_partial;
+        drop(state);
         let paused = PausedFlushes { pause: self, since: Instant::now() };
         if is_partial {
             let text = "the flush of a table fails, so the store has no consistent state now";
@@ -66,15 +62,15 @@ impl FlushPause {
 }
 
 impl FlushRound<'_> {
-    /// Ends the round; `is_partial` says that a memtable is only partly in the backend.
+    /// Ends the round. `is_partial` is true if only some tables of a memtable are in the backend.
     pub(crate) fn end(self, is_partial: bool) {
-        self.0.lock().is_partial = is_partial;
+        self.0.inner.lock().is_partial = is_partial;
     }
 }
 
 impl Drop for FlushRound<'_> {
     fn drop(&mut self) {
-        self.0.lock().is_flushing = false;
+        self.0.inner.lock().is_flushing = false;
         self.0.changed.notify_all();
     }
 }
@@ -88,7 +84,7 @@ impl PausedFlushes<'_> {
 
 impl Drop for PausedFlushes<'_> {
     fn drop(&mut self) {
-        self.pause.lock().pausing -= 1;
+        self.pause.inner.lock().pausing -= 1;
         self.pause.changed.notify_all();
     }
 }
@@ -112,12 +108,12 @@ mod tests {
                 is_paused.store(true, Ordering::SeqCst);
                 drop(paused);
             });
-            while pause.lock().pausing == 0 {
+            while pause.inner.lock().pausing == 0 {
                 std::thread::yield_now();
             }
             assert!(!is_paused.load(Ordering::SeqCst));
             round.end(false);
-            // Waits for the pause, which was requested before.
+            // Waits for the pause, which was requested earlier.
             pause.begin_round().end(false);
             assert!(is_paused.load(Ordering::SeqCst));
         });

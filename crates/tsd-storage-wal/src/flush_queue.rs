@@ -1,8 +1,9 @@
 //! Queue of immutable memtables between the committer and the flusher.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
     collections::VecDeque,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -10,15 +11,16 @@ use tokio::sync::{oneshot, watch};
 
 use crate::{commit_log::LogPosition, memtable::Memtable};
 
-/// An immutable memtable to be flushed, with the section of the log that contains its changes.
+/// An immutable memtable to be flushed, and the section of the log with its changes.
 #[derive(Clone, Debug)]
 pub(crate) struct FlushJob {
     pub(crate) memtable: Arc<Memtable>,
-    /// The log is trimmed up to here after the flush; `None`: a later memtable has the rest of the section.
+    /// Position up to which the log is trimmed after the flush; `None` if a later memtable has the rest of the
+    /// section.
     pub(crate) position: Option<LogPosition>,
     /// Bytes of the section.
     pub(crate) bytes: u64,
-    /// Time over which the flush is spread; `None` flushes without pauses.
+    /// Time over which the flush is spread; `None` for a flush at full speed.
     pub(crate) flush_over: Option<Duration>,
 }
 
@@ -34,10 +36,10 @@ pub(crate) struct FlushQueue {
 #[derive(Debug, Default)]
 struct FlushQueueInner {
     jobs: VecDeque<FlushJob>,
-    /// Callers, each with the id of the last memtable it waits for.
+    /// Waiting callers, each with the id of the last memtable to wait for.
     waiters: Vec<(u64, oneshot::Sender<()>)>,
     stopping: bool,
-    /// Set by a new waiter, to end the flusher's pause.
+    /// Set by a new waiter to end the pause of the flusher.
     wake_flusher: bool,
 }
 
@@ -49,31 +51,28 @@ impl FlushQueueInner {
 }
 
 impl FlushQueue {
-    fn lock(&self) -> MutexGuard<'_, FlushQueueInner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits while `is_idle` returns true, for `timeout` at most.
+    /// Waits while `is_idle` returns true, for at most `timeout`.
     fn wait_while(
         &self,
         timeout: Duration,
         is_idle: impl FnMut(&mut FlushQueueInner) -> bool,
     ) -> MutexGuard<'_, FlushQueueInner> {
-        let inner = self.lock();
+        let mut inner = self.inner.lock();
         if timeout == Duration::MAX {
-            return self.changed.wait_while(inner, is_idle).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait_while(&mut inner, is_idle);
+        } else {
+            self.changed.wait_while_for(&mut inner, is_idle, timeout);
         }
-        let waited = self.changed.wait_timeout_while(inner, timeout, is_idle);
-        waited.unwrap_or_else(PoisonError::into_inner).0
+        inner
     }
 
     pub(crate) fn push(&self, job: FlushJob) {
-        self.lock().jobs.push_back(job);
+        self.inner.lock().jobs.push_back(job);
         self.changed.notify_all();
     }
 
-    /// Waits for jobs behind the first `known`, for `timeout` at most or until a caller waits for
-    /// a flush. Returns them; `None` once stopped.
+    /// Waits for jobs behind the first `known`, for at most `timeout` or until a caller waits for a flush.
+    /// Returns these jobs; `None` once stopped.
     pub(crate) fn jobs_after(&self, known: usize, timeout: Duration) -> Option<Vec<FlushJob>> {
         let inner = self.wait_while(timeout, |inner| {
             !inner.stopping && inner.jobs.len() <= known && !std::mem::take(&mut inner.wake_flusher)
@@ -81,8 +80,8 @@ impl FlushQueue {
         (!inner.stopping).then(|| inner.jobs.iter().skip(known).cloned().collect())
     }
 
-    /// Sleeps until `due`, but no longer than until a second memtable is queued or a caller waits
-    /// for a flush. Returns true once stopped.
+    /// Sleeps until `due`, until a second memtable is queued, or until a caller waits for a flush. Returns true
+    /// once stopped.
     pub(crate) fn sleep_until(&self, due: Instant) -> bool {
         let timeout = due.saturating_duration_since(Instant::now());
         let may_sleep = |inner: &mut FlushQueueInner| {
@@ -94,7 +93,7 @@ impl FlushQueue {
 
     /// True if a caller waits for a flush.
     pub(crate) fn has_waiters(&self) -> bool {
-        self.lock().has_waiters()
+        self.inner.lock().has_waiters()
     }
 
     /// Completes once the queue is stopped.
@@ -108,7 +107,7 @@ impl FlushQueue {
 
     /// Removes the oldest job, whose memtable has the id `flushed`, and notifies its waiters.
     pub(crate) fn complete_oldest(&self, flushed: u64) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.jobs.pop_front();
         for (_, waiter) in inner.waiters.extract_if(.., |(last, _)| *last <= flushed) {
             let _ = waiter.send(());
@@ -116,10 +115,10 @@ impl FlushQueue {
         self.changed.notify_all();
     }
 
-    /// Gives the rest of the oldest job that is not that of the survivors to theirs, whose memtable is
+    /// Moves the rest of the oldest job that has no survivors to the job of the survivors, whose memtable is
     /// `survivor`.
     pub(crate) fn relocate_oldest(&self, survivor: &Arc<Memtable>) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if inner.jobs.front().is_some_and(|job| job.memtable.is_survivor()) {
             inner.jobs.remove(1);
         } else if let Some(job) = inner.jobs.front_mut() {
@@ -128,9 +127,9 @@ impl FlushQueue {
         self.changed.notify_all();
     }
 
-    /// Notifies `waiter` when all queued memtables are flushed.
+    /// Notifies `waiter` once all queued memtables are flushed.
     pub(crate) fn notify_when_flushed(&self, waiter: oneshot::Sender<()>) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         match inner.jobs.back().map(|job| job.memtable.id()) {
             Some(last) => {
                 inner.waiters.push((last, waiter));
@@ -143,21 +142,21 @@ impl FlushQueue {
         }
     }
 
-    /// Waits until `ready` returns true, for `timeout` at most; it is evaluated after each change of
-    /// the queue. Returns true once stopped.
+    /// Waits until `ready` returns true, for at most `timeout`. Evaluates `ready` after each change of the queue.
+    /// Returns true once stopped.
     pub(crate) fn wait_until_for(&self, timeout: Duration, ready: impl Fn() -> bool) -> bool {
         self.wait_while(timeout, |inner| !inner.stopping && !ready()).stopping
     }
 
-    /// Makes waiting threads evaluate their condition again.
+    /// Makes waiting threads evaluate their conditions again.
     pub(crate) fn wake(&self) {
-        let _inner = self.lock();
+        let _inner = self.inner.lock();
         self.changed.notify_all();
     }
 
-    /// Ends all waits. The waiters of a flush are dropped.
+    /// Ends all waits and drops the waiters of flushes.
     pub(crate) fn stop(&self) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.stopping = true;
         inner.waiters.clear();
         drop(inner);
@@ -166,6 +165,6 @@ impl FlushQueue {
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
-        self.lock().stopping
+        self.inner.lock().stopping
     }
 }

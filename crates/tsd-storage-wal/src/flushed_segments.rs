@@ -1,41 +1,21 @@
-//! Log segments to remove after the flush of their memtables.
+//! Removes log segments after the flush of their memtables.
 
-use std::{collections::VecDeque, io};
+use std::collections::VecDeque;
 
 use bytes::Bytes;
 use tsd_storage::StorageError;
 
-use crate::{commit_time, files::LogDir, local_files::LocalFiles, log::segment_name};
-
-/// A segment that is removed after the flush of its memtable.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ClosedSegment {
-    pub(crate) number: u64,
-    /// Renamed instead of removed: its damage was accepted, its bytes may still be of use.
-    pub(crate) damaged: bool,
-}
-
-impl ClosedSegment {
-    /// Removes the segment durably, or renames it if it is damaged.
-    pub(crate) fn remove(self, dir: &dyn LogDir) -> io::Result<()> {
-        let name = segment_name(self.number);
-        let removed = if self.damaged {
-            dir.rename(&name, &format!("{name}.damaged"))
-        } else {
-            dir.remove(&name)
-        };
-        match removed {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => dir.sync(),
-        }
-    }
-}
+use crate::{
+    commit_time,
+    local_files::LocalFiles,
+    log::{ClosedSegment, segment_name},
+};
 
 /// Segments of flushed memtables, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct FlushedSegments {
     segments: VecDeque<ClosedSegment>,
-    /// Sequence number of the first record after them.
+    /// Sequence number of the first record after these segments.
     end_sequence: u64,
 }
 
@@ -51,10 +31,9 @@ impl FlushedSegments {
         self.segments.len()
     }
 
-    /// Saves the last commit time, which a replay of the segments would find, and records the flush in
-    /// the store and in the state of the log. Then removes the segments in order, each durably before
-    /// the next: a replay must not find an old segment without its successors. What cannot be removed
-    /// now, for which it fails, is retried by the next call.
+    /// Saves the last commit time, which a replay of the segments would find. Records the flush in the store and
+    /// in the state of the log. Then removes the segments in order, each durably before the next, since a replay
+    /// must not find an old segment without its successors. Fails if a removal fails; the next call retries it.
     pub(crate) fn remove_all(
         &mut self,
         files: &LocalFiles,

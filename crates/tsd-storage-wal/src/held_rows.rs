@@ -1,6 +1,6 @@
-//! What the memtables hold, for a backend that compacts rows by itself, and for readers in other processes.
+//! Exposes the rows in memtables to a backend that compacts rows by itself, and to readers in other processes.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use tsd_storage::{
     HeldRow, HeldRowBatches, HeldRowReader, HeldRows, KeyRange, RowFilter, Scan, Table,
@@ -13,9 +13,9 @@ use crate::{
     state::WalState,
 };
 
-/// Bound of rows per batch.
+/// Maximum number of rows per batch.
 const BATCH_ROWS: usize = 256;
-/// Bound of bytes per batch, exceeded by less than a row.
+/// Limit on bytes per batch, exceeded by less than one row.
 const BATCH_BYTES: usize = 1 << 20;
 
 impl HeldRows for WalState {
@@ -32,7 +32,7 @@ impl HeldRows for WalState {
         before_secs: u32,
         commit: &mut dyn FnMut(),
     ) -> bool {
-        let _applying = self.applying.lock().unwrap_or_else(PoisonError::into_inner);
+        let _applying = self.applying.lock();
         let is_free = self.oldest_base(table) >= before_secs;
         if is_free {
             commit();
@@ -41,7 +41,7 @@ impl HeldRows for WalState {
     }
 }
 
-/// Reads the memtables of a store, also while it is written.
+/// Reads the memtables of a store, even while they are written.
 #[derive(Debug)]
 pub(crate) struct MemtableReader {
     state: Arc<WalState>,
@@ -60,7 +60,7 @@ impl HeldRowReader for MemtableReader {
         ranges: Vec<KeyRange>,
         filter: Option<RowFilter>,
     ) -> HeldRowBatches {
-        // Memtables stay readable after their flush while a view has them.
+        // Flushed memtables stay readable as long as a view has them.
         let view = self.state.memtables.view();
         let Some(id) = self.state.tables.id(table) else { return Box::new(std::iter::empty()) };
         let ranges = ranges.into_iter();
@@ -68,20 +68,20 @@ impl HeldRowReader for MemtableReader {
     }
 }
 
-/// Rows of a view, range after range.
+/// Yields the rows of a view, range after range.
 struct HeldRowScan {
     view: Arc<MemtableView>,
     id: TableId,
     ranges: std::vec::IntoIter<KeyRange>,
     filter: Option<RowFilter>,
-    /// The range that is being read.
+    /// The range that is being read, with its scan.
     current: Option<(Scan, MemtableScan)>,
 }
 
-/// What one look for the next row has found.
+/// Result of one search for the next row.
 enum NextRow {
     Row(HeldRow),
-    /// Many rows were looked at that do not match.
+    /// Many rows were checked without a match.
     Unknown,
     End,
 }

@@ -1,9 +1,8 @@
 //! Write-ahead log and memtables of rows in front of any backend.
 //!
-//! A backend is efficient for whole rows, but points arrive as single cells. This layer makes them
-//! durable in a log with group commit, collects them by row in memtables, and flushes each row
-//! once, sorted. It uses the backend as a [`FlushTarget`](tsd_storage::FlushTarget) and does not
-//! know which one it is.
+//! Backends are efficient for whole rows, but points arrive as single cells. This layer makes cells durable in a
+//! log with group commit and collects them by row in memtables. It flushes each row once, sorted. It uses the
+//! backend only as a [`FlushTarget`](tsd_storage::FlushTarget) and does not know which backend it is.
 //!
 //! ```text
 //! callers ──► bounded queue ──► committer: one write, one sync, memtable, responses
@@ -13,8 +12,8 @@
 //! reads = memtables over the backend, the newest cell wins
 //! ```
 //!
-//! A backend may belong to this process alone, or have other writers, as HBase has. The `exclusive`
-//! and `multi_writer` modules describe the two policies ([`BackendSharing`]).
+//! A backend may belong to this process alone, or have other writers, as HBase has. The modules `exclusive` and
+//! `multi_writer` describe the two policies ([`BackendSharing`]).
 
 mod active_memtable;
 mod append_record;
@@ -59,6 +58,8 @@ mod state;
 mod storage;
 mod survivors;
 mod table_writer;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod unknown_version;
 mod validate;
 mod verifier;

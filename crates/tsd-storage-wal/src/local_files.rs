@@ -1,11 +1,11 @@
-//! What only a log in local files has: a directory, and the records of what is in it.
+//! The directory of a log in local files, and the records about its contents.
 
 use std::sync::Arc;
 
 use crate::{files::LogDir, log_tie::LogTie};
 
-/// Directory of a log, its state and the mark of the store. Survivor files and dead-letter files are in
-/// it too.
+/// Directory of a log, the state of the log and the mark of the store. Survivor files and dead-letter files are
+/// in the directory, too.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalFiles {
     pub(crate) dir: Arc<dyn LogDir>,

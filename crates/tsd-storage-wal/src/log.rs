@@ -1,5 +1,6 @@
 //! The write-ahead log: segments of records in a directory.
 
+mod closed_segment;
 mod continuity;
 mod file_log;
 mod record;
@@ -14,6 +15,7 @@ pub use self::record::RecordGroup;
 #[cfg(test)]
 pub(crate) use self::segment::SegmentHeader;
 pub(crate) use self::{
+    closed_segment::ClosedSegment,
     continuity::{Continuation, check},
     file_log::{FileLog, SetMark},
     record::RecordHeader,

@@ -1,6 +1,8 @@
-//! What a log directory has, without opening it.
+//! Inspects a log directory without opening the log.
 
 use std::path::Path;
+
+use tsd_files::read_file;
 
 use crate::{
     log::{STATE_FILE, newest_state, segment_of_name},
@@ -8,7 +10,7 @@ use crate::{
     unknown_version::unknown_version,
 };
 
-/// Returns true if the directory contains a log that is not empty; false if it does not exist.
+/// True if the directory contains a non-empty log; false if the directory does not exist.
 ///
 /// # Errors
 ///
@@ -29,17 +31,17 @@ pub fn holds_log(directory: &Path) -> std::io::Result<bool> {
     Ok(false)
 }
 
-/// The random number of the log in a directory; `None` if there is none, or if its state file is damaged.
-/// A log has one from its first open on.
+/// The random number of the log in a directory; `None` without a log, or if its state file is damaged. A log gets
+/// its number when it is first opened.
 ///
 /// # Errors
 ///
-/// Fails if the directory cannot be read, or names a file that another release has written.
+/// If the directory cannot be read, or another release wrote a file of it, which the error names.
 pub fn log_id(directory: &Path) -> std::io::Result<Option<u128>> {
     if let Some(unknown) = unknown_version(directory)? {
         return Err(unknown.into());
     }
-    match std::fs::read(directory.join(STATE_FILE)) {
+    match read_file(&directory.join(STATE_FILE)) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         bytes => Ok(newest_state(&bytes?).map(|(_, state)| state.id)),
     }

@@ -1,16 +1,14 @@
-//! Keeps the state of the log and the mark of the store up to date.
+//! Keeps the state of the log and the mark of the store consistent.
 //!
-//! Order matters: a kill at any point must leave records that do not claim a loss.
+//! The order matters: after a kill at any point, the records must not claim a loss.
 //!
-//! * At the first start: the state of the log, not tied; the mark of the store; the state, tied.
-//! * A segment: its header, the state with its number, its first record.
-//! * A flush: the rows in the store, the mark of the store, the state of the log, the removal of the
+//! * First start: the state of the log, not tied; then the mark of the store; then the state, tied.
+//! * New segment: its header, then the state with its number, then its first record.
+//! * Flush: the rows in the store, then the mark of the store, then the state of the log, then the removal of the
 //!   segments.
 
-use std::{
-    io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use parking_lot::Mutex;
+use std::{io, sync::Arc};
 
 use bytes::Bytes;
 use tsd_storage::{Recovery, StorageError};
@@ -29,20 +27,20 @@ pub(crate) struct LogTie {
 #[derive(Debug)]
 struct TieState {
     file: StateFile,
-    /// The present state; not saved if the last save failed.
+    /// The present state. It is not saved if the last save failed.
     state: LogState,
     store_keeps_mark: bool,
 }
 
 impl LogTie {
-    /// Without records, until [`Self::open`].
+    /// Starts without records; [`Self::open`] must follow.
     pub(crate) fn new(dir: Arc<dyn LogDir>) -> Self {
         let (file, state) = (StateFile::new(dir), LogState::default());
         Self { inner: Mutex::new(TieState { file, state, store_keeps_mark: false }) }
     }
 
-    /// Takes over the records as they were checked. If the disk is full or the backend is busy they
-    /// are made later: by the next segment and the next flush.
+    /// Adopts the checked records. If the disk is full or the backend is busy, the next segment and the next
+    /// flush write them.
     pub(crate) fn open(
         &self,
         file: StateFile,
@@ -50,7 +48,7 @@ impl LogTie {
         set_mark: impl FnOnce(Bytes) -> Result<(), StorageError>,
     ) -> Result<(), StorageError> {
         let Continuation { state, new_mark, store_keeps_mark, .. } = *checked;
-        let mut tie = self.lock();
+        let mut tie = self.inner.lock();
         *tie = TieState { file, state, store_keeps_mark };
         let made = tie.save().and_then(|()| {
             let Some(mark) = new_mark else { return Ok(()) };
@@ -67,14 +65,14 @@ impl LogTie {
         }
     }
 
-    /// Records a new segment, before its first record.
+    /// Records a new segment before its first record.
     pub(crate) fn segment_created(
         &self,
         number: u64,
         first_sequence: u64,
         created_ms: i64,
     ) -> io::Result<()> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let state = LogState {
             last_segment: number,
             last_first_sequence: first_sequence,
@@ -84,17 +82,17 @@ impl LogTie {
         inner.update(state)
     }
 
-    /// Records that the last segment has no records and will be removed. `previous` is the state
-    /// before its creation, from [`Self::state`].
+    /// Records that the last segment is empty and will be removed. `previous` is the state before its creation,
+    /// from [`Self::state`].
     pub(crate) fn segment_discarded(&self, previous: LogState) -> io::Result<()> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let LogState { last_segment, last_first_sequence, last_created_ms, .. } = previous;
         let state = LogState { last_segment, last_first_sequence, last_created_ms, ..inner.state };
         inner.update(state)
     }
 
-    /// Records a flush, before its segments are removed: those up to `last_segment`, whose records
-    /// are all before `flushed_to`.
+    /// Records a flush before its segments are removed. These are the segments up to `last_segment`; all of their
+    /// records are before `flushed_to`.
     pub(crate) fn flushed(
         &self,
         last_segment: u64,
@@ -102,7 +100,7 @@ impl LogTie {
         now_ms: i64,
         set_mark: impl FnOnce(Bytes) -> Result<(), StorageError>,
     ) -> Result<(), StorageError> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let (log_id, store_keeps_mark) = (inner.state.id, inner.store_keeps_mark);
         if store_keeps_mark {
             // The state must exist before the mark.
@@ -110,7 +108,7 @@ impl LogTie {
             // The committer may need the lock for a new segment.
             drop(inner);
             set_mark(StoreMark { log_id, flushed_to, recorded_ms: now_ms }.encode())?;
-            inner = self.lock();
+            inner = self.inner.lock();
         }
         let state = LogState {
             is_tied: store_keeps_mark,
@@ -121,27 +119,28 @@ impl LogTie {
         inner.update(state).map_err(io_error)
     }
 
-    /// Records a survivor file, before the segments with the same rows are removed.
+    /// Records a survivor file before the segments with the same rows are removed.
     pub(crate) fn relocated(&self, number: u64) -> io::Result<()> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let first = inner.state.survivors.map_or(number, |(first, _)| first);
         let state = LogState { survivors: Some((first, number)), ..inner.state };
         inner.update(state)
     }
 
-    /// Records that the rows of all survivor files are flushed, before they are removed.
+    /// Records that the rows of all survivor files are flushed, before the files are removed.
     pub(crate) fn survivors_flushed(&self) -> io::Result<()> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let state = LogState { survivors: None, ..inner.state };
         inner.update(state)
     }
 
-    pub(crate) fn state(&self) -> LogState {
-        self.lock().state
+    /// True if the state file exists.
+    pub(crate) fn has_file(&self) -> bool {
+        self.inner.lock().file.exists()
     }
 
-    fn lock(&self) -> MutexGuard<'_, TieState> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn state(&self) -> LogState {
+        self.inner.lock().state
     }
 }
 

@@ -1,7 +1,7 @@
-//! Rows that are in the log and not yet in the backend, in memory.
+//! Rows in memory that are in the log, but not yet in the backend.
 //!
-//! A memtable has the rows of all tables that were written between two rotations. The committer
-//! alone writes to the active one; immutable ones are read and flushed.
+//! A memtable has the rows of all tables that were written between two rotations. Only the committer writes to
+//! the active memtable. Immutable memtables are read and flushed.
 
 mod arena;
 mod buffer_pool;
@@ -13,10 +13,11 @@ mod row_order;
 mod row_state;
 mod table_rows;
 
+use parking_lot::{RwLock, RwLockReadGuard};
 use std::{
     cmp,
     sync::{
-        Arc, PoisonError, RwLock, RwLockReadGuard,
+        Arc,
         atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering},
     },
 };
@@ -42,21 +43,21 @@ use crate::change::Change;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TableId(pub(crate) usize);
 
-/// Which of two cells of a column is visible, the memtable's or the backend's.
+/// Which cell of a column is visible: the memtable's or the backend's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum CellPrecedence {
-    /// The memtable's: it is later in the log. Deletes cover everything in the backend.
+    /// The memtable's cell, which is later in the log. Deletes hide all cells in the backend.
     #[default]
     LogOrder,
-    /// The one with the later timestamp. Deletes cover what is at most as old as themselves.
+    /// The cell with the later timestamp. Deletes hide cells that are not newer than the delete.
     CommitTime,
 }
 
-/// Bound of rows visited under one lock.
+/// Maximum number of rows that are visited under one lock.
 const MAX_VISITED_ROWS: usize = 1024;
-/// Bound of base times found under one lock; each may cost a few steps in each sorted run.
+/// Maximum number of base times that are found under one lock. Each may cost a few steps in each sorted run.
 const MAX_VISITED_BASES: usize = 64;
-/// Bound of bytes copied under one lock, exceeded by less than a row.
+/// Limit on bytes that are copied under one lock, exceeded by less than one row.
 pub(crate) const MAX_COPIED_BYTES: usize = 1024 * 1024;
 
 /// Rows of all tables.
@@ -74,14 +75,14 @@ pub(crate) struct Memtable {
     first_sequence: AtomicU64,
     last_sequence: AtomicU64,
     has_deletes: AtomicBool,
-    /// True if it has the rows of survivor files, not of segments.
+    /// True if the rows are from survivor files rather than segments.
     is_survivor: bool,
 }
 
-/// What a memtable has of a column.
+/// What a memtable knows about a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ColumnLookup {
-    /// Nothing: an older memtable or the backend may have it.
+    /// The memtable lacks the column. An older memtable or the backend may have it.
     Unknown,
     Deleted,
     Value(Bytes),
@@ -92,24 +93,24 @@ pub(crate) enum ColumnLookup {
 pub(crate) struct RowRange<'a> {
     /// First key.
     pub(crate) start: &'a [u8],
-    /// Key after the last; empty: no bound.
+    /// Key after the last; empty means no bound.
     pub(crate) stop: &'a [u8],
     pub(crate) filter: Option<&'a RowFilter>,
-    /// Bound of rows per call.
+    /// Maximum number of rows per call.
     pub(crate) max_rows: usize,
 }
 
-/// What a range of a table has.
+/// Size of a key range of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RangeSize {
     pub(crate) rows: u64,
-    /// Bytes of keys and operations.
+    /// Total bytes of keys and operations.
     pub(crate) bytes: u64,
 }
 
 impl Memtable {
-    /// An empty memtable with memory from `buffer_pool`. Timestamps shortly after `base_ms` are
-    /// stored in fewer bytes.
+    /// Creates an empty memtable with memory from `buffer_pool`. Timestamps shortly after `base_ms` take fewer
+    /// bytes.
     pub(crate) fn new(id: u64, base_ms: i64, buffer_pool: Arc<BufferPool>) -> Self {
         Self {
             id,
@@ -127,7 +128,7 @@ impl Memtable {
         }
     }
 
-    /// An empty memtable for the rows of survivor files.
+    /// Creates an empty memtable for the rows of survivor files.
     pub(crate) fn new_survivor(id: u64, base_ms: i64, buffer_pool: Arc<BufferPool>) -> Self {
         Self { is_survivor: true, ..Self::new(id, base_ms, buffer_pool) }
     }
@@ -136,15 +137,14 @@ impl Memtable {
         self.is_survivor
     }
 
-    /// Adds copied rows of another memtable, whose base is `base_ms`. What is here already of a row is
-    /// older.
+    /// Adds copied rows of another memtable, whose base is `base_ms`. Operations that are already here are older.
     pub(crate) fn add_rows(&self, table: TableId, copied: &CopiedRows, base_ms: i64) {
-        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        let mut tables = self.tables.write();
         if tables.len() <= table.0 {
             tables.resize_with(table.0 + 1, || TableRows::new(Arc::clone(&self.buffer_pool)));
         }
         let Some(rows) = tables.get_mut(table.0) else { return };
-        // The sequence of each row is that of the last change.
+        // Each row gets the sequence of the last change.
         rows.begin_change(u32::MAX);
         let mut has_deletes = false;
         for at in 0..copied.row_count() {
@@ -157,7 +157,7 @@ impl Memtable {
         self.record_sizes(&tables);
     }
 
-    /// Takes over times and sequence numbers of a memtable whose rows were added.
+    /// Adopts times and sequence numbers of a memtable whose rows were added.
     pub(crate) fn cover(&self, first_commit_ms: i64, last_sequence: u64) {
         self.first_commit_ms.fetch_min(first_commit_ms, Ordering::Relaxed);
         self.first_sequence.fetch_min(last_sequence, Ordering::Relaxed);
@@ -171,7 +171,7 @@ impl Memtable {
         self.cells.store(sum(TableRows::cell_count), Ordering::Relaxed);
     }
 
-    /// Bytes of memory of one table.
+    /// Memory of one table, bytes.
     pub(crate) fn table_bytes(&self, table: TableId) -> usize {
         self.read().get(table.0).map_or(0, TableRows::bytes)
     }
@@ -190,7 +190,7 @@ impl Memtable {
         self.base_ms
     }
 
-    /// Bytes of memory.
+    /// Memory of the memtable, bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -203,9 +203,9 @@ impl Memtable {
         self.cells.load(Ordering::Relaxed)
     }
 
-    /// Applies a change, atomically for readers. Neither commit times nor sequence numbers decrease.
+    /// Applies a change atomically for readers. Commit times and sequence numbers never decrease.
     pub(crate) fn apply(&self, table: TableId, change: &Change, now_ms: i64, sequence: u64) {
-        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        let mut tables = self.tables.write();
         if tables.len() <= table.0 {
             tables.resize_with(table.0 + 1, || TableRows::new(Arc::clone(&self.buffer_pool)));
         }
@@ -226,15 +226,15 @@ impl Memtable {
                 delete(rows, row, columns, self.base_ms, now_ms);
             }
         }
-        if matches!(change, Change::DeleteRow(_) | Change::DeleteColumns { .. }) {
+        if change.frees_space() {
             self.has_deletes.store(true, Ordering::Relaxed);
         }
         self.first_commit_ms.fetch_min(now_ms, Ordering::Relaxed);
         self.record_sizes(&tables);
     }
 
-    /// Tells the backend of the rows that were created since the last call. Called after each change
-    /// and before it is acknowledged, so that the backend misses none.
+    /// Reports to the backend the rows that were created since the last call. Called after each change and before
+    /// its acknowledgement, so that the backend misses no row.
     pub(crate) fn note_new_rows(&self, table: TableId, new_rows: &NewRows) {
         let tables = self.read();
         if let Some(rows) = tables.get(table.0) {
@@ -242,17 +242,17 @@ impl Memtable {
         }
     }
 
-    /// Base time of the oldest row of a table, epoch seconds; `u32::MAX` without any.
+    /// Base time of the oldest row of a table, epoch seconds; `u32::MAX` without rows.
     pub(crate) fn oldest_base(&self, table: TableId) -> u32 {
         self.read().get(table.0).map_or(u32::MAX, TableRows::oldest_base)
     }
 
-    /// A copy of a row's operations.
+    /// Copies the operations of a row.
     pub(crate) fn row_ops(&self, table: TableId, key: &[u8]) -> Option<Vec<u8>> {
         self.read().get(table.0)?.row_ops(key).map(<[u8]>::to_vec)
     }
 
-    /// Sequence number of the last change of a row, or a later one; `None` if the memtable lacks it.
+    /// Sequence number of the last change of a row, or a later number; `None` if the memtable lacks the row.
     pub(crate) fn row_sequence(&self, table: TableId, key: &[u8]) -> Option<u64> {
         let tables = self.read();
         let relative = tables.get(table.0)?.row_sequence(key)?;
@@ -262,12 +262,12 @@ impl Memtable {
         Some(self.first_sequence.load(Ordering::Relaxed).saturating_add(relative.into()))
     }
 
-    /// Sequence number of the last change; 0 if there is none.
+    /// Sequence number of the last change; 0 before the first change.
     pub(crate) fn last_sequence(&self) -> u64 {
         self.last_sequence.load(Ordering::Relaxed)
     }
 
-    /// What the memtable has of a column.
+    /// Looks up a column.
     pub(crate) fn column(
         &self,
         table: TableId,
@@ -324,7 +324,7 @@ impl Memtable {
         copied.next = last.map(successor);
     }
 
-    /// Numbers of the rows of a range of keys as `compare` orders them, of an immutable memtable.
+    /// Numbers of the rows of a key range in an immutable memtable, as `compare` orders their keys.
     fn rows_sorted_by(
         &self,
         table: TableId,
@@ -335,7 +335,7 @@ impl Memtable {
         tables.get(table.0).map_or_else(Vec::new, |rows| rows.sorted_by(range, compare))
     }
 
-    /// Copies rows by their numbers, up to [`MAX_COPIED_BYTES`]. Returns how many.
+    /// Copies rows by their numbers, up to [`MAX_COPIED_BYTES`]. Returns the number of copied rows.
     fn copy_rows_into(&self, table: TableId, rows: &[u32], copied: &mut CopiedRows) -> usize {
         copied.clear();
         let tables = self.read();
@@ -350,7 +350,7 @@ impl Memtable {
         copied.row_count()
     }
 
-    /// Rows of a range, and bytes of their keys and operations. Nothing is copied.
+    /// Number of rows of a range, and bytes of their keys and operations. Copies nothing.
     pub(crate) fn range_size(&self, table: TableId, start: &[u8], stop: &[u8]) -> RangeSize {
         let tables = self.read();
         let Some(rows) = tables.get(table.0) else { return RangeSize::default() };
@@ -365,20 +365,20 @@ impl Memtable {
     /// Sorts the rows for the flush of an immutable memtable.
     pub(crate) fn sort(&self) {
         let sorted: Vec<Vec<u32>> = self.read().iter().map(TableRows::sorted).collect();
-        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        let mut tables = self.tables.write();
         for (table, rows) in tables.iter_mut().zip(sorted) {
             table.set_sorted(rows);
         }
     }
 
-    /// Tables with rows in the memtable.
+    /// Tables that have rows in the memtable.
     pub(crate) fn tables(&self) -> Vec<TableId> {
         let tables = self.read();
         let with_rows = tables.iter().enumerate().filter(|(_, rows)| rows.row_count() > 0);
         with_rows.map(|(id, _)| TableId(id)).collect()
     }
 
-    /// Splits a table into ranges of `rows` rows. Returns their start keys, the first one empty.
+    /// Splits a table into ranges of `rows` rows. Returns their start keys; the first is empty.
     pub(crate) fn split_keys(&self, table: TableId, rows: usize) -> Vec<Vec<u8>> {
         let tables = self.read();
         let Some(of_table) = tables.get(table.0) else { return Vec::new() };
@@ -387,7 +387,7 @@ impl Memtable {
         std::iter::once(Vec::new()).chain(firsts).collect()
     }
 
-    /// The key in the middle of a range; `None` if it has less than two rows.
+    /// The key in the middle of a range; `None` if the range has less than two rows.
     pub(crate) fn middle_key(&self, table: TableId, start: &[u8], stop: &[u8]) -> Option<Vec<u8>> {
         let tables = self.read();
         let rows = tables.get(table.0)?;
@@ -396,7 +396,7 @@ impl Memtable {
         (middle > 0).then(|| within.get(middle).map(|row| rows.row(*row).0.to_vec())).flatten()
     }
 
-    /// The base times of rows with a prefix, from `first` to `last`, in order.
+    /// Base times from `first` to `last` of rows with a prefix, in order.
     pub(crate) fn bases(
         &self,
         table: TableId,
@@ -406,7 +406,7 @@ impl Memtable {
         let mut bases: Vec<u32> = Vec::new();
         let mut from = Some(first);
         while let Some(first) = from {
-            // Some at a time: the committer waits for the lock.
+            // A few at a time, because the committer waits for the lock.
             let found = match self.read().get(table.0) {
                 Some(rows) => rows.bases(prefix, (first, last), MAX_VISITED_BASES),
                 None => Vec::new(),
@@ -418,7 +418,7 @@ impl Memtable {
         bases
     }
 
-    /// The first base time in a range of rows with a prefix.
+    /// The first base time of a range of base times, for rows with a prefix.
     pub(crate) fn first_base(
         &self,
         table: TableId,
@@ -428,7 +428,7 @@ impl Memtable {
         self.read().get(table.0)?.bases(prefix, bases, 1).first().copied()
     }
 
-    /// The first key that is not less than `start`.
+    /// The first key at or after `start`.
     pub(crate) fn first_key(&self, table: TableId, start: &[u8]) -> Option<Vec<u8>> {
         let tables = self.read();
         let rows = tables.get(table.0)?;
@@ -443,7 +443,7 @@ impl Memtable {
 
     // No code panics while it holds the lock, so the rows behind a poisoned lock are consistent.
     fn read(&self) -> RwLockReadGuard<'_, Vec<TableRows>> {
-        self.tables.read().unwrap_or_else(PoisonError::into_inner)
+        self.tables.read()
     }
 }
 

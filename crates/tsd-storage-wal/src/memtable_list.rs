@@ -1,9 +1,10 @@
-//! The list of memtables: the active one and the immutable ones that wait for their flush.
+//! The list of memtables: the active one, and the immutable ones that wait for their flush.
 //!
-//! Readers take a snapshot of the list. A memtable stays readable after its flush while a snapshot
-//! contains it, so a scan that began before a flush is consistent.
+//! Readers take a snapshot of the list. A memtable stays readable after its flush while a snapshot has it, so a
+//! scan that began before a flush is consistent.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use parking_lot::RwLock;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tsd_model::Family;
@@ -15,15 +16,15 @@ use crate::memtable::{ColumnLookup, Memtable, TableId};
 pub(crate) struct MemtableView {
     /// Oldest first; the last one is active.
     pub(crate) memtables: Vec<Arc<Memtable>>,
-    /// Number of memtables flushed so far. While it is unchanged, so is the backend's value of a
-    /// column that no memtable has.
+    /// Number of memtables that were flushed so far. While it is unchanged, so is the backend's value of a column
+    /// that no memtable has.
     pub(crate) read_version: u64,
     /// Sequence number of the last change in a flushed memtable.
     flushed_sequence: u64,
 }
 
 impl MemtableView {
-    /// Returns what the newest memtable with the column has of it.
+    /// Looks up a column in the newest memtable that has it.
     pub(crate) fn column(
         &self,
         table: TableId,
@@ -49,7 +50,7 @@ impl MemtableView {
 
     /// True if no cell of a row was changed after the commit with this sequence number.
     ///
-    /// A memtable that was flushed may have had such a change, unless all of its changes are older.
+    /// False if a flushed memtable may have had such a change. It cannot if all of its changes are older.
     pub(crate) fn is_unchanged_since(&self, table: TableId, key: &[u8], sequence: u64) -> bool {
         let is_changed = |memtable: &Arc<Memtable>| {
             memtable.last_sequence() > sequence
@@ -62,8 +63,8 @@ impl MemtableView {
         self.memtables.last()
     }
 
-    /// Number of memtables that wait for their flush, without that of the survivor files: it waits for
-    /// a table that cannot be flushed.
+    /// Number of memtables that wait for their flush, except for the memtable of the survivor files, which waits
+    /// for a stuck table.
     pub(crate) fn immutable_count(&self) -> usize {
         let of_segments = self.memtables.iter().filter(|memtable| !memtable.is_survivor());
         of_segments.count().saturating_sub(1)
@@ -78,20 +79,20 @@ impl MemtableView {
         self.memtables.iter().map(|memtable| memtable.bytes()).sum()
     }
 
-    /// Number of rows; a row in two memtables counts twice.
+    /// Number of rows. A row in two memtables counts twice.
     pub(crate) fn row_count(&self) -> usize {
         self.memtables.iter().map(|memtable| memtable.row_count()).sum()
     }
 }
 
-/// The list. It changes by rotations and at the end of flushes.
+/// The list. Rotations and completed flushes change it.
 #[derive(Debug)]
 pub(crate) struct MemtableList {
     view: RwLock<Arc<MemtableView>>,
 }
 
 impl MemtableList {
-    /// Takes memtables, oldest first; the last one is active.
+    /// Creates a list of memtables, oldest first; the last one is active.
     pub(crate) fn new(memtables: Vec<Arc<Memtable>>) -> Self {
         let view = MemtableView { memtables, read_version: 0, flushed_sequence: 0 };
         Self { view: RwLock::new(Arc::new(view)) }
@@ -99,10 +100,10 @@ impl MemtableList {
 
     /// Returns a snapshot.
     pub(crate) fn view(&self) -> Arc<MemtableView> {
-        Arc::clone(&self.view.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.view.read())
     }
 
-    /// Adds a new active memtable; the previous one becomes immutable.
+    /// Adds a new active memtable. The previous one becomes immutable.
     pub(crate) fn rotate(&self, active: Memtable) {
         self.update(|view| view.memtables.push(Arc::new(active)));
     }
@@ -120,22 +121,22 @@ impl MemtableList {
         flushed.is_some()
     }
 
-    /// Replaces a memtable, all of whose remaining rows were added to `survivor`, by that one, which is
-    /// the first in the list.
+    /// Replaces a memtable by `survivor`, which must be the first in the list. All remaining rows of the memtable
+    /// were added to `survivor`.
     pub(crate) fn relocate(&self, relocated: &Memtable, survivor: &Arc<Memtable>) {
         self.update(|view| {
             view.memtables.retain(|memtable| memtable.id() != relocated.id());
             if !view.memtables.first().is_some_and(|first| first.is_survivor()) {
                 view.memtables.insert(0, Arc::clone(survivor));
             }
-            // Its other rows are in the backend only.
+            // Its other rows are only in the backend.
             view.read_version += 1;
             view.flushed_sequence = view.flushed_sequence.max(relocated.last_sequence());
         });
     }
 
     fn update(&self, change: impl FnOnce(&mut MemtableView)) {
-        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        let mut view = self.view.write();
         let mut next = MemtableView { memtables: view.memtables.clone(), ..**view };
         change(&mut next);
         *view = Arc::new(next);

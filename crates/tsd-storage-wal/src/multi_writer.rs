@@ -1,25 +1,23 @@
-//! The policy for a backend that other processes write too, as HBase, and that may be unavailable.
+//! The policy for a backend that other processes write, too, such as HBase, and that may be unavailable.
 //!
-//! * **Order**: the commit time decides. Every change has the time of its commit, commit times
-//!   never decrease, and the later cell of a column wins, whether it is in a memtable or in the
-//!   backend. A flushed delete removes what is at most as old as itself. Since HBase hides a put
-//!   with the timestamp of a delete, time advances after each delete. The last commit time
-//!   survives restarts in a file ([`commit_time`](crate::commit_time)).
-//! * **Conditional writes** (append, increment, compare-and-swap) are executed by the backend,
-//!   unless a memtable has the column ([`conditional`]). Row compactions too, once the row is
-//!   flushed.
-//! * **Admission**: while memory or log are full, writes wait only as long as flushes make
-//!   progress, then they are rejected ([`admission`]): the backend may be unavailable for hours.
-//! * **Rotation**: at half of the memory, or at three quarters of the maximum age. Full segments
-//!   do not rotate the memtable. While one memtable is being flushed, an aged one waits.
-//! * **Flush**: in key-range chunks. Aged memtables are flushed at an even pace, an unavailable
-//!   region delays only its own rows, and rows that the backend rejects permanently go to a
-//!   dead-letter file ([`paced_flush`], [`dead_letter`]).
-//! * **Stuck tables**: if one table cannot be flushed while others can, its rows are relocated to
-//!   survivor files, and the segments go on with the others. Stuck tables together may hold half of
-//!   log and memory; beyond that their writes are rejected by name ([`relocation`]).
-//! * **Replay**: all rows are read into memory, and the backend is not called. The existence of a
-//!   table shows at its flush. A table that is no longer configured stays logged until then.
+//! * **Order**: the commit time decides. Every change has its commit time, commit times never decrease, and the
+//!   later cell of a column wins, in a memtable or in the backend. A flushed delete removes cells that are not
+//!   newer than the delete. HBase hides a put with the timestamp of a delete, so time advances after each delete.
+//!   The last commit time survives restarts in a file ([`commit_time`](crate::commit_time)).
+//! * **Conditional writes** (append, increment, compare-and-swap): the backend executes them, unless a memtable
+//!   has the column ([`conditional`]). It also executes row compactions, once the row is flushed.
+//! * **Admission**: while memory or log is full, writes wait only as long as flushes make progress. Then they are
+//!   rejected ([`admission`]), because the backend may be unavailable for hours.
+//! * **Rotation**: at half of the memory, or at three quarters of the maximum age. A full segment does not rotate
+//!   the memtable. While a memtable is being flushed, an aged one waits.
+//! * **Flush**: in key-range chunks. Aged memtables are flushed at an even pace. An unavailable region delays
+//!   only its own rows. Rows that the backend rejects permanently go to a dead-letter file ([`paced_flush`],
+//!   [`dead_letter`]).
+//! * **Stuck tables**: if one table cannot be flushed while others can, its rows are relocated to survivor files.
+//!   So the segments of the other tables can be removed. Stuck tables together may hold half of log and memory.
+//!   Beyond that, writes to them are rejected ([`relocation`]).
+//! * **Replay**: all rows are read into memory without calling the backend. The flush of a table shows whether
+//!   the table exists. A table that is no longer configured stays logged until then.
 
 mod admission;
 mod conditional;

@@ -8,17 +8,17 @@ use tsd_storage::{HeldColumn, HeldRow, StorageError};
 
 use crate::memtable::{CellPrecedence, ColumnState, RowOp, RowOpIter, RowState};
 
-/// Operations on a row, from all memtables, in one buffer.
+/// Operations on a row from all memtables, in one buffer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RowOps {
     data: Bytes,
-    /// Per memtable, oldest first: the end of its operations and their timestamp base.
+    /// For each memtable, oldest first: end of its operations, and their timestamp base.
     parts: Vec<(usize, i64)>,
     precedence: CellPrecedence,
 }
 
 impl RowOps {
-    /// Takes the operations of each memtable with their timestamp base, oldest first.
+    /// Takes the operations of each memtable and their timestamp base, oldest first.
     pub(crate) fn new(mut memtables: Vec<(Bytes, i64)>) -> Self {
         let precedence = CellPrecedence::default();
         if memtables.len() == 1
@@ -35,7 +35,7 @@ impl RowOps {
         Self { data: data.into(), parts, precedence }
     }
 
-    /// Sets which cell of a column is visible; [`CellPrecedence::LogOrder`] if not called.
+    /// Sets which cell of a column is visible. The default is [`CellPrecedence::LogOrder`].
     pub(crate) const fn precedence(mut self, precedence: CellPrecedence) -> Self {
         self.precedence = precedence;
         self
@@ -51,14 +51,14 @@ impl RowOps {
         self.data.len()
     }
 
-    /// The points of the row in time order, if the operations put nothing else, each at an instant of its
-    /// own, and the row begins at a full hour.
+    /// The points of the row in time order. `None` if the operations do more than put points with different
+    /// instants, or if the row does not begin at a full hour.
     pub(crate) fn points(&self, base_secs: u32) -> Option<Vec<(i64, Value)>> {
         if !base_secs.is_multiple_of(BaseTime::SPAN_SECONDS) {
             return None;
         }
         let base_point_ms = i64::from(base_secs) * 1_000;
-        // Most rows are points of about eight bytes.
+        // Most rows have points of about eight bytes.
         let mut points = Vec::with_capacity(self.data.len() / 8);
         for (part, base_ms) in self.parts() {
             for op in RowOpIter::new(part, base_ms) {
@@ -93,7 +93,7 @@ impl RowOps {
         })
     }
 
-    /// What the operations make of a row, for readers in other processes.
+    /// The row with its deletes, for readers in other processes.
     pub(crate) fn held_row(&self, key: Bytes) -> HeldRow {
         let state = RowState::held(self.parts());
         let column = |column: &ColumnState<'_>| HeldColumn {
@@ -117,8 +117,8 @@ impl RowOps {
     }
 }
 
-/// Merges the backend's row with the memtables'. `is_requested` selects columns and cells: a
-/// memtable's column hides the backend's even if its cell is not requested.
+/// Merges the backend's row with the operations of the memtables. `is_requested` selects columns and cells. A
+/// column of a memtable hides that of the backend, even if its cell is not requested.
 ///
 /// Packed runs that cannot contain a column of the memtables stay packed.
 pub(crate) fn overlay(
@@ -143,19 +143,19 @@ pub(crate) fn overlay(
     Ok((!cells.is_empty() || !runs.is_empty()).then_some(Row { key, cells, runs }))
 }
 
-/// Packs the points of a row in the memtables into one run, for readers of whole rows: a cell per
-/// point would dominate the cost of their scan.
+/// Packs the memtable points of a row into one run, for readers of whole rows. A cell per point would dominate
+/// the cost of their scan.
 #[derive(Debug, Default)]
 pub(crate) struct RunPacker {
     encoder: RunEncoder,
 }
 
-/// Minimum points of a run; fewer are cheaper as cells.
+/// Minimum number of points in a run. Fewer points are cheaper as cells.
 const MIN_PACKED_POINTS: usize = 4;
 
 impl RunPacker {
-    /// Adds the memtables' points to the backend's row as a run, if they are in time order and do
-    /// not overlap any run there. Returns the backend's row as an error otherwise.
+    /// Adds the points of the memtables to the backend's row as a run. They must be in time order and not overlap
+    /// a run of the row; otherwise, returns the row as an error.
     pub(crate) fn pack(
         &mut self,
         key: &Bytes,
@@ -220,8 +220,8 @@ fn unpack_touched(row: Row, state: &RowState<'_>) -> Result<CellsAndRuns, Storag
     Ok((cells, kept))
 }
 
-/// Merges two sorted lists of columns. A memtable's column wins, unless the commit time decides and
-/// the backend's cell is later.
+/// Merges two sorted lists of columns. The column of a memtable wins, unless the commit time decides and the
+/// backend's cell is later.
 fn merge(
     stored: Vec<Cell>,
     state: &RowState<'_>,
@@ -313,7 +313,7 @@ mod tests {
         ops
     }
 
-    /// Checks the number of runs that stay packed, and seconds and values of all cells.
+    /// Checks the number of runs that stay packed, and the seconds and values of all cells.
     fn check(ops: Vec<Vec<u8>>, packed: usize, expected: &[(u16, u8)]) {
         let ops = RowOps::new(ops.into_iter().map(|part| (part.into(), 0)).collect());
         let row = overlay(KEY, Some(stored()), &ops, |_, _, _| true).unwrap().unwrap();
@@ -360,7 +360,7 @@ mod tests {
         assert_eq!(pack(None, vec![points(&[1, 2]), points(&[3, 4])]), Some(1));
         assert_eq!(pack(Some(runs.clone()), vec![points(&[30, 40, 50, 60])]), Some(3));
         assert_eq!(pack(Some(runs.clone()), vec![points(&[200, 240, 250, 260])]), Some(3));
-        // Overlaps a run, out of order, duplicate, too few, a delete, cells in the backend.
+        // Overlapping a run; out of order; a duplicate; too few; a delete; cells in the backend.
         assert_eq!(pack(Some(runs), vec![points(&[30, 40, 50, 105])]), None);
         assert_eq!(pack(None, vec![points(&[1, 2, 4, 3])]), None);
         assert_eq!(pack(None, vec![points(&[1, 2, 3, 4]), points(&[4])]), None);

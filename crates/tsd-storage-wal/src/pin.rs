@@ -1,4 +1,4 @@
-//! The files of the backend at a boundary between two memtables, for a snapshot.
+//! Pins the files of the backend between two memtables, for a snapshot.
 
 use std::sync::atomic::Ordering;
 
@@ -6,12 +6,12 @@ use tsd_storage::{FlushTarget, PinnedFile, PinnedFiles, StorageError};
 
 use crate::{commit_time, executor::Executor, state::WalState};
 
-/// Directory of the log in a snapshot. It has the last commit time only: the rows are in the store, and
-/// the restored store begins a log of its own.
+/// Directory of the log in a snapshot. It has only the last commit time, because the rows are in the store, and
+/// the restored store begins a new log.
 const DIRECTORY: &str = "log";
 
-/// Pins the files of the backend while nothing is flushed: they have the rows of all tables up to one
-/// commit.
+/// Pins the files of the backend while flushes are paused, so that they have the rows of all tables up to the
+/// same commit.
 pub(crate) fn pin_files<B: FlushTarget>(
     state: &WalState,
     backend: &B,
@@ -22,7 +22,7 @@ pub(crate) fn pin_files<B: FlushTarget>(
     state.metrics.flush_pause_seconds.record(paused.duration());
     drop(paused);
     let mut pinned = pinned?;
-    // Not before the last commit that is flushed. Later commits of the restored store must be newer.
+    // At least the last flushed commit, since later commits of the restored store must be newer.
     let last_ms = state.last_commit_ms.load(Ordering::Acquire);
     let (name, contents) = commit_time::file(last_ms);
     pinned.files.push(PinnedFile::rendered(format!("{DIRECTORY}/{name}"), contents));

@@ -21,11 +21,10 @@ use crate::{
     executor::Executor,
     files::LogDir,
     flush_queue::FlushJob,
-    flushed_segments::ClosedSegment,
     local_files::LocalFiles,
     log::{
-        LogEnd, RecordHeader, SegmentItem, SegmentReader, StateFile, VerifiedLog, check,
-        segment_name, verify,
+        ClosedSegment, LogEnd, RecordHeader, SegmentItem, SegmentReader, StateFile, VerifiedLog,
+        check, segment_name, verify,
     },
     memtable::{CellPrecedence, ColumnLookup, MAX_ADDED_MS, Memtable, NewRows, TableId},
     replay_target::ReplayTarget,
@@ -42,26 +41,26 @@ pub(crate) use self::former::{replay_former, replay_in_parts};
 pub(crate) struct ReplayedLog {
     /// Memtables to be flushed, oldest first.
     pub(crate) jobs: Vec<FlushJob>,
-    /// The last commit time in the log.
+    /// Last commit time in the log.
     pub(crate) last_commit_ms: i64,
-    /// Tables to log in addition to the configured ones.
+    /// Tables to log in addition to the configured tables.
     pub(crate) more_tables: Vec<Table>,
     pub(crate) end: LogEnd,
-    /// The segments that were found.
+    /// The segments that the replay found.
     pub(crate) segments: Vec<ClosedSegment>,
     pub(crate) next_memtable_id: u64,
     pub(crate) report: ReplayReport,
 }
 
-/// A log that was verified and may be replayed.
+/// A verified log that may be replayed.
 struct CheckedLog {
     log: VerifiedLog,
     survivors: Survivors,
-    /// Earlier records are in the backend.
+    /// First sequence number to replay. Earlier records are in the backend.
     replay_from: u64,
 }
 
-/// Verifies the whole log, before any record of it is used, and makes durable what is found.
+/// Verifies the whole log before any of its records is used, and makes its records durable.
 fn checked_log<B: FlushTarget>(
     state: &WalState,
     files: &LocalFiles,
@@ -72,7 +71,7 @@ fn checked_log<B: FlushTarget>(
     let dir = &*files.dir;
     let io_error = |source| OpenError::Io { directory: dir.path().to_path_buf(), source };
     let mark = executor.wait(backend.log_mark()).map_err(OpenError::Backend)?;
-    // Before anything else: what looks like damage may be what the other release has written.
+    // This comes first, because a file of another release may look like damage.
     let unknown = unknown_file(dir).map_err(io_error)?;
     if let Some(unknown) = unknown.or_else(|| unknown_mark_version(&mark, dir.path())) {
         return Err(OpenError::UnknownVersion(unknown));
@@ -80,7 +79,7 @@ fn checked_log<B: FlushTarget>(
     let mut log = verify(dir).map_err(io_error)?;
     let (state_file, found) = StateFile::load(&files.dir).map_err(io_error)?;
     let survivors = Survivors::find(dir, found).map_err(io_error)?;
-    let mut checked = check(dir, &mut log, found, &mark, random_id, now_ms);
+    let mut checked = check(dir.path(), &mut log, found, &mark, random_id, now_ms);
     log.lost.extend(survivors.lost(dir));
     checked.state.survivors = survivors.range();
     if !log.lost.is_empty() && !state.config.accept_damage {
@@ -89,7 +88,7 @@ fn checked_log<B: FlushTarget>(
     for lost in &log.lost {
         tracing::error!(%lost, "log records are lost; the damage was accepted");
     }
-    // Before the log forgets it: what is derived from the lost cells has to be checked.
+    // Notes the loss before the log forgets it, so that data derived from the lost cells is checked.
     if !log.lost.is_empty()
         && let Some(quarantine) = backend.quarantine()
     {
@@ -105,7 +104,7 @@ fn checked_log<B: FlushTarget>(
     Ok(CheckedLog { log, survivors, replay_from: checked.replay_from })
 }
 
-/// Replays the log. The memtables of `state` are not changed.
+/// Replays the log without changing the memtables of `state`.
 pub(crate) fn replay<B: FlushTarget>(
     state: &WalState,
     files: &LocalFiles,
@@ -129,15 +128,11 @@ pub(crate) fn replay<B: FlushTarget>(
         replay.report.segments += 1;
         replay.report.bytes += bytes.len() as u64;
     }
-    let segments: Vec<ClosedSegment> = log
-        .segments
-        .iter()
-        .map(|segment| ClosedSegment { number: segment.number, damaged: segment.damaged })
-        .collect();
+    let segments = log.closed_segments();
     let mut memtables = replay.target.memtables;
     memtables.extend(replay.memtable.map(Arc::new));
     if memtables.is_empty() && !segments.is_empty() {
-        // All rows are in the backend; the flush of nothing removes the segments.
+        // All rows are in the backend. The flush of an empty memtable removes the segments.
         let pool = Arc::clone(&state.buffer_pool);
         memtables.push_back(Arc::new(Memtable::new(replay.next_memtable_id, now_ms, pool)));
         replay.next_memtable_id += 1;
@@ -167,7 +162,7 @@ pub(crate) fn replay<B: FlushTarget>(
     })
 }
 
-/// Flush jobs of memtables. The segments are removed after the flush of the last one.
+/// Creates flush jobs for memtables. The segments are removed after the flush of the last memtable.
 fn jobs(memtables: VecDeque<Arc<Memtable>>, end_sequence: u64, bytes: u64) -> Vec<FlushJob> {
     let mut jobs: Vec<FlushJob> = memtables.into_iter().map(flush_job).collect();
     if let Some(last) = jobs.last_mut() {
@@ -177,7 +172,7 @@ fn jobs(memtables: VecDeque<Arc<Memtable>>, end_sequence: u64, bytes: u64) -> Ve
     jobs
 }
 
-/// A flush that trims nothing.
+/// A flush job that trims nothing.
 const fn flush_job(memtable: Arc<Memtable>) -> FlushJob {
     FlushJob { memtable, position: None, bytes: 0, flush_over: None }
 }
@@ -185,7 +180,7 @@ const fn flush_job(memtable: Arc<Memtable>) -> FlushJob {
 /// Renames the segments of a log that must not be replayed into the store.
 fn rename_segments(dir: &dyn LogDir, log: &mut VerifiedLog) -> io::Result<()> {
     for segment in log.segments.drain(..) {
-        ClosedSegment { number: segment.number, damaged: true }.remove(dir)?;
+        ClosedSegment { damaged: true, ..segment.closed() }.remove(dir)?;
     }
     log.tail = None;
     Ok(())
@@ -197,7 +192,7 @@ fn random_id() -> u128 {
     (random() << 64) | random()
 }
 
-/// Makes the verified log durable, sets the torn end to zero and removes unused segments.
+/// Makes the verified log durable, zeroes its torn end and removes unused segments.
 fn clean_up(dir: &dyn LogDir, log: &VerifiedLog) -> io::Result<()> {
     if let Some(tail) = &log.tail {
         let file = dir.path().join(&tail.name);
@@ -208,13 +203,12 @@ fn clean_up(dir: &dyn LogDir, log: &VerifiedLog) -> io::Result<()> {
             "truncated the log: its last write was incomplete and not acknowledged"
         );
     }
-    // A killed process may have left unsynced bytes. They are part of the log from now on, and the
-    // header of the next segment will state that, so they must be on disk before. Damaged segments
-    // are not changed.
+    // A killed process may have left unsynced bytes. They now belong to the log, and the header of the next
+    // segment will state that, so they must reach the disk first. Damaged segments are not changed.
     if let Some(last) = log.segments.last().filter(|last| !last.damaged) {
         let mut file = dir.open(&segment_name(last.number))?;
         file.zero_from(last.len as u64)?;
-        // From now on the state of the log names it.
+        // From now on, the state of the log names the segment.
         if let Some(len) = last.bare_of {
             file.set_len(len)?;
         }
@@ -230,7 +224,7 @@ fn clean_up(dir: &dyn LogDir, log: &VerifiedLog) -> io::Result<()> {
     Ok(())
 }
 
-/// An error while a survivor file is read.
+/// An error of reading a survivor file.
 enum ReplayError {
     Open(OpenError),
     Io(io::Error),
@@ -260,15 +254,15 @@ impl ReplayError {
 struct Replay<'a, B> {
     target: ReplayTarget<'a, B>,
     policy: &'a SharingPolicy,
-    /// The memtable being filled.
+    /// The memtable that is being filled.
     memtable: Option<Memtable>,
     next_memtable_id: u64,
     last_commit_ms: i64,
-    /// Lower bound of the commit times in the memtable being filled.
+    /// Lower bound of the commit times in that memtable.
     floor_ms: i64,
     /// Bytes at which a memtable is full.
     memtable_limit: usize,
-    /// Earlier records are in the backend.
+    /// First sequence number to replay. Earlier records are in the backend.
     from_sequence: u64,
     report: ReplayReport,
 }
@@ -289,7 +283,7 @@ impl<'a, B: FlushTarget> Replay<'a, B> {
         }
     }
 
-    /// Reads the survivor files into one memtable, which is older than those of the segments.
+    /// Reads the survivor files into one memtable, which is older than all memtables of segments.
     fn survivors(
         &mut self,
         dir: &dyn LogDir,
@@ -319,14 +313,14 @@ impl<'a, B: FlushTarget> Replay<'a, B> {
             let SegmentItem::Record { header, table, body, .. } = item else { continue };
             self.last_commit_ms = self.last_commit_ms.max(header.commit_ms);
             if header.sequence >= self.from_sequence {
-                // Unreadable records are in the report of the verification.
+                // The report of the verification has unreadable records.
                 self.read_record(header, table, body)?;
             }
         }
         Ok(())
     }
 
-    /// Replays a record. Returns false if it cannot be read.
+    /// Replays a record. Returns false if the record cannot be read.
     fn read_record(
         &mut self,
         header: RecordHeader,
@@ -365,7 +359,7 @@ impl<'a, B: FlushTarget> Replay<'a, B> {
         self.report.cells += change.cell_count() as u64;
         if is_full && let Some(memtable) = self.memtable.take() {
             if self.policy.cell_precedence() == CellPrecedence::LogOrder {
-                // As after a rotation: a commit may be divided between two memtables.
+                // A commit may be divided between two memtables, as after a rotation.
                 self.floor_ms = self.last_commit_ms.saturating_add(MAX_ADDED_MS);
             }
             self.policy.replay_memtable(&mut self.target, memtable);
@@ -373,7 +367,7 @@ impl<'a, B: FlushTarget> Replay<'a, B> {
         Ok(())
     }
 
-    /// The value of a column that is appended to. The memtables have it, unless its record is lost.
+    /// The present value of a column of an append. The memtables have it, unless its record is lost.
     fn present_value(&mut self, table: &str, column: &Column) -> Result<Option<Bytes>, OpenError> {
         let id = self.table(table)?;
         let Column { row, family, qualifier } = column;

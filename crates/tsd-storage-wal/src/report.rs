@@ -1,4 +1,4 @@
-//! Results of a replay: what was read, truncated and lost.
+//! The report of a replay: what was read, truncated and lost.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -7,11 +7,11 @@ use jiff::Timestamp;
 /// Result of a replay.
 #[derive(Clone, Debug, Default)]
 pub struct ReplayReport {
-    /// Segments read.
+    /// Number of segments that were read.
     pub segments: usize,
-    /// Records replayed.
+    /// Number of replayed records.
     pub records: u64,
-    /// Cells put and columns deleted by them.
+    /// Number of put cells and deleted columns in these records.
     pub cells: u64,
     /// Bytes of the replayed segments.
     pub bytes: u64,
@@ -30,7 +30,7 @@ pub struct TornTail {
     pub file: PathBuf,
     /// Offset at which the segment was truncated.
     pub offset: u64,
-    /// Bytes removed.
+    /// Number of removed bytes.
     pub bytes: u64,
 }
 
@@ -49,7 +49,7 @@ pub struct LostRange {
     pub first_sequence: Option<u64>,
     /// Number of lost records; unknown if no readable record follows.
     pub records: Option<u64>,
-    /// The lost records were written after this time, epoch milliseconds, if it is known.
+    /// Time after which the lost records were written, epoch milliseconds, if it is known.
     pub since_ms: Option<i64>,
 }
 
@@ -59,30 +59,30 @@ pub struct LostRange {
 pub enum Damage {
     /// A segment header does not match its checksum.
     SegmentHeader,
-    /// A segment is missing: the first, the last or one between others.
+    /// The first segment, the last segment, or one between others is missing.
     MissingSegment,
-    /// A segment is shorter than stated by its successor, or by its own header.
+    /// A segment is shorter than its successor or its own header states.
     ShortSegment,
     /// A record does not match its checksum.
     Record,
-    /// A record matches its checksum but is unknown to this version.
+    /// A record matches its checksum, but this version does not know its kind.
     UnknownRecord,
     /// Sequence numbers are missing between readable records.
     MissingRecords,
-    /// The state of the log is missing or damaged, so that missing segments would not be noticed.
+    /// The state of the log is missing or damaged, so missing segments would not be noticed.
     LogState,
-    /// The log belongs to another store. Its segments are renamed if that is accepted.
+    /// The log belongs to another store. If that is accepted, its segments are renamed.
     OtherLog,
-    /// The store contains records that the log does not reach: the log is older than the store, or
-    /// its end is lost. Its segments are renamed if that is accepted.
+    /// The store contains records after the end of the log: the log is older than the store, or its end is lost.
+    /// If that is accepted, its segments are renamed.
     LogBehindStore,
-    /// The log begins after the records that the store contains: the store is older than the log.
+    /// The log begins after the last record that the store contains: the store is older than the log.
     StoreBehindLog,
-    /// The store has no record of the log: it was emptied, or replaced by an old copy.
+    /// The store has no mark of the log: it was emptied, or replaced by an old copy.
     StoreWithoutMark,
-    /// The store's record of the log is damaged.
+    /// The mark of the log in the store is damaged.
     StoreMark,
-    /// A file of relocated rows is missing or damaged. It is renamed if that is accepted.
+    /// A survivor file is missing or damaged. If that is accepted, it is renamed.
     Survivors,
 }
 

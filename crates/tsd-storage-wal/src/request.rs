@@ -11,7 +11,7 @@ use crate::{change::Change, memtable::TableId, validate::cell_len};
 #[derive(Debug)]
 pub(crate) enum CommitterMessage {
     Write(Box<WriteRequest>),
-    /// Rotates the memtable and notifies the sender when everything is flushed.
+    /// Rotates the memtable and notifies the sender once all rows are flushed.
     Flush(oneshot::Sender<()>),
     Stop,
 }
@@ -23,11 +23,11 @@ pub(crate) struct WriteRequest {
     pub(crate) id: TableId,
     pub(crate) command: WriteCommand,
     pub(crate) response: oneshot::Sender<Result<WriteOutcome, StorageError>>,
-    /// Bytes of the store's budget, unless the writer has acquired them.
+    /// Bytes of the store's budget, unless the writer has acquired them already.
     pub(crate) permit: Option<BytePermit>,
 }
 
-/// A change, or a condition that the committer turns into one.
+/// A change, or a condition that the committer turns into a change.
 #[derive(Debug)]
 pub(crate) enum WriteCommand {
     Change(Change),
@@ -35,14 +35,14 @@ pub(crate) enum WriteCommand {
     Rewrite(RewriteCommand),
 }
 
-/// A write whose change depends on the present values.
+/// A write whose result depends on the present values.
 #[derive(Clone, Debug)]
 pub(crate) enum ConditionalWrite {
     /// Appends each cell to the value of its column.
     Append(CellBatch),
     /// Adds to a counter.
     Increment { column: Column, amount: i64 },
-    /// Puts `new`, or deletes the column if it is `None`, provided that the value is `expected`.
+    /// Puts `new` if the present value is `expected`. A `new` of `None` deletes the column.
     CompareAndSwap { column: Column, expected: Option<Bytes>, new: Option<NewValue> },
 }
 
@@ -50,7 +50,7 @@ pub(crate) enum ConditionalWrite {
 #[derive(Clone, Debug)]
 pub(crate) struct NewValue {
     pub(crate) value: Bytes,
-    /// Timestamp of the cell; `None`: the time of the commit.
+    /// Timestamp of the cell; `None` means the commit time.
     pub(crate) timestamp_ms: Option<i64>,
 }
 
@@ -60,15 +60,15 @@ pub(crate) enum WriteOutcome {
     Done,
     Sum(i64),
     Swapped(bool),
-    /// Nothing was done: the values read from the backend are out of date.
+    /// Nothing was changed, because the values from the backend are outdated.
     ReadAgain,
 }
 
-/// Values of columns that the memtables do not contain, as read from the backend.
+/// Values that were read from the backend, of columns that no memtable has.
 ///
-/// The caller reads them before it sends the request, so that a slow read does not delay the
-/// committer. They are valid while `read_version` equals that of the memtables: only a flush
-/// changes the backend's value of a column that no memtable contains.
+/// The caller reads them before it sends the request, so that a slow read does not delay the committer. They are
+/// valid while `read_version` equals that of the memtables, because only a flush changes the backend's value of
+/// such a column.
 #[derive(Debug, Default)]
 pub(crate) struct BackendRead {
     pub(crate) read_version: u64,
@@ -76,26 +76,28 @@ pub(crate) struct BackendRead {
 }
 
 impl BackendRead {
-    /// No values: the decision uses the memtables alone.
+    /// No values: the committer decides using only the memtables.
     pub(crate) fn none() -> Self {
         Self { read_version: u64::MAX, ..Self::default() }
     }
 }
 
-/// A row compaction that the committer executes if the row is as it was read.
+/// A row compaction that the committer executes if the row is unchanged since it was read.
 #[derive(Debug)]
 pub(crate) struct RewriteCommand {
     pub(crate) row: Bytes,
-    /// The compacted cell; empty if there is none.
+    /// The compacted cell, if any.
     pub(crate) put: CellBatch,
     /// Columns to delete.
     pub(crate) replaced: Vec<ReplacedColumn>,
     /// Sequence number of the last commit before the row was read.
     pub(crate) sequence: u64,
+    /// See [`RowRewrite::whole_row`](tsd_storage::RowRewrite::whole_row).
+    pub(crate) whole_row: bool,
 }
 
 impl WriteCommand {
-    /// True if the bytes are acquired from the store's budget already.
+    /// True if the bytes are already acquired from the store's budget.
     pub(crate) const fn is_admitted(&self) -> bool {
         match self {
             Self::Change(Change::Put(batch))
@@ -106,7 +108,8 @@ impl WriteCommand {
         }
     }
 
-    /// Length in bytes of its longest cell, as the backend stores it. What an append adds to is not known yet.
+    /// Length in bytes of the longest cell, as the backend stores it. For an append, the present value is not
+    /// included.
     pub(crate) fn longest_cell(&self) -> usize {
         let of_batch = |batch: &CellBatch| {
             let cells = batch.rows().flat_map(|row| {
@@ -127,7 +130,7 @@ impl WriteCommand {
         }
     }
 
-    /// Approximate size in bytes, for the bound of the queue.
+    /// Approximate size in bytes, for the byte budget.
     pub(crate) fn byte_len(&self) -> usize {
         let column_len = |column: &Column| column.row.len() + column.qualifier.len() + 64;
         match self {
@@ -151,7 +154,7 @@ impl WriteCommand {
 }
 
 impl ConditionalWrite {
-    /// Its columns, sorted, each once.
+    /// Columns of the write, sorted, each once.
     pub(crate) fn columns(&self) -> Vec<Column> {
         match self {
             Self::Append(batch) => columns_of(batch),
@@ -161,7 +164,7 @@ impl ConditionalWrite {
         }
     }
 
-    /// Has the backend execute the write.
+    /// Sends the write to the backend, which executes it.
     pub(crate) async fn send_to(
         self,
         backend: &impl Storage,

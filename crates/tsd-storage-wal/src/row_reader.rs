@@ -1,4 +1,4 @@
-//! Reads of rows by key, from memtables and backend.
+//! Reads rows by key from memtables and backend.
 
 use tsd_model::Row;
 use tsd_storage::{FlushTarget, Get, StorageError, Table};
@@ -9,7 +9,7 @@ use crate::{
     overlay::{RowOps, overlay},
 };
 
-/// Attempts of a read that a rotation or a flush interferes with. The last one is accepted.
+/// Maximum number of attempts of a read while rotations or flushes interfere. The last attempt counts.
 const MAX_ATTEMPTS: usize = 4;
 
 /// Reads rows of a logged table.
@@ -45,8 +45,8 @@ impl<B: FlushTarget> RowReader<'_, B> {
                 Err(needed) => self.backend.multi_get(table, needed).await?,
             }
             .into_iter();
-            // After a rotation and a flush the backend's row may be newer than the memtables'.
-            // Rare, so the read is repeated.
+            // After a rotation and a flush, the backend's row may be newer than the operations of the memtables.
+            // This is rare, so the read is repeated.
             let now = self.memtables.view();
             let is_stale = now.read_version != view.read_version
                 || now.memtables.len() != view.memtables.len();
@@ -69,7 +69,7 @@ impl<B: FlushTarget> RowReader<'_, B> {
         }
     }
 
-    /// False if the memtables have all requested columns, and no later cell can be in the backend.
+    /// False if the memtables have all requested columns, and the backend cannot have later cells.
     fn needs_backend(&self, get: &Get, ops: &RowOps) -> bool {
         if ops.is_empty() || self.precedence == CellPrecedence::CommitTime {
             return true;

@@ -16,23 +16,23 @@ use crate::{
     state::WalState,
 };
 
-/// Rows per batch if the scan does not specify it.
+/// Rows per batch if the scan states no number.
 const BATCH_ROWS: usize = 256;
-/// Bound of rows per batch.
+/// Maximum number of rows per batch.
 const MAX_BATCH_ROWS: usize = 4096;
 
-/// Merges the rows of the memtables with those of the backend, both in key order.
+/// Merges the rows of the memtables with the rows of the backend, both in key order.
 ///
-/// Each row is at least as new as the start of the scan: the scanner keeps the memtables of its
-/// start, which stay readable after their flush.
+/// Each row is at least as new as the start of the scan, because the scanner keeps the memtables of its start.
+/// They stay readable after their flush.
 pub(crate) struct MergedScanner {
     state: Arc<WalState>,
     scan: Scan,
-    /// Rows up to the limit of the scan.
+    /// Number of rows up to the limit of the scan.
     remaining: usize,
     memtables: MemtableScan,
     backend: Box<dyn RowScanner>,
-    /// Rows read from the backend and not returned yet.
+    /// Rows that were read from the backend and are not returned yet.
     stored: VecDeque<Row>,
     backend_ended: bool,
     error: Option<StorageError>,
@@ -126,7 +126,7 @@ fn batch_rows(scan: &Scan) -> usize {
     scan.batch_rows.unwrap_or(BATCH_ROWS).clamp(1, MAX_BATCH_ROWS)
 }
 
-/// Rows of all memtables of a view, in key order.
+/// Yields the rows of all memtables of a view, in key order.
 pub(crate) struct MemtableScan {
     id: TableId,
     /// Oldest memtable first.
@@ -137,7 +137,7 @@ pub(crate) struct MemtableScan {
 struct MemtableCursor {
     memtable: Arc<Memtable>,
     rows: std::iter::Peekable<std::vec::IntoIter<(Bytes, Bytes)>>,
-    /// First key not copied yet; `None` at the end.
+    /// First key that is not copied yet; `None` at the end.
     next: Option<Vec<u8>>,
 }
 
@@ -156,20 +156,20 @@ impl MemtableScan {
         Self { id, cursors: view.memtables.iter().map(cursor).collect(), precedence }
     }
 
-    /// Looks at some more rows. True once [`Self::peek`] does not have to.
+    /// Checks some more rows. Returns true once [`Self::peek`] needs no further search.
     pub(crate) fn fill(&mut self, scan: &Scan) -> bool {
         let id = self.id;
         self.cursors.iter_mut().all(|cursor| cursor.fill(id, scan))
     }
 
-    /// Key of the next row.
+    /// Returns the key of the next row.
     pub(crate) fn peek(&mut self, scan: &Scan) -> Option<Bytes> {
         let id = self.id;
         let keys = self.cursors.iter_mut().filter_map(|cursor| cursor.peek(id, scan));
         keys.min().cloned()
     }
 
-    /// Operations of the row whose key [`Self::peek`] returned.
+    /// Takes the operations of the row whose key [`Self::peek`] returned.
     pub(crate) fn take(&mut self, key: &Bytes) -> RowOps {
         let ops = self.cursors.iter_mut().filter_map(|cursor| {
             let (_, ops) = cursor.rows.next_if(|(found, _)| found == key)?;
@@ -180,7 +180,8 @@ impl MemtableScan {
 }
 
 impl MemtableCursor {
-    /// If it has no rows, copies those that match of the next ones. False: there are more to look at.
+    /// If no copied rows are left, checks some of the next rows and copies matching ones. Returns false if there
+    /// are more rows to check.
     fn fill(&mut self, id: TableId, scan: &Scan) -> bool {
         if self.rows.peek().is_some() {
             return true;

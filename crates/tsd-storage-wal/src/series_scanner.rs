@@ -1,5 +1,5 @@
-//! Reads of series that merge the memtables with the backend: which days are read together, and whether the
-//! backend is asked for them.
+//! Reads of series that merge the memtables with the backend. This file decides which days are read together and
+//! whether the backend is asked for them.
 
 mod block_overlay;
 mod memtable_series;
@@ -22,8 +22,8 @@ use crate::{memtable::TableId, memtable_list::MemtableView, state::WalState};
 
 /// Merges the rows of the memtables with the blocks of the backend, some days at a time.
 ///
-/// Each row is at least as new as the start of the read: the scanner keeps the memtables of its start,
-/// which stay readable after their flush, and opens the backend's reads later.
+/// Each row is at least as new as the start of the read: the scanner keeps the memtables of its start, which stay
+/// readable after their flush. It opens the reads of the backend later.
 pub(crate) struct MergedSeriesScanner<B> {
     state: Arc<WalState>,
     backend: Arc<B>,
@@ -31,33 +31,33 @@ pub(crate) struct MergedSeriesScanner<B> {
     id: TableId,
     view: Arc<MemtableView>,
     read: SeriesRead,
-    /// Days that the backend had rows of after the view was taken: what was flushed to other days since then
-    /// is in the view.
+    /// Days for which the backend had rows after the view was taken. Rows that were flushed to other days since
+    /// then are in the view.
     stored: StoredDays,
-    /// Where the next segment begins; `None` after the last.
+    /// Start of the next segment; `None` after the last.
     next_base: Option<u32>,
-    /// Days that memtables have rows of and that are read together next, at most. It doubles while they have
+    /// Maximum number of days with memtable rows that are read together next. It doubles while these days have
     /// few rows.
     days: u32,
     segment: Option<Segment>,
     error: Option<StorageError>,
 }
 
-/// True if a memtable has rows of a read, or of other series with their salts, metrics and base times.
+/// True if a memtable has rows of a read, or of other series with the same salts, metrics and base times.
 pub(crate) fn has_rows(view: &MemtableView, id: TableId, read: &SeriesRead) -> bool {
     first_base(view, id, read, read.bases).is_some()
 }
 
 /// The rows of a range of base times.
 enum Segment {
-    /// No memtable has rows of it.
+    /// A range without memtable rows.
     Stored(Box<dyn SeriesScanner>),
-    /// Days of which memtables have rows.
+    /// Days with memtable rows.
     Merged(Box<MergedDays>),
 }
 
 impl<B: FlushTarget> MergedSeriesScanner<B> {
-    /// `view` was taken before. `None` if the backend does not answer reads of series.
+    /// `view` was taken earlier. Returns `None` if the backend does not support reads of series.
     pub(crate) fn try_new(
         state: Arc<WalState>,
         backend: Arc<B>,
@@ -88,7 +88,7 @@ impl<B: FlushTarget> MergedSeriesScanner<B> {
         Some(scanner)
     }
 
-    /// Opens the next segment, if there is one; `None` if the backend does not answer.
+    /// Opens the next segment, if there is one; `None` if the backend does not support the read.
     fn open_next(&mut self) -> Option<()> {
         self.segment = None;
         let last = self.read.bases.1;
@@ -115,8 +115,8 @@ impl<B: FlushTarget> MergedSeriesScanner<B> {
         Some(())
     }
 
-    /// The rows of the day of `first`, which memtables have some of, and of days after it; and the last base time
-    /// of these days.
+    /// The memtable rows of the day of `first` and of some days after it, and the last base time of these days.
+    /// Memtables have rows of the first day.
     fn changed_rows(&mut self, first: u32) -> (MemtableDays, u32) {
         let day = first - first % DAY_SECS;
         loop {
@@ -137,8 +137,8 @@ impl<B: FlushTarget> MergedSeriesScanner<B> {
         }
     }
 
-    /// Where days end that are read together: before one that the backend has summaries of, perhaps, and no
-    /// memtable changes.
+    /// Last base time of the days that are read together. They end before a day without memtable rows for which
+    /// the backend may have summaries.
     fn end_of_run(&self, (first, end): (u32, u32)) -> u32 {
         if self.read.summaries.is_none() || self.days == 1 {
             return end;
@@ -155,11 +155,11 @@ impl<B: FlushTarget> MergedSeriesScanner<B> {
         (next - 1).min(end)
     }
 
-    /// Opens a read of days with rows of memtables.
+    /// Opens a read of days with memtable rows.
     fn open_changed(&self, rows: MemtableDays) -> Option<Segment> {
         let mut read = rows.read().clone();
         if let Some(summaries) = &mut read.summaries {
-            // A summary says nothing of the rows that memtables change.
+            // A summary does not cover the rows that memtables change.
             summaries.with_points = true;
         }
         let stored = if self.stored.has(read.bases) {
@@ -197,7 +197,7 @@ impl<B: FlushTarget> SeriesScanner for MergedSeriesScanner<B> {
             if let Some(error) = &self.error {
                 return Err(error.clone());
             }
-            // Blocks that are being merged are lost if the caller drops this future.
+            // If the caller drops this future, blocks that are being merged are lost.
             self.error = Some(StorageError::Backend("a read of series was interrupted".into()));
             let batch = self.next_batch().await;
             self.error = batch.as_ref().err().cloned();

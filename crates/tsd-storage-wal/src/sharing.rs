@@ -1,14 +1,14 @@
-//! What depends on who writes to the backend.
+//! The policy that depends on who writes to the backend.
 //!
-//! [`WalStorage::open`](crate::WalStorage::open) chooses the policy. No other code distinguishes
-//! the two, except the committer's [`CommitPolicy`]. The policy is called per request, batch or
-//! memtable, never per cell.
+//! [`WalStorage::open`](crate::WalStorage::open) chooses the policy. Apart from the [`CommitPolicy`] of the
+//! committer, no other code distinguishes the two. The policy is called per request, batch or memtable, never per
+//! cell.
 
 use std::sync::{Arc, atomic::Ordering};
 
 use tsd_storage::{
     FlushTarget, HealthImpact, HealthProblem, ReadVersion, Recovery, RowRewrite, StorageError,
-    StorePart, Table,
+    StoreComponent, Table,
 };
 
 use crate::{
@@ -25,11 +25,11 @@ use crate::{
     table_writer::TableWriter,
 };
 
-/// Part of the memory at which the memtable over an exclusive backend is rotated: the others are
-/// being flushed.
+/// Divisor of the memory at which the memtable for an exclusive backend is rotated. The rest is for memtables
+/// that are being flushed.
 const EXCLUSIVE_MEMTABLES: usize = 4;
 
-/// How the layer uses a backend; the modules [`exclusive`] and [`multi_writer`] describe it.
+/// How this layer uses a backend. The modules [`exclusive`] and [`multi_writer`] describe it.
 #[derive(Clone, Debug)]
 pub(crate) enum SharingPolicy {
     Exclusive,
@@ -44,7 +44,7 @@ impl SharingPolicy {
         }
     }
 
-    /// Accepts a table found in the log during replay.
+    /// Accepts a table that the replay found in the log.
     pub(crate) fn replay_table<B: FlushTarget>(
         &self,
         target: &mut ReplayTarget<'_, B>,
@@ -64,13 +64,13 @@ impl SharingPolicy {
             Self::MultiWriter(_) => {}
         }
         if !target.state.config.logged.contains(table) {
-            // Reads must consult the memtables as long as they have rows of it.
+            // Reads must consult the memtables as long as these have rows of the table.
             target.more_tables.push(table.clone());
         }
         Ok(())
     }
 
-    /// Takes a memtable that replay has filled.
+    /// Takes a memtable that the replay filled.
     pub(crate) fn replay_memtable<B: FlushTarget>(
         &self,
         target: &mut ReplayTarget<'_, B>,
@@ -91,7 +91,7 @@ impl SharingPolicy {
                 segment_bytes: Some(config.segment_bytes),
             },
             Self::MultiWriter(_) => RotationLimits {
-                // Few large flushes: one memtable is filled while the previous one is flushed.
+                // Flushes are few and large: one memtable is filled while the previous one is flushed.
                 memtable_bytes: config.memtable_bytes / 2,
                 max_age: config.max_age * 3 / 4,
                 segment_bytes: None,
@@ -107,7 +107,7 @@ impl SharingPolicy {
         }
     }
 
-    /// Body of the flusher thread. Returns when the flush queue is stopped.
+    /// Runs the flusher thread. Returns once the flush queue is stopped.
     pub(crate) fn run_flusher<B: FlushTarget>(
         self,
         state: Arc<WalState>,
@@ -122,25 +122,25 @@ impl SharingPolicy {
         }
     }
 
-    /// True if memtables are flushed one after the other, so that the backend can have all rows up to one
-    /// commit and no others.
+    /// True if memtables are flushed one after another, so that the backend can have exactly the rows up to one
+    /// commit.
     pub(crate) const fn has_whole_flushes(&self) -> bool {
         matches!(self, Self::Exclusive)
     }
 
-    /// Problems that only this policy has.
+    /// Problems that occur only with this policy.
     pub(crate) fn health(&self, state: &WalState) -> Vec<HealthProblem> {
         let Self::MultiWriter(progress) = self else { return Vec::new() };
         let stuck = progress.stuck_texts(state).into_iter();
-        let stuck =
-            stuck.map(|text| HealthProblem::new(StorePart::Flush, HealthImpact::Degraded, text));
+        let stuck = stuck
+            .map(|text| HealthProblem::new(StoreComponent::Flush, HealthImpact::Degraded, text));
         let rows = progress.rejected_rows.load(Ordering::Relaxed);
         let reason = format!("the backend rejects {rows} rows; they stay in the log");
         let rejected = (rows > 0)
-            .then(|| HealthProblem::new(StorePart::Flush, HealthImpact::Degraded, reason));
+            .then(|| HealthProblem::new(StoreComponent::Flush, HealthImpact::Degraded, reason));
         let relocation = progress
             .relocation_problem()
-            .map(|text| HealthProblem::new(StorePart::Disk, HealthImpact::Degraded, text));
+            .map(|text| HealthProblem::new(StoreComponent::Disk, HealthImpact::Degraded, text));
         stuck.chain(rejected).chain(relocation).collect()
     }
 
@@ -177,7 +177,7 @@ impl SharingPolicy {
         }
     }
 
-    /// Executes a conditional write, which has a cell.
+    /// Executes a conditional write, which must have a cell.
     pub(crate) async fn execute<B: FlushTarget>(
         &self,
         writer: TableWriter<'_, B>,
@@ -202,7 +202,7 @@ impl SharingPolicy {
         }
     }
 
-    /// Replaces the columns of a row by the compacted one.
+    /// Replaces the columns of a row by the compacted column.
     pub(crate) async fn rewrite_row<B: FlushTarget>(
         &self,
         writer: TableWriter<'_, B>,

@@ -1,15 +1,18 @@
-//! State shared by callers, committer and flusher.
+//! State that callers, committer and flusher share.
 
+use parking_lot::{Mutex, RwLock};
 use std::{
     sync::{
-        Arc, Mutex, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use tokio::sync::watch;
-use tsd_storage::{ErrorLogLimit, HealthImpact, HealthProblem, StorageError, StorePart, Table};
+use tsd_storage::{
+    ErrorLogLimit, HealthImpact, HealthProblem, StorageError, StoreComponent, Table, Threshold,
+};
 
 use crate::{
     WalConfig,
@@ -23,7 +26,7 @@ use crate::{
     metrics::Metrics,
 };
 
-/// Minimum interval between two log messages about failed flushes or trims of one cause.
+/// Minimum interval between two messages about failed flushes or trims with the same cause.
 const FLUSH_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// State of an open store.
@@ -37,39 +40,45 @@ pub(crate) struct WalState {
     pub(crate) memtables: MemtableList,
     pub(crate) buffer_pool: Arc<BufferPool>,
     pub(crate) tables: TableIds,
-    /// Owned while a memtable gets rows.
+    /// Locked while a memtable receives rows.
     pub(crate) applying: Mutex<()>,
     pub(crate) flush_queue: FlushQueue,
     pub(crate) flush_pause: FlushPause,
     pub(crate) closed: AtomicBool,
     /// Bytes of the segments that wait for a flush, or for their removal after it.
     pub(crate) closed_segment_bytes: AtomicU64,
-    /// The bytes among them that are flushed.
+    /// Bytes of these segments that are already flushed.
     untrimmed_bytes: AtomicU64,
     /// Bytes of the segments of the active memtable.
     pub(crate) active_segment_bytes: AtomicU64,
     /// Bytes of the survivor files.
     pub(crate) survivor_bytes: AtomicU64,
-    /// Sequence number of the last commit that readers see; 0: only replayed ones.
+    /// Sequence number of the last commit that readers see; 0 if there are only replayed commits.
     pub(crate) commit_sequence: AtomicU64,
     /// Commit time of the last group.
     pub(crate) last_commit_ms: AtomicI64,
-    /// Lower bound of the commit times from now on.
+    /// Lower bound of all commit times from now on.
     pub(crate) commit_floor_ms: AtomicI64,
     /// Tables whose rows cannot be flushed now.
     pub(crate) flush_failures: watch::Sender<FlushFailures>,
-    /// Limits the messages about failed flushes.
+    /// Limits messages about failed flushes.
     pub(crate) flush_log: ErrorLogLimit,
     /// Error of the last commit; `None` if it succeeded.
     pub(crate) commit_error: Mutex<Option<StorageError>>,
-    /// Why flushed segments were not removed; `None` if all were.
+    /// True if files of log or store were removed or replaced.
+    pub(crate) files_missing: AtomicBool,
+    /// Whether the disk is full.
+    pub(crate) low_disk: Threshold,
+    /// Whether memory for memtables is low.
+    low_memory: Threshold,
+    /// Why flushed segments were not removed; `None` if all were removed.
     trim_error: Mutex<Option<StorageError>>,
-    /// Limits the messages about that.
+    /// Limits messages about failed trims.
     trim_log: ErrorLogLimit,
 }
 
 impl WalState {
-    /// State before replay, without memtables.
+    /// State before the replay, without memtables.
     pub(crate) fn new(
         config: WalConfig,
         metrics: Arc<Metrics>,
@@ -98,12 +107,15 @@ impl WalState {
             flush_failures: watch::Sender::default(),
             flush_log: ErrorLogLimit::new(FLUSH_LOG_INTERVAL),
             commit_error: Mutex::default(),
+            files_missing: AtomicBool::new(false),
+            low_disk: Threshold::default(),
+            low_memory: Threshold::default(),
             trim_error: Mutex::default(),
             trim_log: ErrorLogLimit::new(FLUSH_LOG_INTERVAL),
         }
     }
 
-    /// True if rows cannot be flushed because the backend's disk is full.
+    /// True if rows cannot be flushed because the disk of the backend is full.
     pub(crate) fn is_backend_full(&self) -> bool {
         self.flush_failures.borrow().is_disk_full()
     }
@@ -122,7 +134,7 @@ impl WalState {
         })
     }
 
-    /// Bytes of the log that are not flushed and removed.
+    /// Bytes of the log that are not flushed and removed yet.
     pub(crate) fn log_bytes(&self) -> u64 {
         self.closed_segment_bytes.load(Ordering::Relaxed)
             + self.active_segment_bytes.load(Ordering::Relaxed)
@@ -142,11 +154,9 @@ impl WalState {
         self.flush_queue.push(job);
     }
 
-    /// Records in the metrics that a memtable is flushed.
+    /// Records the flush of a memtable in the metrics.
     pub(crate) fn record_flush(&self, memtable: &Memtable, started: Instant) {
-        self.metrics.flushes.increment(1);
         self.metrics.flush_seconds.record(started.elapsed());
-        self.metrics.flushed_cells.increment(memtable.cell_count() as u64);
         tracing::debug!(
             memtable = memtable.id(),
             rows = memtable.row_count(),
@@ -162,7 +172,7 @@ impl WalState {
         self.flush_queue.wake();
     }
 
-    /// Publishes that the flushes of a table succeed. Those of the other tables may still fail.
+    /// Publishes that flushes of a table succeed. Flushes of other tables may still fail.
     pub(crate) fn flush_succeeded(&self, table: &Table) {
         if self.flush_failures.send_if_modified(|failures| failures.remove(table)) {
             tracing::info!(%table, "flushes succeed again");
@@ -170,7 +180,7 @@ impl WalState {
         }
     }
 
-    /// Trims the log up to a position, if there is one: so many bytes were flushed.
+    /// Counts flushed bytes. Trims the log up to a position, if there is one.
     pub(crate) fn trim(&self, to: Option<LogPosition>, bytes: u64) {
         self.untrimmed_bytes.fetch_add(bytes, Ordering::Relaxed);
         if let Some(to) = to {
@@ -178,7 +188,7 @@ impl WalState {
         }
     }
 
-    /// Finishes what could not be trimmed before. Returns true if nothing is left of it.
+    /// Retries failed trims. Returns true if nothing is left to trim.
     pub(crate) fn finish_trim(&self) -> bool {
         self.set_trimmed(self.log.finish_trim(self.last_commit_ms.load(Ordering::Acquire)))
     }
@@ -196,7 +206,7 @@ impl WalState {
             let bytes = self.untrimmed_bytes.swap(0, Ordering::Relaxed);
             self.closed_segment_bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
-        let mut error = self.trim_error.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut error = self.trim_error.lock();
         let had_failed = std::mem::replace(&mut *error, trimmed.err()).is_some();
         drop(error);
         if is_done && had_failed {
@@ -206,38 +216,44 @@ impl WalState {
         is_done
     }
 
-    /// Why flushed segments are kept; `None` if none are.
+    /// Why flushed segments are kept; `None` if no flushed segments are left.
     pub(crate) fn trim_error(&self) -> Option<StorageError> {
-        self.trim_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.trim_error.lock().clone()
     }
 
     /// Publishes the result of a commit to health checks.
     pub(crate) fn set_commit_error(&self, error: Option<StorageError>) {
-        *self.commit_error.lock().unwrap_or_else(PoisonError::into_inner) = error;
+        *self.commit_error.lock() = error;
     }
 
     /// Problems of commits, flushes and trims.
     pub(crate) fn health(&self) -> Vec<HealthProblem> {
-        let commit_error = self.commit_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let commit_error = self.commit_error.lock().clone();
         let commit = commit_error.map(|error| {
             let reason = format!("writes to the log in {} fail: {error}", self.log.name());
-            let part = part_of(&error, StorePart::Commit);
-            HealthProblem::new(part, HealthImpact::WritesRejected, reason)
+            let component = component_of(&error, StoreComponent::Commit);
+            HealthProblem::new(component, HealthImpact::WritesRejected, reason)
         });
-        let is_full = self.memtables.view().bytes() >= self.config.memtable_bytes;
+        let limit = self.config.memtable_bytes;
+        let room = limit.saturating_sub(self.memtables.view().bytes()) as u64;
+        let is_full = self.low_memory.is_low(room, 1, limit as u64 / 20, Instant::now());
         let impact = if is_full { HealthImpact::WritesRejected } else { HealthImpact::Degraded };
         let failures = self.flush_failures.borrow().clone();
         let flushes = failures.iter().map(|(table, error)| {
             let reason = format!("the flush of table {table} fails and is retried: {error}");
-            HealthProblem::new(part_of(error, StorePart::Flush), impact, reason)
+            HealthProblem::new(component_of(error, StoreComponent::Flush), impact, reason)
         });
         let log = self.log.problem().map(|reason| {
-            HealthProblem::new(StorePart::Commit, HealthImpact::WritesRejected, reason)
+            HealthProblem::new(StoreComponent::Commit, HealthImpact::WritesRejected, reason)
         });
         let trim = self.trim_error().map(|error| {
             let log = self.log.name();
             let reason = format!("flushed segments of the log in {log} are kept: {error}");
-            HealthProblem::new(part_of(&error, StorePart::Flush), HealthImpact::Degraded, reason)
+            HealthProblem::new(
+                component_of(&error, StoreComponent::Flush),
+                HealthImpact::Degraded,
+                reason,
+            )
         });
         let problems = log.or(commit).into_iter().chain(flushes).chain(trim);
         problems.chain(self.disk_problem()).collect()
@@ -248,27 +264,27 @@ impl WalState {
     }
 }
 
-/// The part of the store that an error belongs to; a full disk is a problem of its own.
-const fn part_of(error: &StorageError, part: StorePart) -> StorePart {
-    if matches!(error, StorageError::DiskFull) { StorePart::Disk } else { part }
+/// The component of the store to which an error belongs. A full disk is a separate problem.
+const fn component_of(error: &StorageError, component: StoreComponent) -> StoreComponent {
+    if matches!(error, StorageError::DiskFull) { StoreComponent::Disk } else { component }
 }
 
 /// Numbers of the logged tables, assigned at first use.
 #[derive(Debug, Default)]
 pub(crate) struct TableIds(RwLock<Vec<LoggedTable>>);
 
-/// A table, and what the backend wants to know of its new rows.
+/// A table, and what the backend needs to know about its new rows.
 type LoggedTable = (Table, NewRows);
 
 impl TableIds {
     pub(crate) fn id(&self, table: &Table) -> Option<TableId> {
-        let tables = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let tables = self.0.read();
         tables.iter().position(|(t, _)| t == table).map(TableId)
     }
 
-    /// Returns the number of a table, assigned now if necessary.
+    /// Returns the number of a table. Assigns a number if necessary.
     pub(crate) fn add(&self, table: &Table, new_rows: NewRows) -> TableId {
-        let mut tables = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut tables = self.0.write();
         let at = tables.iter().position(|(t, _)| t == table).unwrap_or_else(|| {
             tables.push((table.clone(), new_rows));
             tables.len() - 1
@@ -278,13 +294,13 @@ impl TableIds {
 
     /// All tables, at the index of their number.
     pub(crate) fn all(&self) -> Vec<Table> {
-        let tables = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let tables = self.0.read();
         tables.iter().map(|(table, _)| table.clone()).collect()
     }
 
-    /// What to do with new rows of a table; `None` if nothing.
+    /// What to report about new rows of a table; `None` if nothing.
     pub(crate) fn new_rows(&self, id: TableId) -> Option<NewRows> {
-        let tables = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let tables = self.0.read();
         tables.get(id.0).map(|(_, new_rows)| new_rows.clone()).filter(|rows| !rows.is_ignored())
     }
 }

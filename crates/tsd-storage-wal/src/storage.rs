@@ -1,4 +1,4 @@
-//! The log and its memtables as a [`Storage`].
+//! Implements [`Storage`] with the log and its memtables.
 
 mod opening;
 mod threads;
@@ -37,9 +37,9 @@ use crate::{
 
 /// A write-ahead log with memtables in front of a backend.
 ///
-/// A write returns when it is durable in the log; whole rows are flushed to the backend later.
-/// Reads merge both. [`Storage::close`] flushes all rows and leaves an empty log. A store that is
-/// dropped or killed loses nothing; its log is replayed when it is opened again.
+/// A write returns once it is durable in the log. Whole rows are flushed to the backend later. Reads merge both.
+/// [`Storage::close`] flushes all rows and leaves an empty log. A store that is dropped or killed loses nothing,
+/// because its log is replayed at the next open.
 pub struct WalStorage<B> {
     state: Arc<WalState>,
     backend: Arc<B>,
@@ -48,7 +48,7 @@ pub struct WalStorage<B> {
     /// The log has a weak reference to it.
     #[expect(dead_code, reason = "it lives as long as the store")]
     recoverer: Arc<dyn LogRecoverer>,
-    /// Resolved when the threads end.
+    /// Each resolves when its thread ends.
     threads: tokio::sync::Mutex<Vec<oneshot::Receiver<()>>>,
 }
 
@@ -59,15 +59,15 @@ impl<B> std::fmt::Debug for WalStorage<B> {
 }
 
 impl<B: FlushTarget> WalStorage<B> {
-    /// Stops without a flush. Unflushed rows stay in the log and are replayed when it is opened
-    /// again. For the end of the process while the backend is unavailable.
+    /// Stops without a flush, for the end of the process while the backend is unavailable. Unflushed rows stay in
+    /// the log and are replayed at the next open.
     pub async fn stop(&self) {
         self.state.closed.store(true, Ordering::Release);
         self.queue.close();
         self.state.flush_queue.stop();
         let _ = self.queue.send(CommitterMessage::Stop);
         let mut threads = self.threads.lock().await;
-        // A thread is removed only after its end: this future may be dropped while it waits.
+        // A thread leaves the list only after its end, because this future may be dropped while it waits.
         while let Some(thread) = threads.last_mut() {
             let _ = thread.await;
             threads.pop();
@@ -75,12 +75,12 @@ impl<B: FlushTarget> WalStorage<B> {
         self.state.log.close();
     }
 
-    /// Closes the store as [`Storage::close`] does, but a failed flush is no error: its rows are in the
-    /// log, and are replayed when it is opened again. Returns their number and why they stay.
+    /// Closes the store as [`Storage::close`] does, but tolerates a failed flush: its rows stay in the log and
+    /// are replayed at the next open. Returns the number of these rows and the reason.
     ///
     /// # Errors
     ///
-    /// Fails if the backend cannot be closed.
+    /// If the backend cannot be closed.
     pub async fn close_with_log(&self) -> Result<Option<(usize, StorageError)>, StorageError> {
         if self.state.closed.swap(true, Ordering::AcqRel) {
             return Ok(None);
@@ -92,13 +92,13 @@ impl<B: FlushTarget> WalStorage<B> {
         Ok(flushed.err().map(|error| (self.state.memtables.view().row_count(), error)))
     }
 
-    /// Reads the rows that are held, for other processes.
+    /// Returns a reader of held rows for other processes.
     #[must_use]
     pub fn held_row_reader(&self) -> Arc<dyn HeldRowReader> {
         Arc::new(MemtableReader::new(Arc::clone(&self.state)))
     }
 
-    /// A time that no commit until now is later than, epoch milliseconds; also none whose answer was lost.
+    /// An upper bound of all commit times so far, epoch milliseconds. It includes commits whose answer was lost.
     #[must_use]
     pub fn last_commit_ms(&self) -> i64 {
         let last_ms = self.state.last_commit_ms.load(Ordering::Acquire);
@@ -107,7 +107,7 @@ impl<B: FlushTarget> WalStorage<B> {
             .max((self.state.config.clock)())
     }
 
-    /// Returns access to a table, or `None` if the table is not logged.
+    /// Returns access to a table; `None` if the table is not logged.
     async fn writer<'a>(
         &'a self,
         table: &'a Table,
@@ -140,7 +140,7 @@ impl<B: FlushTarget> WalStorage<B> {
         }
     }
 
-    /// Executes a conditional write; the backend does if the table is not logged.
+    /// Executes a conditional write. If the table is not logged, the backend executes it.
     async fn conditional(
         &self,
         table: &Table,
@@ -176,7 +176,7 @@ impl<B: FlushTarget> WalStorage<B> {
         })
     }
 
-    /// Flushes all rows. Fails with the first flush error; the flusher continues to retry.
+    /// Flushes all rows. Fails with the first flush error, and the flusher continues to retry.
     async fn flush_all(&self) -> Result<(), StorageError> {
         let mut failures = self.state.flush_failures.subscribe();
         let (waiter, flushed) = oneshot::channel();
@@ -196,7 +196,7 @@ impl<B: FlushTarget> WalStorage<B> {
     }
 }
 
-/// The error for an outcome that a command cannot have.
+/// The error for an outcome that the command cannot have.
 fn unexpected(outcome: WriteOutcome) -> StorageError {
     StorageError::Backend(format!("unexpected outcome of a write: {outcome:?}").into())
 }
@@ -234,7 +234,7 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
     }
 
     fn scan(&self, table: &Table, scan: Scan) -> Box<dyn RowScanner> {
-        // The view before the backend's scanner: what is flushed in between is in both.
+        // Takes the view before the backend's scanner, so that rows of a flush in between are in both.
         let view = self.state.memtables.view();
         match self.state.tables.id(table) {
             Some(id) if self.state.config.logged.contains(table) => {
@@ -244,13 +244,13 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
                 let state = Arc::clone(&self.state);
                 Box::new(MergedScanner::new(state, id, scan, &view, precedence, backend))
             }
-            // Not logged, or never written.
+            // The table is not logged, or was never written.
             _ => self.backend.scan(table, scan),
         }
     }
 
     fn read_series(&self, table: &Table, read: &SeriesRead) -> Option<Box<dyn SeriesScanner>> {
-        // The view before the backend's reads, as for a scan.
+        // Takes the view before the backend's reads, as for a scan.
         let view = self.state.memtables.view();
         match self.state.tables.id(table) {
             Some(id) if self.state.config.logged.contains(table) => {
@@ -267,7 +267,7 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
     }
 
     fn series_version(&self, table: &Table, read: &SeriesRead) -> Option<SeriesVersion> {
-        // The view before the backend's version: rows of a flush in between are in that version.
+        // Takes the view before the backend's version, so that the version includes rows of a flush in between.
         let view = self.state.memtables.view();
         if self.state.config.logged.contains(table)
             && let Some(id) = self.state.tables.id(table)
@@ -279,7 +279,7 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
         self.backend.series_version(table, read)
     }
 
-    // Series that only memtables have are in the ranges between those of the backend.
+    // Series that only memtables have fall into the ranges between the backend's series.
     fn series_splits<'a>(
         &'a self,
         table: &'a Table,
@@ -466,16 +466,17 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
         let state = &self.state;
         let view = state.memtables.view();
         let closed_segments = state.log.closed_segments();
-        let active_segment_bytes = state.active_segment_bytes.load(Ordering::Relaxed);
         let mut gauges = vec![
             ("tsd_wal_memtable_bytes", view.bytes() as f64),
             ("tsd_wal_memtable_limit_bytes", state.config.memtable_bytes as f64),
-            ("tsd_wal_memtable_pool_bytes", state.buffer_pool.bytes() as f64),
             ("tsd_wal_memtable_rows", view.row_count() as f64),
             ("tsd_wal_immutable_memtables", view.immutable_count() as f64),
             ("tsd_wal_closed_segments", closed_segments as f64),
-            ("tsd_wal_active_segment_bytes", active_segment_bytes as f64),
             ("tsd_wal_log_bytes", state.log_bytes() as f64),
+            (
+                "tsd_wal_files_missing",
+                f64::from(u8::from(state.files_missing.load(Ordering::Relaxed))),
+            ),
             ("tsd_wal_oldest_unflushed_seconds", state.oldest_unflushed_seconds()),
         ];
         if let Some(limit) = state.config.max_log_bytes {
@@ -488,7 +489,7 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
     }
 }
 
-/// Rows flushed to this layer are put through the log.
+/// Rows that are flushed to this layer are put through the log.
 impl<B: FlushTarget> FlushTarget for WalStorage<B> {
     fn flush_rows<'a>(
         &'a self,

@@ -1,10 +1,12 @@
 //! Survivor files: the unflushed rows of a memtable whose other rows are flushed.
 //!
-//! A segment has the rows of all tables and is removed when all of them are flushed. Rows of a table
-//! that cannot be flushed would keep every later segment, until the log is full. So they are relocated,
-//! as the cleaner of a log-structured store relocates live data: copied to a file of their own, after
-//! which the segments are removed. All survivor files together are one memtable, the oldest; they are
-//! removed when it is flushed. The state of the log names them ([`LogState`](crate::log::LogState)).
+//! A segment has the rows of all tables and is removed once all of them are flushed. Rows of a table that cannot
+//! be flushed would keep every later segment until the log is full. So such rows are relocated, as the cleaner of
+//! a log-structured store relocates live data. They are copied to a separate file, and then the segments are
+//! removed.
+//!
+//! All survivor files together are one memtable, the oldest. They are removed once it is flushed. The state of
+//! the log names them ([`LogState`](crate::log::LogState)).
 //!
 //! ```text
 //! file    = "SVR1" | number u64 | CRC32C of both | block... | end
@@ -32,16 +34,16 @@ const NEW_FILE: &str = "survivors.new";
 const MAGIC: [u8; 4] = *b"SVR1";
 const HEADER: usize = 16;
 const BLOCK_HEADER: usize = 8;
-/// Bytes of a payload beside the name of the table and the rows.
+/// Bytes of a payload in addition to the table name and the rows.
 const BLOCK_FIELDS: usize = 10;
-/// Bytes of a row beside its key and operations.
+/// Bytes of a row in addition to its key and operations.
 const ROW_FIELDS: u64 = 6;
-/// Bytes of the payload of the end.
+/// Bytes of the payload of the end block.
 const END: usize = 10;
-/// Rows copied under one lock.
+/// Number of rows that are copied under one lock.
 const MAX_COPIED_ROWS: usize = 256;
 
-/// Rows of a table with keys from a start up to a stop (empty: no bound).
+/// Rows of a table from a start key up to a stop key, exclusive; an empty stop means no bound.
 #[derive(Clone, Debug)]
 pub(crate) struct RelocatedRange {
     pub(crate) id: TableId,
@@ -50,25 +52,25 @@ pub(crate) struct RelocatedRange {
     pub(crate) stop: Vec<u8>,
 }
 
-/// Size of a file.
+/// Size of a survivor file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SurvivorSize {
     pub(crate) rows: u64,
     pub(crate) bytes: u64,
 }
 
-/// Name of a file.
+/// Name of a survivor file.
 pub(crate) fn survivor_name(number: u64) -> String {
     format!("{PREFIX}{number:016}")
 }
 
-/// Number of a file; `None` if the name is not that of a survivor file.
+/// Number in the name of a survivor file; `None` for other names.
 pub(crate) fn survivor_of_name(name: &str) -> Option<u64> {
     let digits = name.strip_prefix(PREFIX).filter(|digits| digits.len() == 16)?;
     digits.parse().ok()
 }
 
-/// Numbers of the files in a directory, in order.
+/// Numbers of the survivor files in a directory, in order.
 pub(crate) fn survivors_in(dir: &dyn LogDir) -> io::Result<Vec<u64>> {
     let mut numbers: Vec<u64> =
         dir.list()?.iter().filter_map(|name| survivor_of_name(name)).collect();
@@ -76,7 +78,7 @@ pub(crate) fn survivors_in(dir: &dyn LogDir) -> io::Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// Bytes that [`write`] writes at most.
+/// Maximum number of bytes that [`write`] writes.
 pub(crate) fn size_bound(memtable: &Memtable, ranges: &[RelocatedRange]) -> u64 {
     let of_range = |range: &RelocatedRange| {
         let size = memtable.range_size(range.id, &range.start, &range.stop);
@@ -88,7 +90,7 @@ pub(crate) fn size_bound(memtable: &Memtable, ranges: &[RelocatedRange]) -> u64 
     HEADER as u64 + ranges.iter().map(of_range).sum::<u64>() + (BLOCK_HEADER + END) as u64
 }
 
-/// Calls `visit` with the rows of a range of a memtable, in parts.
+/// Calls `visit` with batches of the rows of a range of a memtable.
 pub(crate) fn visit_rows<E>(
     memtable: &Memtable,
     range: &RelocatedRange,
@@ -105,7 +107,7 @@ pub(crate) fn visit_rows<E>(
     Ok(())
 }
 
-/// Writes rows of a memtable to a file, complete and durable or not at all.
+/// Writes rows of a memtable to a survivor file, which is then either complete and durable, or absent.
 pub(crate) fn write(
     dir: &dyn LogDir,
     number: u64,
@@ -117,7 +119,7 @@ pub(crate) fn write(
     })
 }
 
-/// Writes a file without rows.
+/// Writes a survivor file without rows.
 pub(crate) fn write_empty(dir: &dyn LogDir, number: u64) -> io::Result<()> {
     write_with(dir, number, |_, _| Ok(())).map(|_| ())
 }
@@ -130,7 +132,7 @@ fn write_with(
     remove_if_present(dir, NEW_FILE)?;
     let written = write_new(dir, number, write_rows);
     if written.is_err() {
-        // A full disk needs the space. If this fails, the next write or start removes it.
+        // Frees the space for a full disk. If this fails, the next write or start removes the file.
         let _ = remove_if_present(dir, NEW_FILE);
     }
     written
@@ -195,8 +197,8 @@ fn push_short(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// Reads a file. Calls `visit` with the table, the base of the operations and the rows of each block.
-/// `None` if the file is missing or damaged; some blocks may have been visited.
+/// Reads a survivor file. Calls `visit` with the table, the timestamp base and the rows of each block. `None` if
+/// the file is missing or damaged; `visit` may have been called for some blocks then.
 pub(crate) fn read<E: From<io::Error>>(
     dir: &dyn LogDir,
     number: u64,
@@ -277,7 +279,7 @@ fn take_short<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// A file of another version, if there is one: its first bytes end with another digit than [`MAGIC`].
+/// The first survivor file of another version, if any. Its first bytes end with another digit than [`MAGIC`].
 pub(crate) fn unknown_version(dir: &dyn LogDir) -> io::Result<Option<UnknownVersion>> {
     for number in survivors_in(dir)? {
         let name = survivor_name(number);
@@ -296,7 +298,7 @@ pub(crate) fn unknown_version(dir: &dyn LogDir) -> io::Result<Option<UnknownVers
     Ok(None)
 }
 
-/// Removes a file, which may be missing.
+/// Removes a file if it exists.
 pub(crate) fn remove_if_present(dir: &dyn LogDir, name: &str) -> io::Result<()> {
     match dir.remove(name) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -1,4 +1,4 @@
-//! Access of a policy to one logged table.
+//! Gives a policy access to one logged table.
 
 use tsd_storage::{Column, StorageError, Table};
 
@@ -9,7 +9,7 @@ use crate::{
     state::WalState,
 };
 
-/// One logged table: its memtables, its log and its backend.
+/// One logged table with its memtables, log and backend.
 pub(crate) struct TableWriter<'a, B> {
     pub(crate) state: &'a WalState,
     pub(crate) queue: &'a CommitQueue,

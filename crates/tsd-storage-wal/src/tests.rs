@@ -1,4 +1,4 @@
-//! Tests over the memory store, on a real directory and on a disk with faults.
+//! Tests with the memory store as backend, on a real directory and on a disk with faults.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
@@ -51,7 +51,7 @@ fn clock() -> i64 {
     1_356_998_400_000
 }
 
-/// Small bounds, for frequent rotations and flushes.
+/// Small limits, for frequent rotations and flushes.
 fn small(directory: &Path) -> WalConfig {
     WalConfig {
         memtable_bytes: 256 * 1024,
@@ -61,7 +61,7 @@ fn small(directory: &Path) -> WalConfig {
     }
 }
 
-/// Bounds that cause no flush unless a test requests it.
+/// Limits that cause no flush unless a test requests it.
 fn lazy() -> WalConfig {
     WalConfig { segment_bytes: 64 * 1024, memtable_bytes: 64 << 20, ..small(Path::new("faulty")) }
 }
@@ -90,7 +90,7 @@ async fn value(store: &impl Storage, row: &[u8]) -> Option<Bytes> {
     row.into_cells().unwrap().into_iter().find(|c| c.qualifier == b"q"[..]).map(|c| c.value)
 }
 
-/// Cells without their times: those of a replay may be a few milliseconds later.
+/// Cells without their times, since times after a replay may be a few milliseconds later.
 fn without_times(mut rows: Vec<(Bytes, Vec<Cell>)>) -> Vec<(Bytes, Vec<Cell>)> {
     for cell in rows.iter_mut().flat_map(|(_, cells)| cells) {
         cell.timestamp_ms = 0;

@@ -1,11 +1,12 @@
-//! Files of a log that another release has written.
+//! Finds files of a log that another release has written.
 //!
-//! They are looked for before anything else is read: to this release the records of such a file look
-//! like damage, or like a file whose creation was interrupted.
+//! This runs before any other file is read, because records of such a file look like damage, or like an
+//! interrupted creation.
 
 use std::{io, path::Path, sync::Arc};
 
-use tsd_storage::{DiskDir, LogMark, UnknownVersion};
+use tsd_files::DiskDir;
+use tsd_storage::{LogMark, UnknownVersion};
 
 use crate::{
     files::LogDir,
@@ -13,7 +14,7 @@ use crate::{
     survivors,
 };
 
-/// The first file of another release in the directory of a log; `None` if there is none. Changes nothing.
+/// The first file of another release in the directory of a log; `None` without such a file. Changes nothing.
 ///
 /// # Errors
 ///
@@ -26,7 +27,7 @@ pub fn unknown_version(directory: &Path) -> io::Result<Option<UnknownVersion>> {
     unknown_file(&*dir)
 }
 
-/// The error of a mark, of the store in `file`, that another release has recorded; `None` if it is none.
+/// The error of a store's mark in `file` that another release has recorded; `None` for other marks.
 #[must_use]
 pub fn unknown_mark_version(mark: &LogMark, file: &Path) -> Option<UnknownVersion> {
     let LogMark::Recorded(bytes) = mark else { return None };

@@ -1,10 +1,11 @@
-//! Limits of row keys, qualifiers and cells, checked before a write is queued.
+//! Checks limits of row keys, qualifiers and cells before a write is queued.
 
 use bytes::Bytes;
 use tsd_model::Family;
 use tsd_storage::{BatchError, Column, MAX_KEY_BYTES, StorageError};
 
-/// Bytes of a stored cell beside row key, qualifier and value: lengths, family, time and kind, rounded up.
+/// Bytes of a stored cell in addition to row key, qualifier and value (lengths, family, time and kind), rounded
+/// up.
 const CELL_OVERHEAD: usize = 32;
 
 pub(crate) fn check_row(row: &[u8]) -> Result<(), StorageError> {
@@ -30,12 +31,12 @@ pub(crate) fn check_qualifier(qualifier: &[u8]) -> Result<(), StorageError> {
     Ok(())
 }
 
-/// Bytes of a cell as the backend stores it, or a few more.
+/// Approximate length of a cell in the backend, rounded up.
 pub(crate) const fn cell_len(row: &[u8], qualifier: &[u8], value: &[u8]) -> usize {
     CELL_OVERHEAD + row.len() + qualifier.len() + value.len()
 }
 
-/// Fails if a cell is longer than the backend stores it.
+/// Fails if a cell is longer than the backend's limit.
 pub(crate) fn check_cell_len(length: usize, max: usize) -> Result<(), StorageError> {
     if length > max {
         let text = format!("a cell of {length} bytes is longer than the limit of {max} bytes");

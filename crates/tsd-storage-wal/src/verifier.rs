@@ -1,22 +1,23 @@
-//! Verification of the segments of a log, with those of an open log in use.
+//! Verifies the segments of a log, even while the log is in use.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use tsd_storage::{
-    DiskDir, LogMark, RepairAction, StorageError, Verifier, VerifyFinding, VerifyRun,
-};
+use tsd_files::DiskDir;
+use tsd_storage::{LogMark, RepairAction, StorageError, Verifier, VerifyFinding, VerifyRun};
 
 use crate::{
     files::LogDir,
-    log::{StateFile, check, segment_of_name, verify_with},
+    log::{FoundState, StateFile, VerifiedLog, check, segment_of_name, verify_with},
     report::LostRange,
+    survivors::Survivors,
 };
 
-/// Reads of an open log, of which the last segment is written and the first one removed meanwhile.
+/// Number of attempts to read an open log, whose last segment is written and whose first segment is removed
+/// meanwhile.
 const ATTEMPTS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Verifies a log that is open, and then its backend.
+/// Verifies an open log, then its backend.
 #[derive(Debug)]
 pub(crate) struct LogVerifier {
     dir: Arc<dyn LogDir>,
@@ -28,13 +29,13 @@ impl LogVerifier {
         Self { dir, backend }
     }
 
-    /// What every attempt finds damaged.
+    /// Damage that every attempt finds.
     fn lost(&self, run: &VerifyRun) -> Result<Vec<LostRange>, StorageError> {
         let mut lost: Option<Vec<LostRange>> = None;
         for attempt in 1..=ATTEMPTS {
             let found = match verify_with(&*self.dir, &mut |bytes| run.read(bytes)) {
                 Ok(found) => found?.lost,
-                // A segment was removed.
+                // A segment was removed meanwhile.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                     if attempt == ATTEMPTS {
                         return Ok(Vec::new());
@@ -71,25 +72,29 @@ impl Verifier for LogVerifier {
     }
 }
 
-/// Verifies the log in a directory that no process has open, as its replay would, and changes nothing.
-/// `mark` is what the store has recorded of the log. Files of another release, which look damaged, must have
-/// been looked for ([`unknown_version`](crate::unknown_version)).
+/// Verifies the log in a directory that no process has open, as its replay would, without any change. `mark` is
+/// the mark of the log in the store. Files of another release look damaged, so
+/// [`unknown_version`](crate::unknown_version) must be called first.
 ///
 /// # Errors
 ///
 /// An error of the disk, or [`StorageError::Closed`] if the run was stopped.
 pub fn verify_log(directory: &Path, mark: &LogMark, run: &VerifyRun) -> Result<(), StorageError> {
-    if !directory.exists() {
-        return Ok(());
-    }
     let failed_here = |source| StorageError::io(format!("reading {}", directory.display()), source);
-    let dir: Arc<dyn LogDir> = Arc::new(DiskDir::unlocked(directory).map_err(failed_here)?);
-    run.plan(log_bytes(&*dir)?);
-    let mut log = verify_with(&*dir, &mut |bytes| run.read(bytes)).map_err(failed_here)??;
-    let (_, found) = StateFile::load(&dir).map_err(failed_here)?;
-    // Of a new log only the identity is random.
-    check(&*dir, &mut log, found, mark, || 0, 0);
+    // A missing directory has no records, which the mark of the store may contradict.
+    let (mut log, mut found) = (VerifiedLog::default(), FoundState::Missing);
+    let mut lost = Vec::new();
+    if directory.exists() {
+        let dir: Arc<dyn LogDir> = Arc::new(DiskDir::unlocked(directory).map_err(failed_here)?);
+        run.plan(log_bytes(&*dir)?);
+        log = verify_with(&*dir, &mut |bytes| run.read(bytes)).map_err(failed_here)??;
+        (_, found) = StateFile::load(&dir).map_err(failed_here)?;
+        lost = Survivors::find(&*dir, found).map_err(failed_here)?.lost(&*dir);
+    }
+    // Only the identity of a new log is random.
+    check(directory, &mut log, found, mark, || 0, 0);
     let cost = "these records are lost; the daemon starts only with --accept-damage";
+    log.lost.extend(lost);
     report(run, log.lost, cost);
     Ok(())
 }
@@ -109,11 +114,11 @@ fn failed(dir: &dyn LogDir, source: std::io::Error) -> StorageError {
     StorageError::io(format!("reading {}", dir.path().display()), source)
 }
 
-/// Size of all segments.
+/// Total size of all segments.
 fn log_bytes(dir: &dyn LogDir) -> Result<u64, StorageError> {
     let names = dir.list().map_err(|source| failed(dir, source))?;
     let segments = names.iter().filter(|name| segment_of_name(name).is_some());
-    // One that was removed meanwhile has none.
+    // A segment that was removed meanwhile counts as 0 bytes.
     let size = |name: &String| dir.open_reader(name).and_then(|file| file.size()).unwrap_or(0);
     Ok(segments.map(size).sum())
 }

@@ -1,8 +1,8 @@
-//! A batch of cells to write, encoded in one buffer.
+//! A batch of cells to write, encoded in one buffer so that a cell needs no allocation.
 //!
-//! The producer of the cells encodes them once: no allocation per cell. Most batches are rows of one point
-//! each, so a point costs its key, its qualifier, its value and two bytes; the write-ahead log stores
-//! what differs between them ([`CellBatch::encode_delta`]).
+//! The producer encodes the cells once. Most batches are rows of one point each, so a point costs
+//! its key, its qualifier, its value and two bytes. The write-ahead log stores the differences
+//! between rows ([`CellBatch::encode_delta`]).
 //!
 //! ```text
 //! batch  = row *
@@ -18,6 +18,8 @@
 mod delta;
 
 use tsd_model::Family;
+
+pub use self::delta::MAX_DELTA_BATCH_BYTES;
 
 /// Longest row key and longest qualifier, in bytes (HBase's limit for rows).
 pub const MAX_KEY_BYTES: usize = 32_767;
@@ -42,15 +44,18 @@ pub struct CellBatch {
     is_admitted: bool,
 }
 
-/// Cells that no store can hold, or bytes that are no batch.
+/// Cells that no store can hold, or bytes that are not a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BatchError {
     /// A row key that is empty or longer than [`MAX_KEY_BYTES`].
-    #[error("row key of {0} bytes")]
+    #[error("row key is {0} bytes; it must have 1 to {MAX_KEY_BYTES}")]
     RowKey(usize),
     /// A qualifier longer than [`MAX_KEY_BYTES`], or a value of 4 GiB or more.
-    #[error("cell of {qualifier} + {value} bytes")]
+    #[error(
+        "the cell has a qualifier of {qualifier} bytes and a value of {value} bytes; the limits are \
+         {MAX_KEY_BYTES} bytes and 4 GiB"
+    )]
     CellSize {
         /// Length of the qualifier, in bytes.
         qualifier: usize,
@@ -61,7 +66,7 @@ pub enum BatchError {
     #[error("a cell without a row")]
     NoRow,
     /// The bytes at this offset are not an encoded batch.
-    #[error("damaged batch at byte {0}")]
+    #[error("the batch is damaged at byte {0}")]
     Damaged(usize),
 }
 
@@ -72,7 +77,7 @@ pub struct RowRef<'a> {
     pub key: &'a [u8],
     cells: &'a [u8],
     cell_count: usize,
-    /// All of it, as it is encoded.
+    /// The encoded row.
     encoded: &'a [u8],
 }
 
@@ -121,7 +126,7 @@ impl CellBatch {
         Ok(())
     }
 
-    /// Adds a cell to the row started last.
+    /// Adds a cell to the current row.
     #[inline]
     pub fn push(&mut self, cell: CellRef<'_>) -> Result<(), BatchError> {
         let previous = self.last_header.ok_or(BatchError::NoRow)?;
@@ -160,7 +165,7 @@ impl CellBatch {
         self.last_header = None;
     }
 
-    /// Makes room for so many further bytes.
+    /// Reserves memory for this many further bytes.
     pub fn reserve(&mut self, bytes: usize) {
         self.buf.reserve(bytes);
     }
@@ -247,7 +252,7 @@ impl<'a> RowRef<'a> {
         CellIter { rest: self.cells }
     }
 
-    /// Bytes that the row has in a batch.
+    /// Bytes of the row in a batch.
     #[must_use]
     pub const fn byte_len(&self) -> usize {
         self.encoded.len()

@@ -1,14 +1,15 @@
 //! A thread pool for calls that block on disk I/O.
 //!
-//! It is separate from the blocking threads of tokio: a store is called from several runtimes, and
-//! many scans must not starve the log of threads. The first read of a scan has priority over later
-//! reads of other scans, so that short scans and gets do not wait for the read-ahead of long ones.
+//! It is separate from the blocking threads of tokio: several runtimes call a store, and many scans
+//! must not starve the log of threads. The first read of a scan has priority over later reads of
+//! other scans, so that short scans and gets do not wait for the read-ahead of long scans.
 
+use parking_lot::{Condvar, Mutex};
 use std::{
     collections::VecDeque,
     future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread::JoinHandle,
 };
 
@@ -20,7 +21,7 @@ const MAX_QUEUED: usize = 16_384;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// One in this many jobs is a low-priority one if any is queued: they are not starved.
+/// One in this many jobs has low priority if any is queued, so that these jobs do not starve.
 const LOW_EVERY: u64 = 4;
 
 /// Priority of a job in the queue.
@@ -88,10 +89,10 @@ impl BlockingPool {
 }
 
 impl Drop for BlockingPool {
-    /// Waits for the running jobs. Queued ones fail with [`StorageError::Closed`].
+    /// Waits for the running jobs. Queued jobs fail with [`StorageError::Closed`].
     fn drop(&mut self) {
         let jobs = {
-            let mut state = self.queue.lock();
+            let mut state = self.queue.state.lock();
             state.closed = true;
             (std::mem::take(&mut state.high), std::mem::take(&mut state.low))
         };
@@ -139,7 +140,7 @@ impl PoolHandle {
             });
             drop(sender.send(result));
         });
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         if state.closed {
             return Err(StorageError::Closed);
         }
@@ -171,14 +172,9 @@ impl QueueState {
 }
 
 impl JobQueue {
-    // No job runs under the lock, so a poisoned lock still guards a consistent queue.
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn run_worker(&self) {
         loop {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let job = loop {
                 if let Some(job) = state.next() {
                     break job;
@@ -186,7 +182,7 @@ impl JobQueue {
                 if state.closed {
                     return;
                 }
-                state = self.not_empty.wait(state).unwrap_or_else(PoisonError::into_inner);
+                self.not_empty.wait(&mut state);
             };
             drop(state);
             job();
@@ -228,7 +224,7 @@ mod tests {
             for _ in 0..4 {
                 let order = Arc::clone(&order);
                 let job = move || {
-                    order.lock().unwrap().push(name);
+                    order.lock().push(name);
                     Ok(())
                 };
                 results.push(handle.submit(priority, job).unwrap());
@@ -239,7 +235,7 @@ mod tests {
         for result in results {
             result.await.unwrap().unwrap();
         }
-        let order = order.lock().unwrap().clone();
+        let order = order.lock().clone();
         assert_eq!(order, "hhlhhlll");
     }
 }

@@ -1,11 +1,11 @@
-//! Admission by bytes: bounds the writes that wait for a store, wherever they wait.
+//! Bounds the bytes of the writes that wait for a store, wherever they wait.
 //!
 //! Each store has one budget. The engine acquires the bytes of a chunk before it queues them, and
-//! returns them when the points are durable or have failed: one permit covers the queue of the write
-//! actor, the call of the store, and the store's own queue, to which the batch says that it is admitted
+//! returns them when the points are durable or have failed. One permit covers the queue of the
+//! write actor, the call of the store, and the store's own queue: the batch is then admitted
 //! ([`CellBatch::is_admitted`](crate::CellBatch::is_admitted)). A store with a queue acquires the
-//! bytes of all other writes (UIDs, row compaction, annotations) from the same budget. While it is
-//! used up, senders wait.
+//! bytes of all other writes (UIDs, row compaction, annotations) from the same budget. While the
+//! budget is exhausted, senders wait.
 
 use std::sync::{
     Arc,
@@ -16,13 +16,13 @@ use tokio::sync::Semaphore;
 
 /// Bytes of one semaphore permit.
 const PERMIT_BYTES: usize = 64;
-/// What a queued request needs besides its cells: messages, completions, a call of the store.
+/// Bytes of a queued request in addition to its cells: messages, completions, a call of the store.
 const REQUEST_BYTES: usize = 512;
 
-/// A bound on bytes held at once. Clones share it.
+/// A bound on the bytes that are held at once. Clones share it.
 ///
-/// Pipelined senders have three quarters of it: their points may be held for as long as the store
-/// does not accept them, and a sender that waits for a response must get one meanwhile.
+/// Pipelined senders have three quarters of it. Their points may be held while the store does not
+/// accept them, and meanwhile senders that wait for a response must get one.
 #[derive(Clone, Debug)]
 pub struct ByteBudget(Arc<PermitPools>);
 
@@ -47,11 +47,11 @@ pub struct BytePermit {
     pipelined: u32,
 }
 
-/// Use of a budget by one component, which ends before that of others.
+/// Use of a budget by one component, which can be closed separately.
 #[derive(Debug)]
 pub struct BudgetAccess {
     budget: ByteBudget,
-    /// Without permits; closed with the access.
+    /// Semaphore without permits; closed with the access.
     end: Semaphore,
 }
 
@@ -63,14 +63,14 @@ impl ByteBudget {
         Self(Arc::new(PermitPools { all, pipelined, waits: AtomicU64::new(0) }))
     }
 
-    /// Most requests that can hold permits of their own at once.
+    /// Most requests that can hold separate permits at once.
     #[must_use]
     pub fn max_requests(&self) -> usize {
         (self.0.all.permits / units(0)).max(1) as usize
     }
 
     /// Waits for the bytes of requests with `bytes` of cells in all; dropping the permit returns
-    /// them. What is larger than the budget waits for all of it.
+    /// them. A request larger than the budget waits for the whole budget.
     pub async fn acquire(&self, requests: usize, bytes: usize, is_pipelined: bool) -> BytePermit {
         let PermitPools { all, pipelined, waits } = &*self.0;
         let needed = units(bytes + requests.saturating_sub(1) * REQUEST_BYTES);
@@ -89,7 +89,7 @@ impl ByteBudget {
         (*permits as usize).saturating_sub(semaphore.available_permits()) * PERMIT_BYTES
     }
 
-    /// How often a sender had to wait so far.
+    /// Number of waits of senders so far.
     #[must_use]
     pub fn waits(&self) -> u64 {
         self.0.waits.load(Ordering::Relaxed)
@@ -122,7 +122,7 @@ impl BudgetAccess {
         tokio::select! {
             biased;
             permit = self.budget.acquire(requests, bytes, is_pipelined) => Some(permit),
-            // Without a permit, it returns when the semaphore is closed.
+            // Returns only when the semaphore is closed, since it has no permits.
             _ = self.end.acquire() => None,
         }
     }
@@ -134,7 +134,7 @@ impl BudgetAccess {
 }
 
 impl BytePermit {
-    /// Separates the permit of one request with `bytes` of cells, at most what this one has.
+    /// Splits off the permit of one request with `bytes` of cells; at most the whole permit.
     #[must_use]
     pub fn split(&mut self, bytes: usize) -> Self {
         let (all, pipelined) = (units(bytes).min(self.all), units(bytes).min(self.pipelined));
@@ -163,7 +163,7 @@ impl PermitPool {
         Self { semaphore: Semaphore::new(permits as usize), permits }
     }
 
-    /// Waits for the permits, or for all that there are.
+    /// Waits for the permits, or for all permits of the budget.
     async fn acquire(&self, permits: u32, waits: &AtomicU64) -> u32 {
         let permits = permits.min(self.permits);
         if let Ok(permit) = self.semaphore.try_acquire_many(permits) {
@@ -173,7 +173,7 @@ impl PermitPool {
         waits.fetch_add(1, Ordering::Relaxed);
         match self.semaphore.acquire_many(permits).await {
             Ok(permit) => permit.forget(),
-            // Not reached: it is never closed.
+            // Unreachable, since the semaphore is never closed.
             Err(_) => return 0,
         }
         permits

@@ -1,8 +1,8 @@
 //! The conformance suite that every store passes.
 //!
 //! Each case is a function that panics on a violation; [`run_all`] runs them one after the other,
-//! each on an empty store. Stores are compared by their cells, with packed runs expanded: how a
-//! store packs points is not tested here.
+//! each on an empty store. Stores are compared by their cells, with packed runs expanded; the
+//! packing itself is not tested here.
 
 #![expect(
     clippy::unwrap_used,
@@ -95,7 +95,7 @@ cases! {
 /// the store. Closing twice must succeed.
 pub async fn run_all<S: Storage>(create: impl AsyncFn() -> Arc<S>) {
     for (name, case) in CASES {
-        // The test harness shows it only if the case fails.
+        // The test harness shows this only if the case fails.
         println!("conformance: {name}");
         let store: Arc<dyn Storage> = create().await;
         case(Arc::clone(&store)).await;

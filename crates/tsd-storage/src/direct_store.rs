@@ -1,6 +1,7 @@
-//! A store whose calls block on disk I/O, behind the storage traits: tables by name, thread pools, the end.
+//! Puts a store whose calls block on disk I/O behind the storage traits: tables by name, thread
+//! pools, shutdown.
 //!
-//! Whole rows are flushed to it by the log in front; every other write is a small one of its own
+//! The log in front flushes whole rows to it. Every other write is a single small write
 //! ([`crate::direct_write`]), for tools and tests.
 
 use std::{
@@ -35,8 +36,8 @@ pub trait DirectTable: fmt::Debug + Send + Sync + 'static {
     /// A scan that has not begun.
     fn scan(self: Arc<Self>, scan: Scan) -> Box<dyn BatchReader>;
 
-    /// A read of series that has not begun; `None` if the table does not have the points of a series
-    /// together, or divides its keys or its time otherwise than the read.
+    /// A read of series that has not begun. `None` if the table does not store the points of a
+    /// series together, or divides its keys or its time differently from the read.
     fn read_series(
         self: Arc<Self>,
         _read: &SeriesRead,
@@ -90,7 +91,7 @@ pub trait DirectTable: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// What the tables of a store have in common: directory, background threads, quarantine.
+/// The shared state of the tables of a store: directory, background threads, quarantine.
 pub trait DirectBackend: fmt::Debug + Send + Sync + Sized + 'static {
     /// Configuration of the store.
     type Config;
@@ -104,7 +105,7 @@ pub trait DirectBackend: fmt::Debug + Send + Sync + Sized + 'static {
     /// The open tables.
     fn tables(&self) -> BTreeMap<Table, Arc<dyn DirectTable>>;
 
-    /// Ends background work. Idempotent.
+    /// Stops background work. Idempotent.
     fn stop(&self);
 
     /// Unlocks the directory, so that another process can open it even if this store is not dropped
@@ -132,6 +133,9 @@ pub trait DirectBackend: fmt::Debug + Send + Sync + Sized + 'static {
     /// [`FlushTarget::set_log_mark`].
     fn set_log_mark(&self, mark: Bytes) -> Result<(), StorageError>;
 
+    /// [`FlushTarget::check_files`].
+    fn check_files(&self) -> Result<(), StorageError>;
+
     /// [`FlushTarget::set_held_rows`].
     fn set_held_rows(&self, _held: &Arc<dyn HeldRows>) {}
 }
@@ -154,7 +158,7 @@ impl<B: DirectBackend> DirectStore<B> {
     ///
     /// # Errors
     ///
-    /// Those of [`DirectBackend::open`], or if no threads can be started.
+    /// Errors of [`DirectBackend::open`], or of starting threads.
     pub fn open(config: &B::Config) -> Result<Self, StorageError> {
         let backend = Arc::new(B::open(config)?);
         let (read_threads, clock) = B::options(config);
@@ -169,7 +173,7 @@ impl<B: DirectBackend> DirectStore<B> {
         Ok(Self { tables, clock, closed, reads, writes, _pools: pools, backend })
     }
 
-    /// What the tables have in common.
+    /// The shared state of the tables.
     #[must_use]
     pub fn backend(&self) -> &B {
         &self.backend
@@ -392,7 +396,14 @@ impl<B: DirectBackend> FlushTarget for DirectStore<B> {
 
     fn set_log_mark(&self, mark: Bytes) -> StorageFuture<'_, ()> {
         let backend = Arc::clone(&self.backend);
-        Box::pin(self.writes.call(move || backend.set_log_mark(mark)))
+        Box::pin(self.writes.call(move || {
+            backend.check_files()?;
+            backend.set_log_mark(mark)
+        }))
+    }
+
+    fn check_files(&self) -> Result<(), StorageError> {
+        self.backend.check_files()
     }
 
     fn base_time_at(&self, table: &Table) -> Option<usize> {
@@ -412,6 +423,10 @@ impl<B: DirectBackend> FlushTarget for DirectStore<B> {
         table: &'a Table,
         mut rows: Box<dyn FlushRows>,
     ) -> StorageFuture<'a, ()> {
-        self.write(table, move |table, _| table.apply(&mut *rows))
+        let backend = Arc::clone(&self.backend);
+        self.write(table, move |table, _| {
+            backend.check_files()?;
+            table.apply(&mut *rows)
+        })
     }
 }

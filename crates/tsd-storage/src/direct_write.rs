@@ -1,4 +1,4 @@
-//! Single writes to a store that takes whole rows, without the write-ahead log.
+//! Single writes without the write-ahead log, to a store that takes whole rows.
 //!
 //! A call costs a few syncs, which suits tools and tests; the daemon has the log in front. A
 //! read-modify-write holds the table's lock for both steps.
@@ -24,7 +24,7 @@ pub trait LockedTable {
     /// Applies rows in ascending key order, durable on return.
     fn apply(&mut self, rows: &mut dyn FlushRows) -> Result<(), StorageError>;
 
-    /// Version of the table: other ones follow from each write.
+    /// Version of the table; each write changes it.
     fn read_version(&self) -> ReadVersion;
 }
 
@@ -103,7 +103,7 @@ impl ChangeSet {
     }
 }
 
-/// [`Storage::put`](crate::Storage::put); cells without a timestamp have that of `now_ms`.
+/// [`Storage::put`](crate::Storage::put); cells without a timestamp get `now_ms`.
 pub fn put(
     table: &mut dyn LockedTable,
     batch: &CellBatch,

@@ -4,7 +4,7 @@ use std::{error::Error, fmt::Write, io, sync::Arc};
 
 use tsd_model::PackedRunError;
 
-use crate::{BatchError, Table, UnknownVersion};
+use crate::{BatchError, Table, UnknownVersion, UnreadableRows};
 
 /// An error of a call of a store. Cheap to clone: one failed group commit fails many calls.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -28,21 +28,25 @@ pub enum StorageError {
     /// The store did not respond in time.
     #[error("timed out: {0}")]
     Timeout(&'static str),
-    /// The backend, or the part of it that serves the rows, is unreachable or not ready; a later
-    /// retry may succeed.
+    /// The backend, or its server for the rows, is unreachable or not ready; a later retry may
+    /// succeed.
     #[error("unavailable: {0}")]
     Unavailable(Arc<str>),
     /// The row was changed since the call's read version; nothing was written. The call may succeed
     /// after a new read.
     #[error("changed since it was read")]
     Changed,
-    /// The disk is full: nothing was written. Reads succeed; writes do again once space is freed.
+    /// The disk is full, and nothing was written. Reads succeed; writes succeed after space is
+    /// freed.
     #[error("no space left on the data disk")]
     DiskFull,
     /// Stored bytes are corrupt.
     #[error("damaged data: {0}")]
     Damaged(Arc<str>),
-    /// Another release has written a file. It is intact, so no consent to damage makes up for it.
+    /// Stored rows that the call needs cannot be read. Other rows of the same time are readable.
+    #[error("{0}")]
+    Unreadable(Arc<UnreadableRows>),
+    /// Another release has written a file. The file is intact, so accepting a loss does not help.
     #[error(transparent)]
     UnknownVersion(Arc<UnknownVersion>),
     /// The file system failed.
@@ -50,7 +54,7 @@ pub enum StorageError {
     Io {
         /// The operation, with the path.
         what: Arc<str>,
-        /// The error of the operating system. It is in the text, so it is no source.
+        /// The error of the operating system. It is part of the text, and therefore not a source.
         error: Arc<io::Error>,
     },
     /// The backend permanently rejects these cells; a cell over its size limit, for example.
@@ -74,7 +78,7 @@ pub enum Recovery {
 }
 
 impl StorageError {
-    /// Classifies an I/O error: a full disk is [`Self::DiskFull`], any other one [`Self::Io`].
+    /// Classifies an I/O error: a full disk is [`Self::DiskFull`], any other error [`Self::Io`].
     #[must_use]
     pub fn io(what: impl Into<Arc<str>>, source: io::Error) -> Self {
         if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {

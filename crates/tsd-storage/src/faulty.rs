@@ -1,9 +1,10 @@
 //! A store that fails on purpose, by a script. For tests only.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::{HashMap, VecDeque},
     future::Future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -22,8 +23,8 @@ pub enum Fault {
     Pass,
 }
 
-/// A store with scripted faults. Each operation has its own script: a call consumes
-/// the next fault of it, and passes when none is left.
+/// A store with scripted faults. Each operation has its own script: a call consumes the next fault,
+/// and passes after the last fault.
 pub type FaultyStorage<S> = HookedStorage<S, FaultScript>;
 
 /// The hook of [`FaultyStorage`].
@@ -34,7 +35,7 @@ pub struct FaultScript {
 
 impl FaultScript {
     fn faults(&self) -> MutexGuard<'_, HashMap<Operation, VecDeque<Fault>>> {
-        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+        self.faults.lock()
     }
 
     fn next(&self, operation: Operation) -> Fault {
@@ -86,7 +87,7 @@ impl<S: Storage + ?Sized> FaultyStorage<S> {
         self.hook().faults().get(&operation).is_none_or(VecDeque::is_empty)
     }
 
-    /// Number of scans that were opened and not dropped yet.
+    /// Number of open scans.
     #[must_use]
     pub fn open_scans(&self) -> usize {
         // Each open scan has a reference to the hook.

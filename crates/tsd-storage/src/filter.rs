@@ -11,9 +11,9 @@ use std::sync::Arc;
 pub enum RowFilter {
     /// The tag pairs must match a pattern.
     Tags(Arc<TagPattern>),
-    /// The row key must be one of these, which are sorted.
+    /// The row key must be one of these sorted keys.
     Keys(Arc<Vec<bytes::Bytes>>),
-    /// The tag pairs must be those of one of the series.
+    /// The tag pairs must be the pairs of one of the series.
     Series(Arc<SeriesSet>),
     /// All filters must match.
     All(Vec<RowFilter>),

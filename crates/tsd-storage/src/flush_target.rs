@@ -1,7 +1,7 @@
 //! The interface by which the write-ahead log flushes memtable rows to a backend.
 //!
-//! Whole sorted rows (ingestion into an LSM tree, one compacted column per row in HBase) cost a
-//! backend several times less than single cells. Backends without such a path use [`flush_by_put`].
+//! Whole sorted rows are several times cheaper for a backend than single cells: an LSM tree ingests them, and HBase
+//! gets one compacted column per row. Backends without such a path use [`flush_by_put`].
 
 use std::{cmp::Ordering, fmt, sync::Arc};
 
@@ -28,7 +28,7 @@ pub struct FlushCell<'a> {
     pub timestamp_ms: i64,
 }
 
-/// The changes of one row that are to be flushed.
+/// The changes of one row to flush.
 ///
 /// A column appears at most once, in `deletes` or in `cells`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,21 +53,21 @@ pub trait FlushRows: Send {
     /// Returns the next row; `None` after the last.
     fn next_row(&mut self) -> Option<FlushRow<'_>>;
 
-    /// Sorts the rows as `compare` orders their keys. Called before the first row is taken, by a backend
-    /// that stores them in another order: so it need not hold all of them.
+    /// Sorts the rows as `compare` orders their keys. A backend with another order calls it before it takes the first
+    /// row, so that it need not hold all rows.
     fn sort_by(&mut self, compare: &dyn Fn(&[u8], &[u8]) -> Ordering);
 
-    /// True if the flush lets the backend free space, so that it may use the reserve of a full disk:
-    /// the rows have deletes, or are to be flushed before others that have.
+    /// True if the flush lets the backend free space, so that it may use the reserve of a full disk. This holds for
+    /// rows with deletes, and for rows that must be flushed before them.
     fn frees_space(&self) -> bool {
         false
     }
 }
 
-/// What a store has recorded for the log in front of it.
+/// The mark that a store has recorded for the log in front of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogMark {
-    /// It records nothing.
+    /// The store does not record marks.
     Unsupported,
     /// Nothing was recorded yet.
     Absent,
@@ -75,12 +75,12 @@ pub enum LogMark {
     Recorded(Bytes),
 }
 
-/// The rows that a log in front holds in its memtables, for a store that compacts rows by itself. A row
-/// of which a memtable has newer points must stay as it is: of a compacted column they would no longer
-/// replace the points that they correct.
+/// The rows that a log in front holds in its memtables, for a store that compacts rows by itself. The store must not
+/// compact a row with newer points in a memtable: they could no longer replace the points that they correct in a
+/// compacted column.
 pub trait HeldRows: fmt::Debug + Send + Sync {
-    /// Base time of the oldest row of the table that a memtable has, epoch seconds; `u32::MAX` if
-    /// there is none.
+    /// Base time of the oldest row of the table in any memtable, epoch seconds; `u32::MAX` if no memtable has rows of
+    /// it.
     fn oldest_base(&self, table: &Table) -> u32;
 
     /// Runs `commit`, during which no memtable gets a row, and returns true; or returns false if a
@@ -91,28 +91,33 @@ pub trait HeldRows: fmt::Debug + Send + Sync {
 
 /// A store that memtable rows can be flushed to.
 pub trait FlushTarget: Storage {
-    /// What the log in front has recorded here: which log it is, and how much of it the store
-    /// contains. With it the log notices that the two do not fit together.
+    /// The mark of the log in front: the identity of the log, and how much of it the store contains. With the mark
+    /// the log detects that it does not fit the store.
     fn log_mark(&self) -> StorageFuture<'_, LogMark> {
         Box::pin(async { Ok(LogMark::Unsupported) })
     }
 
-    /// Records `mark` durably, in place of the last one: after an error or a crash one of the two is
-    /// there. Everything that was flushed before is durable too. Called only if
-    /// [`Self::log_mark`] is supported.
+    /// Replaces the mark durably: after an error or a crash the store has the old or the new mark. All earlier
+    /// flushes are durable too. Called only if [`Self::log_mark`] is supported.
     fn set_log_mark(&self, _mark: Bytes) -> StorageFuture<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 
-    /// Where the base time begins in the row keys of a table, if the store asks for the oldest row that
-    /// the log in front holds of it.
+    /// Fails if files of the store were removed, or its paths lead elsewhere, since a flush would be lost. Must be
+    /// cheap: the log in front calls it every second.
+    fn check_files(&self) -> Result<(), StorageError> {
+        Ok(())
+    }
+
+    /// Offset of the base time in the row keys of a table, if the store needs to know the oldest held row of the
+    /// table.
     fn base_time_at(&self, _table: &Table) -> Option<usize> {
         None
     }
 
-    /// Ranges of base times (inclusive, in order, none overlaps another) outside of which the store has
-    /// nothing of a read of series now. `None` if it does not know, or does not answer the read. Cheap: it
-    /// is called by each read that memtables have rows of.
+    /// Ranges of base times (inclusive, ordered, disjoint) that contain everything the store has of a read of series
+    /// now. `None` if the store does not know, or does not answer the read. Must be cheap: each read with rows in
+    /// memtables calls it.
     fn stored_bases(&self, _table: &Table, _read: &SeriesRead) -> Option<Vec<(u32, u32)>> {
         None
     }
@@ -120,9 +125,9 @@ pub trait FlushTarget: Storage {
     /// Names the rows that the log in front holds; called once, after the replay.
     fn set_held_rows(&self, _held: Arc<dyn HeldRows>) {}
 
-    /// Applies the rows and returns when all of them are durable. Idempotent: repeating it, in
-    /// whole or in part, changes nothing. A concurrent reader may see some rows changed and others
-    /// not yet, but never a row without a column that it has both before and after the flush.
+    /// Applies the rows and returns when all of them are durable. Idempotent: repeating it, in whole or in part,
+    /// changes nothing. A concurrent reader may see only some of the changes, but always sees a column that exists
+    /// both before and after the flush.
     fn flush_rows<'a>(
         &'a self,
         table: &'a Table,
@@ -132,9 +137,9 @@ pub trait FlushTarget: Storage {
 
 /// [`FlushTarget::flush_rows`] by puts and deletes, for backends without a faster path.
 ///
-/// Puts of many rows share a batch. Columns are deleted after the puts of their row, as in a row
-/// compaction, so that a crash or a read between the two sees surplus cells rather than missing
-/// ones. Deletes remove all versions: the backend must have no other writer.
+/// Puts of many rows share a batch. Columns are deleted after the puts of their row, as in a row compaction, so that
+/// a crash or a read in between sees surplus cells and never misses cells. Deletes remove all versions: the backend
+/// must have no other writer.
 pub async fn flush_by_put<S: Storage + ?Sized>(
     store: &S,
     table: &Table,

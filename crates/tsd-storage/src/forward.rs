@@ -1,10 +1,10 @@
-//! Methods of decorators of stores that only pass a call on.
+//! Generates the methods of store decorators that only forward a call.
 
 /// Defines methods of [`Storage`](crate::Storage) that call the same method of a field:
 /// `forward_storage!(inner: put, append)` inside of an `impl Storage`.
 ///
-/// A decorator names what it passes on, so the compiler reports each required method that it forgets. Methods with a default must be named
-/// by a decorator of any store: the default is the answer of a store that lacks the ability.
+/// A decorator names the methods that it forwards, so the compiler reports each missing required method. It must also name the methods
+/// with a default, since the default stands for a store without the ability.
 #[macro_export]
 macro_rules! forward_storage {
     ($inner:ident: $($method:ident),+ $(,)?) => {
@@ -194,6 +194,11 @@ macro_rules! forward_storage {
     (@compacts_rows $inner:ident) => {
         fn compacts_rows(&self, table: &$crate::Table) -> bool {
             self.$inner.compacts_rows(table)
+        }
+    };
+    (@health $inner:ident) => {
+        fn health(&self) -> Vec<$crate::HealthProblem> {
+            self.$inner.health()
         }
     };
     (@gauges $inner:ident) => {

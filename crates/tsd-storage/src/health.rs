@@ -1,12 +1,12 @@
 //! Problems that a store has now, for status pages, readiness checks and alerts.
 //!
-//! A store reports what it knows from its own work: no call reads data to find out.
+//! A store reports problems that it has met in its own work; no call reads data to find problems.
 
 use std::{fmt, sync::Arc};
 
-/// The part of a store that has a problem.
+/// The component of a store that has a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum StorePart {
+pub enum StoreComponent {
     /// Commits to the write-ahead log.
     Commit,
     /// Flushes of memtables to the backend.
@@ -23,8 +23,8 @@ pub enum StorePart {
     Retention,
 }
 
-impl StorePart {
-    /// Every part.
+impl StoreComponent {
+    /// Every component.
     pub const ALL: [Self; 7] = [
         Self::Commit,
         Self::Flush,
@@ -50,13 +50,13 @@ impl StorePart {
     }
 }
 
-impl fmt::Display for StorePart {
+impl fmt::Display for StoreComponent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-/// What a problem prevents; the greatest of all problems is the state of the store.
+/// Impact of a problem; the greatest impact of all problems is the state of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HealthImpact {
     /// Reads and writes succeed, but background work is behind or fails.
@@ -72,11 +72,11 @@ pub enum HealthImpact {
 /// A problem that a store has now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthProblem {
-    /// Where it is.
-    pub part: StorePart,
-    /// What it prevents.
+    /// Component of the store with the problem.
+    pub component: StoreComponent,
+    /// Impact of the problem.
     pub impact: HealthImpact,
-    /// What is wrong, with the file, table or server concerned and the operating system's error.
+    /// The problem, with its file, table or server and the operating system's error.
     pub reason: Arc<str>,
 }
 
@@ -94,8 +94,12 @@ impl HealthImpact {
 }
 
 impl HealthProblem {
-    /// A problem of a part of the store.
-    pub fn new(part: StorePart, impact: HealthImpact, reason: impl Into<Arc<str>>) -> Self {
-        Self { part, impact, reason: reason.into() }
+    /// A problem of a component of the store.
+    pub fn new(
+        component: StoreComponent,
+        impact: HealthImpact,
+        reason: impl Into<Arc<str>>,
+    ) -> Self {
+        Self { component, impact, reason: reason.into() }
     }
 }

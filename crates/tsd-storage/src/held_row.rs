@@ -1,7 +1,7 @@
-//! Rows that are acknowledged by a log and not in its backend yet, for readers in other processes.
+//! Rows that a log has acknowledged and not flushed yet, for readers in other processes.
 //!
-//! Such a reader lays them over the backend's rows: of two cells of a column the later one is visible, and a
-//! delete hides what is at most as old as itself.
+//! Such a reader merges them with the backend's rows: of two cells of a column the later cell is visible, and a
+//! delete hides cells up to its own time.
 
 use std::fmt;
 
@@ -15,26 +15,26 @@ use crate::{RowFilter, table::Table};
 pub struct KeyRange {
     /// The first key.
     pub start: Bytes,
-    /// The key after the last one; empty: no bound.
+    /// The key after the last key; empty: no bound.
     pub stop: Bytes,
 }
 
 impl KeyRange {
-    /// True if it has the key.
+    /// True if the range contains the key.
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
         *self.start <= *key && (self.stop.is_empty() || *key < *self.stop)
     }
 }
 
-/// What is held of a row.
+/// The held changes of a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HeldRow {
     /// The key.
     pub key: Bytes,
     /// Time of a deletion of the row, epoch milliseconds: all cells up to then are deleted.
     pub delete_row_ms: Option<i64>,
-    /// The last change of each column that has one, by family, then qualifier; later than the deletion.
+    /// The last change of each changed column, by family, then qualifier; later than the deletion.
     pub columns: Vec<HeldColumn>,
 }
 
@@ -52,7 +52,7 @@ pub struct HeldColumn {
 }
 
 impl HeldRow {
-    /// Bytes of key, qualifiers and values, with something for what each column takes besides.
+    /// Approximate bytes of key, qualifiers and values, with an overhead for each column.
     #[must_use]
     pub fn byte_len(&self) -> usize {
         const EACH: usize = 16;
@@ -63,14 +63,14 @@ impl HeldRow {
     }
 }
 
-/// Rows in the order of their ranges and keys, some hundred at a time, of about a megabyte at most or one row; none
-/// after many that do not match. It reads memory, and blocks briefly.
+/// Rows in the order of their ranges and keys, in batches of some hundred rows or about a megabyte. A batch may be
+/// empty after many rows that do not match. Reads memory, and blocks briefly.
 pub type HeldRowBatches = Box<dyn Iterator<Item = Vec<HeldRow>> + Send>;
 
 /// Reads held rows.
 pub trait HeldRowReader: fmt::Debug + Send + Sync {
-    /// The held rows of ranges of a table that match. What is held when this is called is in the batches, also if
-    /// it is flushed meanwhile; later changes may be.
+    /// The matching held rows of ranges of a table. The batches have all rows that are held at the call, also if
+    /// they are flushed meanwhile, and possibly later changes.
     fn held_rows(
         &self,
         table: &Table,

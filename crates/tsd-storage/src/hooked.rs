@@ -1,6 +1,6 @@
 //! A decorator of stores that runs a hook around every call.
 //!
-//! What the hook does (metering, faults for tests) is the business of its own file.
+//! Hooks (metering, faults for tests) are in their own files.
 
 use std::{fmt, future::Future, sync::Arc};
 
@@ -17,7 +17,7 @@ use crate::{
 
 /// Runs around every call of a [`HookedStorage`].
 pub trait OperationHook: fmt::Debug + Send + Sync + 'static {
-    /// Awaits `call` and returns its result, or another one in its place.
+    /// Awaits `call` and returns its result, or replaces the result.
     fn around<T: Send>(
         &self,
         operation: Operation,
@@ -25,7 +25,7 @@ pub trait OperationHook: fmt::Debug + Send + Sync + 'static {
     ) -> impl Future<Output = Result<T, StorageError>> + Send;
 }
 
-/// A store whose calls, but for [`Storage::close`], run inside a hook.
+/// A store whose calls, except [`Storage::close`], run inside a hook.
 #[derive(Debug)]
 pub struct HookedStorage<S: ?Sized, H> {
     hook: Arc<H>,
@@ -44,7 +44,7 @@ impl<S: ?Sized, H> HookedStorage<S, H> {
         &self.inner
     }
 
-    /// The hook; every open scan has a reference of its own to it.
+    /// The hook; every open scan holds a reference to it.
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub const fn hook(&self) -> &Arc<H> {
@@ -55,7 +55,7 @@ impl<S: ?Sized, H> HookedStorage<S, H> {
 struct HookedScanner<H, S: ?Sized> {
     hook: Arc<H>,
     inner: Box<S>,
-    /// A failed scan stays failed, also if it was the hook that failed it.
+    /// A failed scan stays failed, also after a failure of the hook.
     failure: Option<StorageError>,
 }
 
@@ -259,6 +259,10 @@ impl<S: FlushTarget + ?Sized, H: OperationHook> FlushTarget for HookedStorage<S,
 
     fn set_log_mark(&self, mark: Bytes) -> BoxFuture<'_, Result<(), StorageError>> {
         Box::pin(self.hook.around(Operation::SetLogMark, self.inner.set_log_mark(mark)))
+    }
+
+    fn check_files(&self) -> Result<(), StorageError> {
+        self.inner.check_files()
     }
 
     fn base_time_at(&self, table: &Table) -> Option<usize> {

@@ -1,9 +1,9 @@
 //! Limits the rate of log messages that can repeat for every request.
 
+use parking_lot::Mutex;
 use std::{
     collections::HashMap,
     mem::{Discriminant, discriminant},
-    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -29,14 +29,14 @@ impl LogLimit {
         Self { interval, state: Mutex::new(LimitState { last: None, suppressed: 0 }) }
     }
 
-    /// Returns the number of messages suppressed since the last admitted one if this message is to
-    /// be logged, and `None` if it is suppressed.
+    /// Returns the number of messages suppressed since the last admitted message if this message is
+    /// admitted, and `None` if it is suppressed.
     pub fn admit(&self) -> Option<u64> {
         self.admit_at(Instant::now())
     }
 
     fn admit_at(&self, now: Instant) -> Option<u64> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if state.last.is_some_and(|last| now.saturating_duration_since(last) < self.interval) {
             state.suppressed += 1;
             return None;
@@ -62,7 +62,7 @@ impl ErrorLogLimit {
 
     /// As [`LogLimit::admit`], for a message about this error.
     pub fn admit(&self, error: &StorageError) -> Option<u64> {
-        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limits = self.limits.lock();
         let new = || LogLimit::new(self.interval);
         limits.entry(discriminant(error)).or_insert_with(new).admit()
     }

@@ -1,10 +1,11 @@
 //! A store in memory: the reference of the conformance tests, and the daemon's store for trials.
 
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::{
     collections::BTreeMap,
     ops::Bound,
     sync::{
-        Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        Arc,
         atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
 };
@@ -21,7 +22,7 @@ use crate::{
 /// Rows per batch of a scan without a preference.
 const DEFAULT_BATCH_ROWS: usize = 256;
 
-/// Bound of the columns with a point of one instant, by unit, type and length, and so of the
+/// Upper bound of the columns with a point of one instant (by unit, type and length), and so of the
 /// milliseconds by which their cells are later than their writes.
 const MAX_ADDED_MS: i64 = 32;
 
@@ -54,8 +55,8 @@ struct Rows {
 struct MemoryTables {
     by_name: BTreeMap<Table, RwLock<Rows>>,
     closed: AtomicBool,
-    /// Number of the last write. It is assigned under the lock of the table, so that a reader that
-    /// knows the number waits for the write.
+    /// Number of the last write. It is assigned under the lock of the table, so a reader with this
+    /// number waits for the write.
     sequence: AtomicU64,
     /// Time of the last write.
     last_ms: AtomicI64,
@@ -65,7 +66,7 @@ struct MemoryTables {
 struct WriteGuard<'a> {
     rows: RwLockWriteGuard<'a, Rows>,
     sequence: u64,
-    /// Never earlier than that of the write before.
+    /// Time of the write; never earlier than the previous write.
     now_ms: i64,
     last_ms: &'a AtomicI64,
 }
@@ -97,18 +98,18 @@ impl MemoryStorage {
     #[must_use]
     pub fn reopened(&self) -> Self {
         let by_name = self.tables.by_name.iter().map(|(table, rows)| {
-            let rows = rows.read().unwrap_or_else(PoisonError::into_inner).clone();
+            let rows = rows.read().clone();
             (table.clone(), RwLock::new(rows))
         });
         let tables = Arc::new(MemoryTables::new(by_name.collect()));
-        let log_mark = self.log_mark.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let log_mark = self.log_mark.lock().clone();
         Self { tables, clock: self.clock, log_mark: Mutex::new(log_mark), problems: Arc::default() }
     }
 
-    /// Reports these problems from now on. A store in memory has none of its own.
+    /// Sets the problems that [`Storage::health`] reports.
     #[cfg(any(test, feature = "testing"))]
     pub fn set_problems(&self, problems: Vec<HealthProblem>) {
-        *self.problems.write().unwrap_or_else(PoisonError::into_inner) = problems;
+        *self.problems.write() = problems;
     }
 
     /// Uses another clock for cell timestamps.
@@ -189,7 +190,7 @@ impl WriteGuard<'_> {
         let (now_ms, last_ms) = (self.now_ms, self.last_ms);
         let columns = self.columns(row);
         let timestamp_ms = timestamp_ms.unwrap_or_else(|| {
-            // Of two points of one instant the one written last has the later cell.
+            // Of two points of one instant, the later write gets the later cell.
             let others = same_instant(columns, &column).max();
             let at = others.map_or(now_ms, |other_ms| now_ms.max(other_ms.saturating_add(1)));
             if at <= now_ms.saturating_add(MAX_ADDED_MS) {
@@ -265,11 +266,11 @@ impl MemoryTables {
 
     // No code panics while it owns a lock, so a poisoned lock still guards consistent rows.
     fn read(&self, table: &Table) -> Result<RwLockReadGuard<'_, Rows>, StorageError> {
-        Ok(self.table(table)?.read().unwrap_or_else(std::sync::PoisonError::into_inner))
+        Ok(self.table(table)?.read())
     }
 
     fn write(&self, table: &Table) -> Result<RwLockWriteGuard<'_, Rows>, StorageError> {
-        Ok(self.table(table)?.write().unwrap_or_else(std::sync::PoisonError::into_inner))
+        Ok(self.table(table)?.write())
     }
 
     fn get(&self, table: &Table, get: &Get) -> Result<Option<Row>, StorageError> {
@@ -492,7 +493,7 @@ impl Storage for MemoryStorage {
     }
 
     fn health(&self) -> Vec<HealthProblem> {
-        self.problems.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.problems.read().clone()
     }
 
     fn close(&self) -> StorageFuture<'_, ()> {
@@ -501,30 +502,17 @@ impl Storage for MemoryStorage {
             Ok(())
         })
     }
-
-    fn gauges(&self) -> Vec<(&'static str, f64)> {
-        let rows: usize = self
-            .tables
-            .by_name
-            .values()
-            .map(|rows| {
-                let rows = rows.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-                rows.by_key.len()
-            })
-            .sum();
-        vec![("tsd_storage_memory_rows", rows as f64)]
-    }
 }
 
 impl FlushTarget for MemoryStorage {
     fn log_mark(&self) -> StorageFuture<'_, LogMark> {
-        let mark = self.log_mark.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mark = self.log_mark.lock().clone();
         Box::pin(async { Ok(mark) })
     }
 
     fn set_log_mark(&self, mark: Bytes) -> StorageFuture<'_, ()> {
         Box::pin(async {
-            let mut present = self.log_mark.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut present = self.log_mark.lock();
             *present = LogMark::Recorded(mark);
             Ok(())
         })

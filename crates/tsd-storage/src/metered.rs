@@ -1,4 +1,4 @@
-//! Counts, errors and latencies of every call of a store.
+//! Measures counts, errors and latencies of every call of a store.
 
 use std::{fmt, future::Future, sync::Arc, time::Instant};
 

@@ -1,4 +1,4 @@
-//! The calls of a store, as decorators name them.
+//! The calls of a store, for decorators and metrics.
 
 /// A call of [`Storage`](crate::Storage) or [`FlushTarget`](crate::FlushTarget).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

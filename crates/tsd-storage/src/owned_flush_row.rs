@@ -46,7 +46,7 @@ impl OwnedFlushRow {
         }
     }
 
-    /// Rows to flush; they have to be in ascending key order.
+    /// Rows to flush, which must be in ascending key order.
     pub fn flush_rows(rows: impl IntoIterator<Item = Self>) -> Box<dyn FlushRows> {
         let rows: Vec<Self> = rows.into_iter().collect();
         Box::new(OwnedFlushRows(rows.into_iter(), Self::default()))

@@ -1,5 +1,5 @@
-//! Scans of stores that block on disk I/O: a job on the thread pool reads one batch (of rows, or of blocks
-//! of series) ahead of the caller.
+//! Scans of stores that block on disk I/O. A job on the thread pool reads one batch (of rows, or of
+//! blocks of series) ahead of the caller.
 //!
 //! A scan occupies no thread between batches: a slow caller costs the memory of one batch.
 
@@ -18,8 +18,8 @@ use crate::{
 
 /// Reads the batches of a scan; owned by the scanner and by the pool in turn.
 pub trait BatchReader<T = Row>: Send + 'static {
-    /// Reads the next items, perhaps none, and says whether more may follow. `cancelled` becomes true when
-    /// nobody waits for them any more.
+    /// Reads the next items, possibly an empty batch, and returns whether more may follow.
+    /// `cancelled` becomes true when nobody waits for the items.
     fn read(&mut self, cancelled: &AtomicBool) -> Result<(Vec<T>, bool), StorageError>;
 }
 

@@ -1,18 +1,20 @@
-//! How long points are kept: the cut-offs that every read, put and merge of a store asks.
+//! Decides how long points are kept, by cut-offs that every read, put and merge of a store checks.
 //!
-//! A cut-off is a time; points before it are expired. It is rounded down to an hour, so that a row of the
-//! data table is expired as a whole. Rows of rollups cover more time: they are expired when all of their
-//! time is. The *floor* is the cut-off up to which the store may have discarded rows: no cut-off is earlier,
-//! whatever the clock and the rules become, so that a row of which a part was discarded stays hidden.
+//! A cut-off is a time; points before it are expired. It is rounded down to an hour, so that a row
+//! of the data table is expired as a whole. Rows of rollups cover more time: they are expired when
+//! their whole time is. The *floor* is the cut-off up to which the store may have discarded rows.
+//! No cut-off is earlier than the floor, whatever the clock and the rules become, so that partially
+//! discarded rows stay hidden.
 
 mod pattern;
 mod storage;
 
+use parking_lot::{Mutex, RwLock};
 use std::{
     collections::{BTreeMap, HashMap},
     ops::Range,
     sync::{
-        Arc, Mutex, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering},
     },
 };
@@ -22,48 +24,48 @@ use tsd_model::{BaseTime, TableSchema};
 pub use self::{pattern::MetricPattern, storage::RetainedStorage};
 use crate::Table;
 
-/// How long the points of some metrics are kept.
+/// Retention of some metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetentionRule {
     /// Names of the metrics.
     pub pattern: MetricPattern,
-    /// Seconds; `None` keeps them for ever.
+    /// Retention in seconds; `None` keeps points for ever.
     pub keep_secs: Option<u64>,
 }
 
-/// How long the points of each metric are kept.
+/// Retention of all metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RetentionRules {
     /// The first rule that matches a metric applies.
     pub rules: Vec<RetentionRule>,
-    /// Seconds, for metrics that no rule matches; `None` keeps them for ever.
+    /// Retention of metrics that no rule matches, in seconds; `None` keeps points for ever.
     pub default_secs: Option<u64>,
 }
 
 /// Cut-offs at one time, epoch seconds.
 #[derive(Clone, Debug)]
 pub struct Cutoffs {
-    /// Cut-off of each rule, and then of metrics without one.
+    /// Cut-off of each rule, then the cut-off of metrics without a rule.
     by_rule: Vec<u32>,
-    /// Of metrics whose names are not known.
+    /// Cut-off of metrics with unknown names.
     oldest: u32,
     /// Number of the list of rules.
     version: u64,
     metrics: Arc<RwLock<KnownMetrics>>,
 }
 
-/// What a retention keeps, and what it has dropped since the start.
+/// Current cut-offs of a retention, and counts of dropped data since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RetentionStatus {
-    /// The time that it takes for now, epoch seconds.
+    /// The time that the retention takes as now, epoch seconds.
     pub now_secs: u32,
     /// Retention of metrics without a rule, seconds; `None` for ever.
     pub default_secs: Option<u64>,
     /// Rules by metric.
     pub rules: usize,
-    /// Nothing before it is kept, whatever its metric, epoch seconds.
+    /// No point before this time is kept, whatever its metric, epoch seconds.
     pub oldest_cutoff: u32,
-    /// Everything from it on is kept, whatever its metric, epoch seconds.
+    /// Every point from this time on is kept, whatever its metric, epoch seconds.
     pub newest_cutoff: u32,
     /// How far the clock is ahead of now, seconds.
     pub clock_ahead_secs: i64,
@@ -71,14 +73,14 @@ pub struct RetentionStatus {
     pub dropped_spans: u64,
     /// Size of their sections, bytes.
     pub dropped_bytes: u64,
-    /// Puts that were refused.
+    /// Rejected puts.
     pub refused_puts: u64,
 }
 
 /// The retention of a store.
 #[derive(Debug)]
 pub struct Retention {
-    /// Where metrics are in row keys.
+    /// Position of the metric in row keys.
     metric: Range<usize>,
     state: Mutex<RetentionState>,
     cutoffs: RwLock<Arc<Cutoffs>>,
@@ -92,11 +94,13 @@ pub struct Retention {
     refused: AtomicU64,
     asks_for_names: AtomicBool,
     accepts_clock: AtomicBool,
+    /// The newest time of a put that is not after `latest_put`, epoch seconds.
+    newest_put: AtomicU32,
+    /// Time of the clock when it was last read, epoch seconds; 0 if nothing expires.
+    latest_put: AtomicU32,
     clock_ahead_secs: AtomicI64,
     dropped_spans: AtomicU64,
     dropped_bytes: AtomicU64,
-    /// Why rules that were given do not apply.
-    rules_problem: Mutex<Option<String>>,
 }
 
 /// Names of metrics by UID, and the index of their rules in the list with this number.
@@ -149,35 +153,35 @@ fn cutoff(now_secs: u32, keep_secs: Option<u64>) -> u32 {
 }
 
 impl Cutoffs {
-    /// That of a metric.
+    /// The cut-off of a metric.
     #[must_use]
     pub fn of_metric(&self, metric: &[u8]) -> u32 {
         let index = if self.by_rule.len() == 1 {
             Some(0)
         } else {
-            let metrics = self.metrics.read().unwrap_or_else(PoisonError::into_inner);
+            let metrics = self.metrics.read();
             let known = metrics.by_uid.get(metric).filter(|_| metrics.version == self.version);
             known.map(|(_, index)| *index)
         };
         index.and_then(|index| self.by_rule.get(index)).copied().unwrap_or(self.oldest)
     }
 
-    /// The oldest of all metrics: what is before it is expired whatever its metric.
+    /// The oldest cut-off of all metrics: earlier points are expired whatever their metric.
     #[must_use]
     pub const fn oldest(&self) -> u32 {
         self.oldest
     }
 
-    /// The newest of all metrics: what is not before it is not expired.
+    /// The newest cut-off of all metrics: points from it on are not expired.
     #[must_use]
     pub fn newest(&self) -> u32 {
         self.by_rule.iter().copied().max().unwrap_or_default()
     }
 
-    /// Metrics, by UID, that have an earlier expiry than the oldest cut-off, with theirs.
+    /// Metrics, by UID, with a later cut-off than the oldest, and their cut-offs.
     #[must_use]
     pub fn later_metrics(&self) -> Vec<(Box<[u8]>, u32)> {
-        let metrics = self.metrics.read().unwrap_or_else(PoisonError::into_inner);
+        let metrics = self.metrics.read();
         let mut later = Vec::new();
         if metrics.version != self.version {
             return later;
@@ -219,26 +223,27 @@ impl Retention {
             refused: AtomicU64::new(0),
             asks_for_names: AtomicBool::new(has_rules),
             accepts_clock: AtomicBool::new(false),
+            newest_put: AtomicU32::new(0),
+            latest_put: AtomicU32::new(0),
             clock_ahead_secs: AtomicI64::new(0),
             dropped_spans: AtomicU64::new(0),
             dropped_bytes: AtomicU64::new(0),
-            rules_problem: Mutex::default(),
         }
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, RetentionState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> parking_lot::MutexGuard<'_, RetentionState> {
+        self.state.lock()
     }
 
-    /// Names a table that has points, and the seconds of its longest row.
+    /// Registers a table with points, and the seconds of its longest row.
     pub fn add_table(&self, table: Table, row_secs: u32) {
-        self.tables.write().unwrap_or_else(PoisonError::into_inner).insert(table, row_secs);
+        self.tables.write().insert(table, row_secs);
     }
 
     /// Seconds of a row of a table; `None` if nothing in it expires.
     #[must_use]
     pub fn row_secs(&self, table: &Table) -> Option<u32> {
-        self.tables.read().unwrap_or_else(PoisonError::into_inner).get(table).copied()
+        self.tables.read().get(table).copied()
     }
 
     /// The rules.
@@ -252,8 +257,8 @@ impl Retention {
         let mut state = self.state();
         state.rules.rules = rules;
         state.version += 1;
-        let mut metrics = self.metrics.write().unwrap_or_else(PoisonError::into_inner);
-        // Who still has the former cut-offs takes the oldest of them.
+        let mut metrics = self.metrics.write();
+        // Holders of the former cut-offs use the oldest of them.
         metrics.version = state.version;
         for (name, index) in metrics.by_uid.values_mut() {
             *index = state.rules.index_of(name);
@@ -277,14 +282,14 @@ impl Retention {
         let metrics = Arc::clone(&self.metrics);
         let cutoffs = Cutoffs { by_rule, oldest, version: state.version, metrics };
         self.newest.store(cutoffs.newest(), Ordering::Release);
-        let mut former = self.cutoffs.write().unwrap_or_else(PoisonError::into_inner);
+        let mut former = self.cutoffs.write();
         if (cutoffs.version, &cutoffs.by_rule) != (former.version, &former.by_rule) {
             self.changes.fetch_add(1, Ordering::AcqRel);
         }
         *former = Arc::new(cutoffs);
     }
 
-    /// What is before it may have been discarded, epoch seconds.
+    /// Points before this time may have been discarded, epoch seconds.
     #[must_use]
     pub fn floor(&self) -> u32 {
         self.state().floor
@@ -293,7 +298,7 @@ impl Retention {
     /// The cut-offs now.
     #[must_use]
     pub fn cutoffs(&self) -> Arc<Cutoffs> {
-        Arc::clone(&self.cutoffs.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.cutoffs.read())
     }
 
     /// The newest of all cut-offs; 0 if nothing expires.
@@ -302,18 +307,18 @@ impl Retention {
         self.newest.load(Ordering::Acquire)
     }
 
-    /// A number that changes with the cut-offs and with what is known of metrics.
+    /// A number that changes with the cut-offs and the known names of metrics.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Asks for the names of metrics, which rules by metric need, or will need when they are replaced.
+    /// Requests the names of metrics, which current or later rules by metric need.
     pub fn ask_for_names(&self) {
         self.asks_for_names.store(true, Ordering::Release);
     }
 
-    /// True if metrics are to be named by [`Self::learn`].
+    /// True if the retention needs names of metrics by [`Self::learn`].
     #[must_use]
     pub fn asks_for_names(&self) -> bool {
         self.asks_for_names.load(Ordering::Acquire)
@@ -322,7 +327,7 @@ impl Retention {
     /// Notes the name of a metric. Until then it has the longest retention.
     pub fn learn(&self, uid: &[u8], name: &[u8]) {
         let state = self.state();
-        let mut metrics = self.metrics.write().unwrap_or_else(PoisonError::into_inner);
+        let mut metrics = self.metrics.write();
         if metrics.by_uid.get(uid).is_none_or(|(known, _)| &**known != name) {
             self.changes.fetch_add(1, Ordering::AcqRel);
             metrics.by_uid.insert(uid.into(), (name.into(), state.rules.index_of(name)));
@@ -341,7 +346,7 @@ impl Retention {
         series.get(self.metric.clone()).unwrap_or_default()
     }
 
-    /// True if the row is expired. `row_secs` is of its table.
+    /// True if the row is expired. `row_secs` belongs to the table of the row.
     #[must_use]
     pub fn is_expired(&self, cutoffs: &Cutoffs, row_secs: u32, key: &[u8]) -> bool {
         let Some((metric, base)) = self.split_key(key) else { return false };
@@ -349,7 +354,7 @@ impl Retention {
             && base < first_base(cutoffs.of_metric(metric), row_secs)
     }
 
-    /// Refuses an expired point of the series with this row key, whatever the base time of the key.
+    /// Rejects an expired point of the series with this row key, whatever the base time of the key.
     ///
     /// # Errors
     ///
@@ -357,9 +362,26 @@ impl Retention {
     #[inline]
     pub fn check_put(&self, key: &[u8], time_secs: u32) -> Result<(), u32> {
         if time_secs >= self.newest_cutoff() {
+            self.note_put(time_secs);
             return Ok(());
         }
         self.check_old_put(self.metric_of(key), time_secs)
+    }
+
+    #[inline]
+    fn note_put(&self, time_secs: u32) {
+        let newest = self.newest_put.load(Ordering::Relaxed);
+        if time_secs > newest && time_secs <= self.latest_put.load(Ordering::Relaxed) {
+            self.newest_put.fetch_max(time_secs, Ordering::Relaxed);
+        }
+    }
+
+    /// Time of the newest put since the start, epoch seconds; 0 before the first. Puts count up to the time of the
+    /// clock at the last call, which gets its current time. So a wrong time of a single point does not count.
+    #[must_use]
+    pub fn newest_put(&self, clock_secs: u32) -> u32 {
+        self.latest_put.store(clock_secs, Ordering::Relaxed);
+        self.newest_put.load(Ordering::Relaxed)
     }
 
     /// As [`Self::check_put`], by the name of the metric, which may have no UID yet.
@@ -389,29 +411,18 @@ impl Retention {
         Err(cutoff)
     }
 
-    /// Says why rules that were given do not apply.
-    pub fn set_rules_problem(&self, problem: Option<String>) {
-        *self.rules_problem.lock().unwrap_or_else(PoisonError::into_inner) = problem;
-    }
-
-    /// Why rules that were given do not apply.
-    #[must_use]
-    pub(crate) fn rules_problem(&self) -> Option<String> {
-        self.rules_problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Says that the clock is right now, however far it is ahead of the time that the store has seen.
+    /// Declares the clock correct, however far it is ahead of the newest row of the store.
     pub fn accept_clock(&self) {
         self.accepts_clock.store(true, Ordering::Release);
     }
 
-    /// True once after [`Self::accept_clock`].
+    /// True after [`Self::accept_clock`].
     #[must_use]
-    pub fn take_accepted_clock(&self) -> bool {
-        self.accepts_clock.swap(false, Ordering::AcqRel)
+    pub fn accepts_clock(&self) -> bool {
+        self.accepts_clock.load(Ordering::Acquire)
     }
 
-    /// Notes how far the clock is ahead of what is taken for now, seconds.
+    /// Notes how far the clock is ahead of the time that the retention takes as now, seconds.
     pub fn note_clock_ahead(&self, secs: i64) {
         self.clock_ahead_secs.store(secs, Ordering::Relaxed);
     }
@@ -422,7 +433,7 @@ impl Retention {
         self.dropped_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// What is kept, and what was dropped; `None` if everything is kept, and was.
+    /// Status of the retention; `None` if nothing expires and nothing was dropped.
     #[must_use]
     pub fn status(&self) -> Option<RetentionStatus> {
         let (now_secs, rules) = {
@@ -445,7 +456,7 @@ impl Retention {
         })
     }
 
-    /// Refused puts.
+    /// Rejected puts.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)

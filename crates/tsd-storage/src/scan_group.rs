@@ -1,4 +1,4 @@
-//! The scans of one read: what a store has to do before each of them, it may do once for all.
+//! Groups the scans of one read, so that a store can do common preparation once.
 
 use std::{any::Any, sync::Arc};
 
@@ -6,7 +6,7 @@ use tokio::sync::OnceCell;
 
 use crate::{KeyRange, StorageError};
 
-/// Scans that begin at about the same time, with the same conditions, each of one of the ranges.
+/// Scans that begin at about the same time, with the same conditions, one for each range.
 #[derive(Debug)]
 pub struct ScanGroup {
     ranges: Vec<KeyRange>,
@@ -14,7 +14,7 @@ pub struct ScanGroup {
 }
 
 impl ScanGroup {
-    /// A group of scans of these ranges, none of which overlap.
+    /// A group of scans of these disjoint ranges.
     #[must_use]
     pub fn new(mut ranges: Vec<KeyRange>) -> Self {
         ranges.sort_unstable_by(|a, b| a.start.cmp(&b.start));
@@ -27,7 +27,7 @@ impl ScanGroup {
         &self.ranges
     }
 
-    /// Index of the range that has all keys of `of`.
+    /// Index of the range that contains all keys of `of`.
     #[must_use]
     pub fn index_of(&self, of: &KeyRange) -> Option<usize> {
         let at = self.ranges.partition_point(|range| range.start <= of.start).checked_sub(1)?;
@@ -36,11 +36,12 @@ impl ScanGroup {
         (range.stop.is_empty() || ends_before).then_some(at)
     }
 
-    /// What the first scan that asks for it prepares, and all others wait for. One store uses it.
+    /// The value that the first scan prepares while the other scans wait. Only one store may use
+    /// it.
     ///
     /// # Errors
     ///
-    /// That of `prepare`, which the next scan tries again.
+    /// The error of `prepare`, which the next scan retries.
     pub async fn prepared<T: Send + Sync + 'static>(
         &self,
         prepare: impl Future<Output = Result<T, StorageError>>,

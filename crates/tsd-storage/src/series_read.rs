@@ -1,8 +1,9 @@
 //! Reads of points by series: merged columns instead of rows of cells.
 //!
-//! A query wants the points of a series in time order, whatever rows and columns they are stored in. A store
-//! that keeps the points of a series together returns them as such; what only a row decoder understands
-//! comes as rows. Stores of cells in key order do not answer these reads, and their callers scan rows.
+//! A query needs the points of a series in time order, whatever their rows and columns. A store
+//! that keeps the points of a series together returns them as columns, and returns rows that only a
+//! row decoder can read as rows. Stores of cells in key order do not answer these reads, and their
+//! callers scan rows.
 
 use std::ops::Range;
 
@@ -22,16 +23,16 @@ pub struct SeriesRead {
     pub bases: (u32, u32),
     /// Points that may be returned as summaries; `None` if all points are needed.
     pub summaries: Option<SummaryUse>,
-    /// Return what is left where a file is in quarantine, instead of failing.
+    /// Return the intact data where a file is in quarantine, instead of failing.
     pub reads_past_losses: bool,
 }
 
 /// The series of a read. A series is a row key without the four bytes of its base time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadSelection {
-    /// Those of a key range in one salt bucket of one metric.
+    /// Series of a key range in one salt bucket of one metric.
     Range(SeriesRange),
-    /// These, sorted and each once.
+    /// These series, sorted and distinct.
     Keys(Vec<Bytes>),
 }
 
@@ -40,7 +41,7 @@ pub enum ReadSelection {
 pub struct SeriesRange {
     /// Salt and metric.
     pub prefix: Bytes,
-    /// Tags of the first series; empty starts at the first one.
+    /// Tags of the first series; empty starts at the first series.
     pub from: Bytes,
     /// Tags to stop before; `None` reads to the last series.
     pub to: Option<Bytes>,
@@ -48,30 +49,30 @@ pub struct SeriesRange {
     pub filter: Option<RowFilter>,
 }
 
-/// Into what a read of a range of series is divided.
+/// Goal of the division of a read of a range of series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SplitGoal {
-    /// Ranges at most.
+    /// Most ranges.
     pub ranges: usize,
-    /// Stored bytes of a range at least, about.
+    /// Approximate least stored bytes of a range.
     pub min_bytes: u64,
 }
 
-/// What a read returns of one series, from rows that no other block of the series has.
+/// Result of a read for one series, from rows that no other block of the series has.
 #[derive(Clone, Debug, Default)]
 pub struct SeriesBlock {
     /// Row key without base time.
     pub series: Bytes,
     /// Points in time order, one per instant, of rows that begin at a full hour.
     pub columns: PointColumns,
-    /// In time order, hours and days that the read may use as summaries: no point of them is in the columns.
-    /// A block with summaries has no rows.
+    /// Summaries of hours and days in time order; their points are not in the columns. A block with
+    /// summaries has no rows.
     pub summaries: Vec<Summary>,
-    /// Rows in the order of their base times, with cells and runs of family `t`. Either a row has all of
-    /// its points, which are not in the columns: some have one instant, or only a row decoder knows them.
-    /// Or it has no points, but annotations and the like.
+    /// Rows in the order of their base times, with cells and runs of family `t`. A row has all of
+    /// its points, which are not in the columns, if instants repeat or if only a row decoder can
+    /// read it. Other rows have no points, but annotations and the like.
     pub rows: Vec<Row>,
-    /// Size of the columns as they are stored, bytes.
+    /// Stored size of the columns, bytes.
     pub stored_bytes: usize,
 }
 
@@ -104,7 +105,7 @@ impl SeriesVersion {
         Self(units.into_iter().collect())
     }
 
-    /// Its size in memory beside its own, bytes.
+    /// Bytes on the heap, in addition to the value itself.
     #[must_use]
     pub const fn heap_bytes(&self) -> usize {
         size_of_val::<[(u64, u64)]>(&self.0)
@@ -149,7 +150,8 @@ impl SeriesBlock {
         self.columns.is_empty() && self.rows.is_empty() && self.summaries.is_empty()
     }
 
-    /// Replaces summaries, which have their points, by those of rows with these base times (inclusive).
+    /// Replaces summaries, which must have their points, by the points of rows with these base
+    /// times (inclusive).
     ///
     /// # Errors
     ///
@@ -159,7 +161,7 @@ impl SeriesBlock {
         let Some(first) = summaries.first() else { return Ok(()) };
         let points = first.points.as_ref();
         let points = points.ok_or(PackedRunError::Damaged("summaries without points"))?.decode()?;
-        // Rows with packed points begin at a full hour and have none of the next one.
+        // Rows with packed points begin at a full hour and end before the next hour.
         let hour = i64::from(BaseTime::SPAN_SECONDS);
         let from_ms = (i64::from(bases.0) + hour - 1).div_euclid(hour) * hour * 1_000;
         let to_ms = (i64::from(bases.1).div_euclid(hour) + 1) * hour * 1_000;
@@ -169,7 +171,8 @@ impl SeriesBlock {
         Ok(())
     }
 
-    /// Columns and rows in the order in which a scan returns their rows. `prefix_len` is that of the read.
+    /// Columns and rows in the order in which a scan returns their rows. `prefix_len` is the field
+    /// of the read.
     #[must_use]
     pub fn pieces(&self, prefix_len: usize) -> Vec<BlockPiece<'_>> {
         let times = &self.columns.times_ms;
@@ -214,7 +217,8 @@ impl SeriesBlock {
     }
 }
 
-/// Removes what a read of points does not return: cells of other families. False if nothing is left.
+/// Removes cells of other families, which a read of points does not return. Returns false if the
+/// row becomes empty.
 #[must_use]
 pub fn retain_points_family(row: &mut Row) -> bool {
     row.cells.retain(|cell| cell.family == Family::T);

@@ -18,21 +18,24 @@ pub struct Get {
     pub row: Bytes,
     /// Only this family; `None` selects all.
     pub family: Option<Family>,
-    /// Only these qualifiers of `family`; empty selects all. Ignored if `family` is `None`.
+    /// Only these qualifiers of `family`; empty selects all. Ignored without a `family`.
     pub qualifiers: Vec<Bytes>,
+    /// Returns the intact cells of a row with damaged cells, instead of failing.
+    pub reads_past_losses: bool,
 }
 
 impl Get {
     /// All cells of a row.
     #[must_use]
     pub const fn row(row: Bytes) -> Self {
-        Self { row, family: None, qualifiers: Vec::new() }
+        Self { row, family: None, qualifiers: Vec::new(), reads_past_losses: false }
     }
 
     /// One column of a row.
     #[must_use]
     pub fn column(row: Bytes, family: Family, qualifier: Bytes) -> Self {
-        Self { row, family: Some(family), qualifiers: vec![qualifier] }
+        let qualifiers = vec![qualifier];
+        Self { row, family: Some(family), qualifiers, reads_past_losses: false }
     }
 
     /// True if the column is selected.
@@ -64,9 +67,9 @@ pub struct Scan {
     pub limit: Option<usize>,
     /// Preferred number of rows per batch.
     pub batch_rows: Option<usize>,
-    /// Return what is left where a file is in quarantine, instead of failing.
+    /// Return the intact data where a file is in quarantine, instead of failing.
     pub reads_past_losses: bool,
-    /// The other scans of the same read, with this one.
+    /// All scans of the same read, including this scan.
     pub group: Option<Arc<ScanGroup>>,
 }
 
@@ -126,21 +129,24 @@ pub struct RowRewrite {
     pub row: Bytes,
     /// The compacted cell to put; `None` if the row already has it. The store keeps its timestamp.
     pub put: Option<Cell>,
-    /// Timestamp of the cell that the put supersedes in its column, as it was read; `None` if the row had none.
-    /// A store with other writers rejects the rewrite if the column was written since.
+    /// Timestamp of the cell that the put supersedes, as it was read; `None` if the column was empty. A store with
+    /// other writers rejects the rewrite if the column was written since.
     pub superseded_ms: Option<i64>,
-    /// Columns it replaces, with the timestamps that were read: the row may have other writers.
+    /// Columns that the put replaces, with the timestamps that were read, since the row may have other writers.
     pub delete: Vec<ReplacedColumn>,
     /// [`Storage::read_version`] of the table from before the row was read.
     pub read: ReadVersion,
+    /// True if `delete` lists all columns of the row and `put` is empty. A store that checks the version may then
+    /// write one row tombstone, which takes less space than column tombstones.
+    pub whole_row: bool,
 }
 
 /// Opaque version of a store: the sequence number of the last write that all later reads see. A
 /// [`RowRewrite`] returns it, so that the store can tell whether the row was written since.
 ///
-/// Times do not tell that: two writes may have one millisecond, the clock may be set back, and the
-/// writer may give the timestamps. The default is the version of stores with other writers, which
-/// cannot tell; a store that can takes a rewrite with it as out of date.
+/// Times are not enough: two writes may share a millisecond, the clock may be set back, and the writer may give
+/// the timestamps. The default is for stores with other writers, which have no version. A store with versions
+/// treats a rewrite with the default as out of date.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadVersion(pub Option<u64>);
 
@@ -162,22 +168,22 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     /// Opens a scan. An unknown table is an error of the first batch.
     fn scan(&self, table: &Table, scan: Scan) -> Box<dyn RowScanner>;
 
-    /// Opens a read of the points of series; `None` if the store does not have the points of a series
-    /// together: then the caller scans rows, which have the same points. Each row is at least as new as the
-    /// start of the read.
+    /// Opens a read of the points of series. `None` if the store does not keep the points of a series together:
+    /// the caller then scans rows, which have the same points. Each row is at least as new as the start of the
+    /// read.
     fn read_series(&self, _table: &Table, _read: &SeriesRead) -> Option<Box<dyn SeriesScanner>> {
         None
     }
 
-    /// The version of what a read of series returns; `None` if the store cannot tell, or if it has rows of
-    /// the read that may change without a new version, as those in memory do. Equal reads return the same
-    /// if the version was the same before the first of them began and after the last one ended.
+    /// The version of the result of a read of series. `None` if the store has no versions, or has rows of the read
+    /// that change without a new version, such as rows in memory. Equal reads return the same if the version is
+    /// the same before the first read begins and after the last read ends.
     fn series_version(&self, _table: &Table, _read: &SeriesRead) -> Option<SeriesVersion> {
         None
     }
 
-    /// Tags that divide a read of a range of series into ranges of about the same size: where each range
-    /// begins, in order and without the first. Empty if the store does not know, or has not enough.
+    /// Tags that divide a read of a range of series into ranges of similar size: the begin of each range except
+    /// the first, in order. Empty if the store does not know, or has too little data.
     fn series_splits<'a>(
         &'a self,
         _table: &'a Table,
@@ -243,15 +249,14 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
 
     /// Applies a row compaction. After a crash in the middle the row reads the same.
     ///
-    /// The put is durable before anything is deleted. A column that is both put and replaced is
-    /// absent afterwards, unless its new cell is newer than the one that was read.
+    /// The put is durable before anything is deleted. A column that is both put and replaced is absent afterwards,
+    /// unless its new cell is newer than the cell that was read.
     ///
-    /// Cells written to the row since the read are never deleted. A store with an exclusive backend
-    /// rejects the whole rewrite if any column of the row was written or deleted since, by its
-    /// [`ReadVersion`]. A multi-writer store rejects it if the column of the put was written since, as far as
-    /// it can check that. It cannot check a whole row and write atomically; it deletes the versions
-    /// up to the one that was read, and the timestamp of the put keeps later writes newer and deleted
-    /// rows deleted.
+    /// Cells written to the row since the read are never deleted. A store with an exclusive backend rejects the
+    /// whole rewrite if any column of the row was written or deleted since, by its [`ReadVersion`]. A multi-writer
+    /// store rejects it if the column of the put was written since, as far as it can check that. It cannot check a
+    /// whole row and write atomically. So it deletes only the versions up to the one that was read, and the
+    /// timestamp of the put keeps later writes newer and deleted rows deleted.
     ///
     /// # Errors
     ///
@@ -272,52 +277,50 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     /// Flushes and stops background work; later calls fail with [`StorageError::Closed`].
     fn close(&self) -> StorageFuture<'_, ()>;
 
-    /// The problems that the store has now, by its own work; empty if it has none. Cheap: it is
-    /// called by every health check.
+    /// Current problems of the store's own work; empty if the store is healthy. Must be cheap: every health check
+    /// calls it.
     fn health(&self) -> Vec<HealthProblem> {
         Vec::new()
     }
 
-    /// The damaged files that the store has quarantined; `None` if it quarantines none.
+    /// The damaged files in quarantine; `None` if the store has no quarantine.
     fn quarantine(&self) -> Option<Arc<dyn Quarantine>> {
         None
     }
 
-    /// What verifies the files of the store; `None` if it keeps none of its own.
+    /// The verifier of the store's files; `None` if the store keeps no files.
     fn verifier(&self) -> Option<Arc<dyn Verifier>> {
         None
     }
 
-    /// The files of the store at one moment after every write that was acknowledged before the call, of
-    /// all tables the same. Fails if the store takes no snapshots, or cannot write its memtables.
+    /// Pins the files of the store at one moment, the same for all tables, after every write that was acknowledged
+    /// before the call. Fails if the store does not support snapshots, or cannot write its memtables.
     fn pin_files(&self) -> StorageFuture<'_, PinnedFiles> {
         Box::pin(async {
             Err(StorageError::Rejected("this store is in memory; it takes no snapshots".into()))
         })
     }
 
-    /// The index of the series of a table; `None` if the store has none, and queries scan. It may
-    /// not be complete yet. Layers in front that keep rows of the table add them to it before they
-    /// are acknowledged.
+    /// The series index of a table, which may not be complete yet. Without an index (`None`), queries scan. Layers
+    /// in front that hold rows of the table add their series before they acknowledge them.
     fn series_index(&self, _table: &Table) -> Option<Arc<SeriesIndex>> {
         None
     }
 
-    /// Adds to the series index what other writers have registered until now: if it is complete afterwards, it
-    /// has every series whose first point was acknowledged before this call. The default is for stores
-    /// without other writers, whose index has them at once.
+    /// Adds the series that other writers have registered until now to the series index. If the index is complete
+    /// afterwards, it has every series whose first point was acknowledged before this call. The default is for
+    /// stores without other writers, whose index is always current.
     fn refresh_series_index<'a>(&'a self, _table: &'a Table) -> StorageFuture<'a, ()> {
         Box::pin(async { Ok(()) })
     }
 
-    /// True if the store compacts old rows of the table by itself, by the merges of its files: nobody
-    /// else needs to.
+    /// True if merges of the store's files compact old rows of the table, so that no other row compaction is
+    /// needed.
     fn compacts_rows(&self, _table: &Table) -> bool {
         false
     }
 
-    /// Metrics without labels, as (name, value). Names end in their unit, those of counters in
-    /// `_total`.
+    /// Metrics without labels, as (name, value). Names end in their unit, names of counters in `_total`.
     fn gauges(&self) -> Vec<(&'static str, f64)> {
         Vec::new()
     }

@@ -1,4 +1,4 @@
-//! The futures that calls of a store return.
+//! Types of the futures of store calls.
 
 use std::{future::Future, pin::Pin};
 

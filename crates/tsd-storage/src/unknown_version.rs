@@ -2,8 +2,8 @@
 
 use std::{fmt::Display, io};
 
-/// An intact file of a version that this release does not read. It is no damage: nothing is lost, and
-/// the release that wrote it can read it.
+/// An intact file of a version that this release does not read. It is not damaged: the release that
+/// wrote it can read it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{what} {file} has version {version}, this release reads {reads}: start the release that wrote it"
@@ -16,7 +16,7 @@ pub struct UnknownVersion {
 }
 
 impl UnknownVersion {
-    /// Names the kind of the file, its path, its version, and the versions that are read.
+    /// Names the kind of the file, its path, its version, and the readable versions.
     #[must_use]
     pub fn new(
         what: &'static str,
@@ -29,7 +29,7 @@ impl UnknownVersion {
     }
 
     /// The error of a sealed text in `file`, if its first line differs from `line` only in the
-    /// version, which is at the end.
+    /// version at its end.
     #[must_use]
     pub fn of_text(file: impl Display, text: &str, line: &str) -> Option<Self> {
         let (name, reads) = line.rsplit_once(' ')?;

@@ -1,34 +1,31 @@
 //! Verification of everything that a store keeps: a run with its progress and findings, and repairs.
 
+use parking_lot::Mutex;
 use std::{
     fmt,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
 use crate::{StorageError, Table};
 
-/// Findings that a run keeps; more are counted.
+/// Most findings that a run keeps; further findings are only counted.
 const MAX_FINDINGS: usize = 1_000;
 /// Work between two pauses of a paced run.
 const WORK_SLICE: Duration = Duration::from_millis(5);
-/// A paced run pauses this many times as long as it works: it leaves three quarters of a core, and of
-/// the disk.
+/// Pause of a paced run, as a multiple of its work: it leaves three quarters of a core and of the disk to others.
 const PAUSES: u32 = 3;
 
 /// Verifies a store. Its calls block on the disk.
 pub trait Verifier: fmt::Debug + Send + Sync {
-    /// Reads everything that the store keeps and reports to `run` what is damaged. Changes nothing.
+    /// Reads all data of the store and reports damage to `run`. Read-only.
     ///
     /// # Errors
     ///
-    /// An error that is none of a damaged file, or [`StorageError::Closed`] if the run was stopped.
+    /// An error other than a damaged file, or [`StorageError::Closed`] if the run was stopped.
     fn verify(&self, run: &VerifyRun) -> Result<(), StorageError>;
 
-    /// Does what a finding says. One that is out of date changes nothing.
+    /// Executes the repair of a finding. An outdated repair changes nothing.
     ///
     /// # Errors
     ///
@@ -36,16 +33,16 @@ pub trait Verifier: fmt::Debug + Send + Sync {
     fn repair(&self, action: &RepairAction) -> Result<(), StorageError>;
 }
 
-/// What a verification has found.
+/// A finding of a verification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifyFinding {
     /// Path of the file.
     pub file: String,
-    /// What is damaged, with the offset.
+    /// The damage, with its offset.
     pub what: String,
-    /// What it costs.
+    /// Cost of the damage.
     pub cost: String,
-    /// What repairs it; `None` if nothing of the store does.
+    /// Repair of the damage; `None` if the store cannot repair it.
     pub action: Option<RepairAction>,
 }
 
@@ -53,12 +50,12 @@ pub struct VerifyFinding {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RepairAction {
-    /// The loss of a file in quarantine is accepted: what is intact of it stays.
+    /// Accepts the loss of a file in quarantine and keeps its intact data.
     AcceptLoss {
-        /// Its name in the quarantine.
+        /// Name of the file in the quarantine.
         name: String,
     },
-    /// A damaged section of a part is quarantined, and its loss accepted: what is intact of it stays.
+    /// Quarantines a damaged section of a part, accepts its loss, and keeps its intact data.
     SalvageSection {
         /// The table.
         table: Table,
@@ -66,54 +63,53 @@ pub enum RepairAction {
         file: u64,
         /// Index of the section.
         section: u32,
-        /// What is damaged.
+        /// The damage.
         what: String,
     },
-    /// All sections of a part whose footer is damaged are copied to a new file.
+    /// Copies all sections of a part with a damaged footer to a new file.
     CopyPart {
         /// The table.
         table: Table,
         /// Number of the file.
         file: u64,
     },
-    /// The manifest of a table and its copy are written anew.
+    /// Writes the manifest of a table and its copy again.
     RewriteManifest {
         /// The table.
         table: Table,
     },
-    /// The manifest of a table is made from its files. The store must not be open.
+    /// Rebuilds the manifest of a table from its files. The store must not be open.
     RebuildManifest {
         /// The table.
         table: Table,
     },
-    /// It is accepted that nothing of a table is there: it begins again without points. The store must not be
-    /// open.
+    /// Accepts that a table is missing, so that it begins again without points. The store must not be open.
     ForgetTable {
         /// The table.
         table: Table,
     },
-    /// It is accepted that a table is an older copy, without the rows that it had later. The store must not be open.
+    /// Accepts that a table is an older copy without its later rows. The store must not be open.
     AcceptOlderTable {
         /// The table.
         table: Table,
     },
-    /// The series index of a table is built again from its rows.
+    /// Builds the series index of a table again from its rows.
     RebuildIndex {
         /// The table.
         table: Table,
     },
-    /// What is intact of a file of a small table is copied to a new one, and the loss of the rest accepted.
+    /// Copies the intact data of a file of a small table to a new file, and accepts the loss of the rest.
     SalvageFile {
         /// The table.
         table: Table,
         /// Number of the file.
         file: u64,
-        /// What is damaged.
+        /// The damage.
         what: String,
     },
-    /// What the open store has recorded of its retention is written anew.
+    /// Writes the recorded retention of the open store again.
     RewriteRetention,
-    /// The file is left as it is now, and restored or quarantined by the next start of the store.
+    /// Leaves the file; the next start of the store restores or quarantines it.
     Reopen,
 }
 
@@ -138,7 +134,7 @@ impl fmt::Display for RepairAction {
     }
 }
 
-/// A verification: who runs it and who watches it share this.
+/// A verification, shared by its runner and its observers.
 #[derive(Debug)]
 pub struct VerifyRun {
     is_paced: bool,
@@ -152,7 +148,7 @@ pub struct VerifyRun {
 }
 
 impl VerifyRun {
-    /// A run that has not begun. A paced one leaves others most of the processor and the disk.
+    /// A run that has not begun. A paced run leaves most of the processor and the disk to others.
     #[must_use]
     pub fn new(is_paced: bool) -> Self {
         Self {
@@ -179,10 +175,10 @@ impl VerifyRun {
     pub fn read(&self, bytes: u64) -> Result<(), StorageError> {
         self.done_bytes.fetch_add(bytes, Ordering::Relaxed);
         if self.is_paced {
-            let worked = lock(&self.slice).elapsed();
+            let worked = self.slice.lock().elapsed();
             if worked >= WORK_SLICE {
                 std::thread::sleep(worked.min(WORK_SLICE * 20) * PAUSES);
-                *lock(&self.slice) = Instant::now();
+                *self.slice.lock() = Instant::now();
             }
         }
         if self.is_stopped.load(Ordering::Acquire) { Err(StorageError::Closed) } else { Ok(()) }
@@ -191,7 +187,7 @@ impl VerifyRun {
     /// Adds a finding.
     pub fn report(&self, finding: VerifyFinding) {
         self.found.fetch_add(1, Ordering::Relaxed);
-        let mut findings = lock(&self.findings);
+        let mut findings = self.findings.lock();
         if findings.len() < MAX_FINDINGS {
             findings.push(finding);
         }
@@ -202,17 +198,17 @@ impl VerifyRun {
         self.is_stopped.store(true, Ordering::Release);
     }
 
-    /// Bytes read, and bytes that are to be read in all, about.
+    /// Bytes read so far, and approximate bytes to read in total.
     #[must_use]
     pub fn progress(&self) -> (u64, u64) {
         let done = self.done_bytes.load(Ordering::Relaxed);
         (done, self.total_bytes.load(Ordering::Relaxed).max(done))
     }
 
-    /// The findings so far, the first thousand of them.
+    /// The first thousand findings so far.
     #[must_use]
     pub fn findings(&self) -> Vec<VerifyFinding> {
-        lock(&self.findings).clone()
+        self.findings.lock().clone()
     }
 
     /// Number of findings.
@@ -220,11 +216,6 @@ impl VerifyRun {
     pub fn found(&self) -> u64 {
         self.found.load(Ordering::Relaxed)
     }
-}
-
-// No code panics while it owns one of the locks.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -239,7 +230,7 @@ mod tests {
         run.plan(10);
         run.read(4).unwrap();
         assert_eq!(run.progress(), (4, 10));
-        // What was planned is an estimate.
+        // The planned bytes are an estimate.
         run.read(8).unwrap();
         assert_eq!(run.progress(), (12, 12));
         run.stop();

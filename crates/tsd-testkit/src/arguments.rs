@@ -2,7 +2,7 @@
 
 use std::{env, str::FromStr, vec};
 
-/// Options of a bench in their order; a wrong one panics with its name.
+/// Reads the options of a bench in order; a wrong option panics with its name.
 ///
 /// ```
 /// # let mut rounds = 3;
@@ -23,13 +23,13 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Those of this process.
+    /// The arguments of this process.
     #[must_use]
     pub fn of_process() -> Self {
         Self::new(env::args().skip(1))
     }
 
-    /// These.
+    /// The given arguments.
     pub fn new(arguments: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let remaining: Vec<_> = arguments.into_iter().map(Into::into).collect();
         Self { remaining: remaining.into_iter(), option: String::new() }

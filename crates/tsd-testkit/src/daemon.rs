@@ -1,11 +1,12 @@
 //! The `tsdb` daemon as a child process on a free port.
 
+use parking_lot::Mutex;
 use std::{
     io::{BufRead, BufReader},
     net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    sync::{Arc, Mutex},
+    sync::Arc,
     thread,
 };
 
@@ -34,7 +35,7 @@ pub struct DaemonBuilder {
     port: String,
 }
 
-/// The program of a bench: what `TSDB_BINARY` names, else `built`.
+/// The program of a bench: the value of `TSDB_BINARY`, else `built`.
 #[must_use]
 pub fn bench_binary(built: &str) -> String {
     std::env::var("TSDB_BINARY").unwrap_or_else(|_| built.to_owned())
@@ -57,13 +58,13 @@ impl DaemonBuilder {
         }
     }
 
-    /// A daemon of a bench: of the program that the environment variable `TSDB_BINARY` names, to measure
-    /// another build with the same load, else of `built`.
+    /// A daemon of a bench. The environment variable `TSDB_BINARY` names its program, to measure
+    /// another build with the same load; `built` is the default.
     pub fn of_bench(built: &str, data: &Path) -> Self {
         Self::new(&bench_binary(built), data)
     }
 
-    /// Listens on this port, not on a free one.
+    /// Listens on this port instead of a free one.
     pub fn port(mut self, port: &str) -> Self {
         port.clone_into(&mut self.port);
         self
@@ -119,12 +120,12 @@ impl DaemonBuilder {
             move || {
                 for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                     let event = serde_json::from_str(&line).unwrap_or(Value::String(line));
-                    log.lock().expect("log").push(event);
+                    log.lock().push(event);
                 }
             }
         });
         let outcome = wait_for(|| {
-            let events = log.lock().expect("log");
+            let events = log.lock();
             if let Some(ready) = events.iter().find(|e| e["message"] == "ready to serve") {
                 return Some(Ok(ready["address"].as_str()?.parse().expect("an address")));
             }
@@ -136,7 +137,7 @@ impl DaemonBuilder {
             reader.join().expect("no panic");
         }
         let line = |event: &Value| event.as_str().map_or_else(|| event.to_string(), str::to_owned);
-        let lines: Vec<String> = log.lock().expect("log").iter().map(line).collect();
+        let lines: Vec<String> = log.lock().iter().map(line).collect();
         let started = outcome.map(|address| Daemon { process, address, log });
         (lines.join("\n"), started)
     }
@@ -168,12 +169,12 @@ impl Daemon {
         self.events_where("message", message)
     }
 
-    /// Waits for a log event with this message that `accept` takes. The log is read by a thread, so an
-    /// event may be seen later than a reply that the daemon sent after it.
+    /// Waits for a log event with this message that `accept` accepts. A thread reads the log, so an
+    /// event may arrive later than a reply that the daemon sent after it.
     ///
     /// # Panics
     ///
-    /// If there is none within a minute.
+    /// If no such event arrives within a minute.
     #[must_use]
     pub fn wait_for_event(&self, message: &str, accept: impl Fn(&Value) -> bool) -> Value {
         wait_for(|| self.events(message).into_iter().find(&accept))
@@ -187,7 +188,7 @@ impl Daemon {
     }
 
     fn events_where(&self, field: &str, value: &str) -> Vec<Value> {
-        let log = self.log.lock().expect("log");
+        let log = self.log.lock();
         log.iter().filter(|event| event[field] == value).cloned().collect()
     }
 

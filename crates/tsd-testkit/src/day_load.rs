@@ -1,5 +1,5 @@
-//! A day of points in many series, one each every ten seconds, and the averages and sums that
-//! queries over them must return.
+//! A day of points in many series, ten seconds apart, with the averages and sums that queries must
+//! return.
 
 use std::{fmt::Write as _, io::Write as _, net::SocketAddr, thread};
 
@@ -42,7 +42,7 @@ impl ValueKind {
 /// Size of the load.
 #[derive(Clone, Copy, Debug)]
 pub struct DayLoad {
-    /// Series of each kind, each of a host of its own.
+    /// Series of each kind, one per host.
     pub series: usize,
     /// Points of each series.
     pub steps: usize,
@@ -55,7 +55,7 @@ impl DayLoad {
         self.series * self.steps
     }
 
-    /// The last second that has points.
+    /// The last second with points.
     #[must_use]
     pub const fn last_second(self) -> u64 {
         FIRST_SECOND + (self.steps as u64 - 1) * STEP_SECS
@@ -146,7 +146,7 @@ impl Values {
         Self { kind, random, value: 5_000 }
     }
 
-    /// The next value; of a walk in hundredths.
+    /// The next value; for a walk in hundredths.
     const fn next(&mut self) -> i64 {
         let random = self.random.next_bits() as i64;
         match self.kind {

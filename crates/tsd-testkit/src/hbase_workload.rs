@@ -1,8 +1,8 @@
-//! Concurrent writers and readers of one HBase table, and the check of everything they read.
+//! Concurrent writers and readers of one HBase table, which check everything that they read.
 //!
-//! Rows are only added, so every scan is checked in full: each row acknowledged before it started is
-//! returned once, in order, with its cells, and no row that was never written. Increments, appends
-//! and conditional puts beside them must take effect exactly once.
+//! Rows are only added, so every scan is checked in full. It must return each row that was
+//! acknowledged before its start once, in order, with its cells, and no unwritten row. Concurrent
+//! increments, appends and conditional puts must take effect exactly once.
 
 mod ack_tracker;
 mod error_chain;
@@ -12,9 +12,10 @@ mod state;
 mod stats;
 mod writers;
 
+use parking_lot::Mutex;
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     time::Duration,
@@ -41,7 +42,7 @@ use self::{
     },
 };
 
-/// Longest wait for a read: several operations, each with a timeout of its own.
+/// Longest wait for a read: several operations, each with its own timeout.
 const TIMEOUT: Duration = Duration::from_mins(4);
 
 /// A running workload.
@@ -113,7 +114,7 @@ impl TableWorkload {
     /// The first problems found.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
-        self.state.problems.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.state.problems.lock().clone()
     }
 
     /// Writes to all regions and reads them until that succeeds.
@@ -127,7 +128,7 @@ impl TableWorkload {
         recovered.map_err(|_| format!("no write to and read of all regions in {TIMEOUT:?}"))
     }
 
-    /// Reads all rows until that succeeds; returns how many acknowledged ones are missing.
+    /// Reads all rows until that succeeds; returns the number of missing acknowledged rows.
     pub async fn count_lost(&self) -> Result<u64, String> {
         let scan = async {
             loop {
@@ -158,10 +159,10 @@ impl TableWorkload {
         Ok(())
     }
 
-    /// Stops all tasks and reads everything back; returns what is wrong.
+    /// Stops all tasks and reads everything back; returns the problems.
     pub async fn finish(&self) -> Result<Vec<String>, String> {
         self.state.stopped.store(true, SeqCst);
-        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        let tasks = std::mem::take(&mut *self.tasks.lock());
         for task in tasks {
             let ended = timeout(TIMEOUT, task).await;
             let ended = ended.map_err(|_| format!("a task does not end in {TIMEOUT:?}"))?;

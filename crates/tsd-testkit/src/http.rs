@@ -1,4 +1,4 @@
-//! HTTP requests on connections of their own, and the decoding of responses.
+//! Sends HTTP requests, each on its own connection, and decodes responses.
 
 use std::{
     io::{self, Read, Write},
@@ -22,7 +22,7 @@ pub fn http(address: SocketAddr, method: &str, uri: &str, body: Option<&str>) ->
     try_http(address, method, uri, body).expect("a response")
 }
 
-/// A whole response whose body may be no text.
+/// A whole response with a binary body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BinaryResponse {
     /// Status code.
@@ -60,7 +60,7 @@ pub fn http_binary(address: SocketAddr, method: &str, uri: &str, headers: &str) 
     }
 }
 
-/// As [`http`], for a server that may be gone or close early.
+/// As [`http`], for a server that may be gone or may close early.
 pub fn try_http(
     address: SocketAddr,
     method: &str,
@@ -90,7 +90,7 @@ pub fn is_whole_response(received: &[u8]) -> bool {
     ResponseHead::parse(received).is_some_and(|head| head.body(received).is_some())
 }
 
-/// What is needed of a response's head.
+/// The needed fields of a response's head.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResponseHead {
     pub(crate) status: u16,

@@ -1,5 +1,5 @@
-//! What tests and benches of the workspace share: daemon processes, sockets and HTTP, process
-//! meters, command lines of benches, and loads whose results are known.
+//! Shared tools of the workspace's tests and benches: daemon processes, sockets and HTTP, process
+//! meters, command lines of benches, and loads with known results.
 //!
 //! Development dependency only; a failure panics. Fakes of HBase are in the crate `hbase-fake`.
 
@@ -19,6 +19,7 @@ mod metric;
 mod poll;
 pub mod process;
 mod process_clock;
+mod process_disk;
 pub mod put_load;
 mod random;
 mod socket;
@@ -31,6 +32,7 @@ pub use http::{BinaryResponse, HttpResponse, http, http_binary, is_whole_respons
 pub use metric::{metric, used_uids};
 pub use poll::{PATIENCE, wait_for};
 pub use process_clock::ProcessClock;
+pub use process_disk::ProcessDisk;
 pub use random::{SplitMix64, Xorshift64};
 pub use socket::{close_and_drain, connect, exchange};
 pub use victoria_metrics::{VictoriaMetrics, encoded};

@@ -1,4 +1,4 @@
-//! The metrics page and the statistics of a daemon.
+//! Reads the metrics page and the statistics of a daemon.
 
 use std::net::SocketAddr;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::http::try_http;
 
-/// The value of a metric, or the sum of all with this name and any labels; `None` if there is none, or no answer.
+/// Reads a metric from `/metrics` and sums its labels; `None` without such a metric or without a response.
 #[must_use]
 pub fn metric(address: SocketAddr, name: &str) -> Option<f64> {
     let page = try_http(address, "GET", "/metrics", None).ok()?.body;
@@ -18,7 +18,7 @@ pub fn metric(address: SocketAddr, name: &str) -> Option<f64> {
     values.reduce(|sum, value| sum + value)
 }
 
-/// Numbers of UIDs of a kind that were used up, as `/api/stats` has them; `None` if there is no answer.
+/// Number of used UIDs of a kind, from `/api/stats`; `None` without a response.
 #[must_use]
 pub fn used_uids(address: SocketAddr, kind: &str) -> Option<u64> {
     let page = try_http(address, "GET", "/api/stats", None).ok()?.body;

@@ -1,12 +1,12 @@
-//! Waiting for a condition of another process.
+//! Waits for a condition of another process.
 
 use std::{
     thread,
     time::{Duration, Instant},
 };
 
-/// How long tests wait for what must happen: a minute is not enough where a debug build has a tenth of a core.
-/// Only a defect takes so long.
+/// Longest wait of tests for an expected event. A debug build with a tenth of a core needs more than a minute; only a
+/// defect takes longer than this.
 pub const PATIENCE: Duration = Duration::from_mins(5);
 
 /// Calls `poll` every 2 ms until it returns a value; `None` after [`PATIENCE`].

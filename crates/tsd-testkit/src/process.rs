@@ -1,4 +1,4 @@
-//! CPU time, memory and disk usage as Linux reports them, of this and of other processes.
+//! Measures CPU time, memory and disk usage of this and other processes, as Linux reports them.
 
 use std::{fs, path::Path, thread, time::Duration};
 
@@ -70,7 +70,7 @@ pub fn peak_resident_bytes(pid: u32) -> u64 {
     status_bytes(pid, "VmHWM:")
 }
 
-/// Sets the peak of the resident memory to its present size.
+/// Resets the peak of the resident memory to the current size.
 pub fn reset_peak(pid: u32) {
     fs::write(format!("/proc/{pid}/clear_refs"), "5").expect("clear_refs");
 }
@@ -91,7 +91,7 @@ fn status_bytes(pid: u32, field: &str) -> u64 {
     kib << 10
 }
 
-/// Bytes that a process has had written to the disk.
+/// Bytes that a process has written to the disk.
 #[must_use]
 pub fn written_bytes(pid: u32) -> u64 {
     let io = fs::read_to_string(format!("/proc/{pid}/io")).expect("/proc/PID/io");

@@ -1,5 +1,5 @@
 /* Preloaded into the daemon: adds the offset in the file PROCESS_CLOCK (8 bytes, nanoseconds) to the
- * wall clock. Other clocks are those of the system. */
+ * wall clock. Other clocks are unchanged. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-//! A wall clock of its own for a child process, which can be set while it runs.
+//! Gives a child process its own wall clock, which can be set while the process runs.
 
 use std::{
     fs::{self, OpenOptions},
@@ -51,7 +51,7 @@ impl ProcessClock {
             .env("PROCESS_CLOCK", &self.offset.to_string_lossy())
     }
 
-    /// Adds this to the system's time, also for processes that run.
+    /// Sets the offset from the system's time, also for running processes.
     pub fn set_offset(&self, offset_secs: i64) {
         let file = OpenOptions::new().write(true).open(&self.offset).expect("the clock");
         let nanoseconds = offset_secs * 1_000_000_000;

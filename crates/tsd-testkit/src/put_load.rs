@@ -1,4 +1,4 @@
-//! Put loads that are rendered before the clock starts, and the check that all of it was stored.
+//! Put loads that are rendered before the clock starts, and the check that all points were stored.
 
 use std::{
     io::{Read, Write},
@@ -14,7 +14,7 @@ use crate::{http, socket};
 /// Points of an HTTP request.
 pub const REQUEST_POINTS: usize = 50;
 
-/// How points are sent.
+/// Protocol of the puts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutProtocol {
     /// Lines of `put`.
@@ -39,7 +39,7 @@ impl PutProtocol {
 pub struct ConnectionLoad {
     /// All bytes.
     pub bytes: Vec<u8>,
-    /// Ends of requests (HTTP), or of steps (telnet).
+    /// End offsets of requests (HTTP) or steps (telnet).
     pub request_ends: Vec<usize>,
 }
 
@@ -60,15 +60,15 @@ impl ConnectionLoad {
 /// How loads are sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Sending {
-    /// How points are sent.
+    /// Protocol of the puts.
     pub protocol: PutProtocol,
     /// Unanswered HTTP requests per connection.
     pub depth: usize,
-    /// How long a connection takes for its load; as fast as it is taken if there is none.
+    /// How long a connection spreads its load; `None` sends as fast as the daemon reads.
     pub duration: Option<Duration>,
 }
 
-/// Sends all loads as fast as they are taken, an HTTP request a connection at a time; see [`send_as`].
+/// Sends all loads as fast as the daemon reads them, with one HTTP request per connection at a time; see [`send_as`].
 pub fn send(address: SocketAddr, protocol: PutProtocol, loads: Vec<ConnectionLoad>) {
     send_as(address, Sending { protocol, depth: 1, duration: None }, loads);
 }
@@ -91,14 +91,14 @@ pub fn send_as(address: SocketAddr, sending: Sending, loads: Vec<ConnectionLoad>
     }
 }
 
-/// When the parts of a load are due.
+/// The schedule of a load.
 struct Pace {
     began: Instant,
     duration: Option<Duration>,
 }
 
 impl Pace {
-    /// Waits until a part of `all` is due.
+    /// Waits until step `part` of `all` is due.
     fn wait(&self, part: usize, all: usize) {
         if let Some(duration) = self.duration {
             let due = duration.mul_f64(part as f64 / all as f64);
@@ -152,7 +152,7 @@ pub struct PutResponses {
 pub struct PutOutcomes {
     /// Responses 204: the points are stored.
     pub stored: usize,
-    /// Responses 503: the client is to send the request again.
+    /// Responses 503, which ask the client to retry.
     pub refused: usize,
 }
 
@@ -196,7 +196,7 @@ impl PutResponses {
     }
 }
 
-/// Bytes of the first response, once all of it is there.
+/// Length of the first response; `None` until it is complete.
 fn response_length(bytes: &[u8]) -> Option<usize> {
     let head = bytes.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
     let text = String::from_utf8_lossy(&bytes[..head]).to_ascii_lowercase();
@@ -228,7 +228,7 @@ pub fn verify_totals(address: SocketAddr, start: u64, end: u64, totals: &[Metric
     }
 }
 
-/// Sum of the points of the first series that a query `m` returns; 0 if it returns none.
+/// Sum of the points of the first series that a query `m` returns; 0 without series.
 #[must_use]
 pub fn sum_of_points(address: SocketAddr, start: u64, end: u64, m: &str) -> f64 {
     let uri = format!("/api/query?start={start}&end={end}&m={m}");

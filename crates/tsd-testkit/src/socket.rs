@@ -28,8 +28,8 @@ pub fn exchange(address: SocketAddr, sent: &[u8]) -> Vec<u8> {
     close_and_read(stream)
 }
 
-/// Closes the sending half of a telnet connection and waits until the server has stored its lines
-/// and closed; fails if any line was answered.
+/// Closes the sending half of a telnet connection, and waits until the server has stored its lines
+/// and closed. Fails if the server replied to a line.
 pub fn close_and_drain(stream: TcpStream) {
     let received = close_and_read(stream);
     assert!(received.is_empty(), "{}", String::from_utf8_lossy(&received));

@@ -23,16 +23,16 @@ pub struct TimedResponse {
     pub total: Duration,
 }
 
-/// What is done with a body.
+/// Use of a response body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyUse {
-    /// It is returned.
+    /// Returns the body.
     Keep,
-    /// It is only counted.
+    /// Only counts the bytes.
     Discard,
 }
 
-/// Sends a GET request on a connection of its own.
+/// Sends a GET request on its own connection.
 #[must_use]
 pub fn get(address: SocketAddr, uri: &str, body: BodyUse) -> TimedResponse {
     let start = Instant::now();

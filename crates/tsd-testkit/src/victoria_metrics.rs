@@ -1,4 +1,4 @@
-//! A VictoriaMetrics process, the rival of benches, fed by its listeners for OpenTSDB's protocols.
+//! A VictoriaMetrics process for comparisons in benches, fed by its listeners for OpenTSDB's protocols.
 
 use std::{
     net::{SocketAddr, TcpListener, TcpStream},
@@ -25,13 +25,13 @@ pub struct VictoriaMetrics {
 }
 
 impl VictoriaMetrics {
-    /// The binary that the environment names by `VM_BINARY`.
+    /// The binary that the environment variable `VM_BINARY` names.
     #[must_use]
     pub fn binary() -> Option<PathBuf> {
         std::env::var_os("VM_BINARY").map(PathBuf::from)
     }
 
-    /// Starts it in an empty directory, with its cache of results off.
+    /// Starts VictoriaMetrics in an empty directory, without its cache of results.
     #[must_use]
     pub fn start(binary: &Path, directory: &Path) -> Self {
         let [queries, telnet, puts] = [(); 3].map(|()| free_address());
@@ -61,19 +61,20 @@ impl VictoriaMetrics {
         self.process.id()
     }
 
-    /// Where it takes lines of `put`.
+    /// Address for lines of `put`.
     #[must_use]
     pub const fn telnet(&self) -> SocketAddr {
         self.telnet
     }
 
-    /// Where it takes requests of `/api/put`.
+    /// Address for requests of `/api/put`.
     #[must_use]
     pub const fn puts(&self) -> SocketAddr {
         self.puts
     }
 
-    /// Waits until queries find as many points of the selected series in the `secs` seconds that end with `last`.
+    /// Waits until queries find this many points of the selected series in the `secs` seconds that end with
+    /// `last`.
     pub fn wait_for_points(&self, selector: &str, (secs, last): (u64, u64), points: usize) {
         let _ = timed_http::get(self.queries, "/internal/force_flush", BodyUse::Discard);
         let query = encoded(&format!("sum(count_over_time({selector}[{secs}s]))"));
@@ -89,7 +90,7 @@ impl VictoriaMetrics {
         }
     }
 
-    /// Answers a range query, steps of seconds; returns the answer and its time.
+    /// Runs a range query with a step in seconds; returns the response and its time.
     #[must_use]
     pub fn query_range(&self, query: &str, range: (u64, u64), step: u64) -> (Value, Duration) {
         let (query, (start, end)) = (encoded(query), range);
@@ -98,7 +99,7 @@ impl VictoriaMetrics {
         ))
     }
 
-    /// Ends it in order, so that all it has is on the disk.
+    /// Stops VictoriaMetrics cleanly, so that all points are on the disk.
     pub fn stop(mut self) {
         let pid = self.process.id().to_string();
         let sent = Command::new("kill").args(["-INT", &pid]).status();

@@ -1,4 +1,4 @@
-//! Names that are new to all nodes at once: each takes one number and one UID, and no row is left that nothing maps to.
+//! Tests names that are new to all nodes at once: each takes one number and one UID, and no orphaned row remains.
 
 use std::{
     net::SocketAddr,
@@ -19,7 +19,7 @@ use crate::{
     tsd,
 };
 
-/// Number of names, unless the variable says another one.
+/// Default number of names.
 const NAMES: usize = 3_000;
 const VARIABLE: &str = "HBASE_NEW_NAMES";
 /// Names of a request.
@@ -61,7 +61,7 @@ pub(super) fn run(cluster: &Cluster, nodes: &[SocketAddr]) -> ScenarioResult<()>
     Ok(())
 }
 
-/// Returns how many requests were refused, and sent again.
+/// Returns the number of rejected and repeated requests.
 fn put_to_all(nodes: &[SocketAddr], count: usize) -> ScenarioResult<u64> {
     let refused = AtomicU64::new(0);
     let part = count.div_ceil(CLIENTS);
@@ -112,7 +112,7 @@ fn unanswered(nodes: &[SocketAddr]) -> u64 {
     block_in_place(|| nodes.iter().filter_map(of).sum::<f64>()) as u64
 }
 
-/// What the check of the UID table has found.
+/// Findings of the check of the UID table.
 fn check_names(cluster: &Cluster) -> ScenarioResult<String> {
     let mut check = Command::new(TSDB);
     check.args(["uid", "fsck"]).envs(tsd::settings(cluster, &SETTINGS));

@@ -1,5 +1,5 @@
-//! Makes the faults of a plan, each as soon as the nodes and servers that it takes serve, and one more node. It leaves out
-//! those that wait for that too long, so that others meet a long outage.
+//! Injects the faults of a plan. Each fault waits until its nodes and servers serve, and one more node. A fault that waits
+//! too long is skipped, so that other faults occur during a long outage.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,10 +18,10 @@ use super::{
 use crate::regions::ScenarioResult;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// How long a fault waits for what it takes.
+/// Longest wait of a fault for its nodes and servers.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// What faults are made of.
+/// Injects faults into nodes and servers.
 #[derive(Debug)]
 pub(super) struct FaultDriver<'a> {
     fleet: &'a mut Fleet,
@@ -38,8 +38,8 @@ impl<'a> FaultDriver<'a> {
         Self { fleet, servers, load }
     }
 
-    /// Makes faults until `end`, or until something is wrong, and waits until everything serves again. Returns their
-    /// probes.
+    /// Injects faults until `end` or until a failure, and waits until everything serves again. Returns the probes of the
+    /// faults.
     pub(super) async fn drive(
         mut self,
         plan: FaultPlan,
@@ -64,7 +64,7 @@ impl<'a> FaultDriver<'a> {
         Ok(probes)
     }
 
-    /// Waits until what a fault takes serves; false if that takes too long.
+    /// Waits until the nodes and servers of a fault serve; returns false if that takes too long.
     async fn wait_until_possible(&mut self, fault: &PlannedFault) -> ScenarioResult<bool> {
         let deadline = Instant::now() + LONGEST_WAIT;
         let nodes = &fault.nodes[..fault.kind.nodes()];

@@ -1,4 +1,4 @@
-//! The nodes: they are killed, paused and drained here, and start again by themselves.
+//! Kills, pauses and drains the nodes, which are then started again.
 
 use std::{
     fs::{self, OpenOptions},
@@ -22,21 +22,22 @@ use super::{PATIENCE, load::KillLoad};
 use crate::{regions::ScenarioResult, tsd};
 
 const LOG_LEVEL: &str = "warn,tsd_cli=info,tsd_cluster_net=info,tsd_cluster_log=info";
-/// Starts of a node that may fail one after the other, as they do while HBase is not there.
+/// Most failed starts of a node in a row, as during an outage of HBase.
 const START_ATTEMPTS: usize = 20;
 const START_PAUSE: Duration = Duration::from_secs(1);
-/// Clients use a paused node from this time before it wakes up: their requests wait in its sockets.
+/// Time before the wake-up of a paused node from which clients use it, so that requests wait in its
+/// sockets.
 const WAKE_LEAD: Duration = Duration::from_secs(1);
-/// How long a node that woke up may take to notice that it was fenced.
+/// Longest time until a resumed node notices that it was fenced.
 const FENCE_PATIENCE: Duration = Duration::from_secs(15);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// What a node says that ends before its rows are stored.
+/// Messages of a node that ends before its rows are stored.
 const KEPT_MESSAGES: [&str; 2] = [
     "the log in HBase is kept for the next start",
-    "rows stay in the log; they are flushed to HBase after the next start",
+    "rows stay in the log; the next start flushes them to HBase",
 ];
 
-/// What a node is started with.
+/// Parameters of the start of a node.
 #[derive(Clone, Debug)]
 struct NodeHome {
     number: usize,
@@ -46,12 +47,12 @@ struct NodeHome {
     load: Arc<KillLoad>,
 }
 
-/// A node: one of the two is there.
+/// A node, which either serves or is busy.
 #[derive(Debug)]
 struct FleetNode {
     home: NodeHome,
     serving: Option<Daemon>,
-    /// It is down, paused or starting.
+    /// The task of a node that is down, paused or starting.
     busy: Option<JoinHandle<Result<Daemon, String>>>,
 }
 
@@ -94,12 +95,12 @@ impl Fleet {
         }
     }
 
-    /// Addresses of those that serve.
+    /// Addresses of the serving nodes.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         self.nodes.iter().filter_map(|node| node.serving.as_ref()).map(Daemon::address).collect()
     }
 
-    /// Looks which nodes serve again, and starts those that ended by themselves.
+    /// Finds nodes that serve again, and starts nodes that ended by themselves.
     pub(super) async fn look(&mut self) -> ScenarioResult<()> {
         for node in &mut self.nodes {
             if let Some(busy) = node.busy.take_if(|busy| busy.is_finished()) {
@@ -132,7 +133,7 @@ impl Fleet {
         }
     }
 
-    /// True if these nodes serve, and another one too.
+    /// True if these nodes and at least one other node serve.
     pub(super) fn can_take(&self, numbers: &[usize]) -> bool {
         let serves = |number: usize| self.nodes[number].serving.is_some();
         let mut others = (0..self.nodes.len()).filter(|number| !numbers.contains(number));
@@ -227,7 +228,7 @@ impl NodeHome {
         self.load.report.record_incident(format!("node {} {text}", self.number));
     }
 
-    /// Starts the node, however often that takes.
+    /// Starts the node, and retries failed starts.
     fn start(&self) -> Result<Daemon, String> {
         let begun = Instant::now();
         for _ in 0..START_ATTEMPTS {
@@ -254,7 +255,7 @@ impl NodeHome {
         Err(format!("node {} does not start", self.number))
     }
 
-    /// Waits until a node that has got its signal is gone, and keeps its log.
+    /// Waits until a signalled node has ended, and keeps its log.
     fn end(&self, daemon: Daemon) -> ExitStatus {
         let begun = Instant::now();
         while is_running(&daemon) && begun.elapsed() < PATIENCE {
@@ -271,7 +272,7 @@ impl NodeHome {
         daemon.wait()
     }
 
-    /// Appends to the log file; a failure only costs lines of it.
+    /// Appends to the log file; a failure only loses lines.
     fn keep_log(&self, events: &[Value]) {
         let Ok(mut file) = OpenOptions::new().create(true).append(true).open(&self.log) else {
             return;

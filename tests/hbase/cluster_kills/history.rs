@@ -1,15 +1,11 @@
-//! What a writer has written, and so what may be read.
+//! History of a writer, which determines the values that may be read.
 //!
 //! A writer has pages: an hour each, with some points of some series. It writes or deletes a page in each of its
-//! rounds, one round after the other, and repeats a round until it is acknowledged. So what a page has is what the last
-//! of its rounds left, or a later one that is not acknowledged yet.
+//! successive rounds, and repeats a round until it is acknowledged. So a page has the result of its last acknowledged
+//! round, or of a later round.
 
-use std::{
-    collections::HashMap,
-    ops::RangeInclusive,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Instant,
-};
+use parking_lot::Mutex;
+use std::{collections::HashMap, ops::RangeInclusive, time::Instant};
 
 use serde_json::{Value, json};
 
@@ -18,19 +14,19 @@ use crate::cluster_nodes::{seed, value};
 const METRIC: &str = "cluster.kills";
 /// Series of a page.
 const SERIES: u64 = 4;
-/// Points of each of them.
+/// Points of each series.
 const INSTANTS: u64 = 10;
 /// Points that a round writes.
 pub(super) const POINTS: u64 = SERIES * INSTANTS;
 /// Start of an hour.
 pub(super) const FIRST_SECOND: u64 = 444_444 * 3_600;
-/// As in OpenTSDB, a delete takes whole hours, and the one after its range too.
+/// As in OpenTSDB, a delete covers whole hours, including the hour after its range.
 const PAGE_SECONDS: u64 = 4 * 3_600;
 
-/// A point's value; none if it was never written, or was deleted.
+/// A point's value; `None` if it was never written, or was deleted.
 type Content = Option<u64>;
 
-/// What a writer does with a page.
+/// Write or delete of a page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Round {
     pub(super) page: usize,
@@ -45,12 +41,12 @@ pub(super) struct WriteRequest {
     pub(super) body: Option<String>,
 }
 
-/// What was found instead of an acknowledged point.
+/// Observation instead of an acknowledged point.
 #[derive(Debug)]
 pub(super) struct WrongPoint {
-    /// Another value; else there is none.
+    /// True if the point has another value; false if the point is missing.
     pub(super) has_value: bool,
-    /// Where it is; `None` if that is not one point.
+    /// Second of the point; `None` if the fault concerns several points.
     pub(super) second: Option<u64>,
     pub(super) text: String,
 }
@@ -64,9 +60,9 @@ pub(super) struct History {
 
 #[derive(Debug, Default)]
 struct Rounds {
-    /// The first one has the number 1.
+    /// The first round has the number 1.
     begun: Vec<RoundRecord>,
-    /// How many of them are acknowledged.
+    /// Number of acknowledged rounds.
     acknowledged: usize,
     /// Numbers of the rounds of each page.
     of_page: Vec<Vec<usize>>,
@@ -75,7 +71,7 @@ struct Rounds {
 #[derive(Debug)]
 struct RoundRecord {
     round: Round,
-    /// How often it was sent without being acknowledged.
+    /// Number of attempts without an acknowledgement.
     in_vain: u32,
     sent: Instant,
     acknowledged: Option<Instant>,
@@ -86,13 +82,9 @@ impl History {
         Self { writer, rounds: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Rounds> {
-        self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Begins a round: what it leaves may be read from now on.
+    /// Begins a round, whose result may be read from now on.
     pub(super) fn begin(&self, round: Round) -> WriteRequest {
-        let mut rounds = self.lock();
+        let mut rounds = self.rounds.lock();
         let record = RoundRecord { round, in_vain: 0, sent: Instant::now(), acknowledged: None };
         rounds.begun.push(record);
         let number = rounds.begun.len();
@@ -103,35 +95,35 @@ impl History {
         self.request(number as u64, round)
     }
 
-    /// The round was sent, and is not acknowledged.
+    /// Records an attempt without an acknowledgement.
     pub(super) fn record_failure(&self) {
-        if let Some(record) = self.lock().begun.last_mut() {
+        if let Some(record) = self.rounds.lock().begun.last_mut() {
             record.in_vain += 1;
         }
     }
 
-    /// The round that was begun last is acknowledged.
+    /// Acknowledges the current round.
     pub(super) fn acknowledge(&self) {
-        let mut rounds = self.lock();
+        let mut rounds = self.rounds.lock();
         rounds.acknowledged = rounds.begun.len();
         if let Some(record) = rounds.begun.last_mut() {
             record.acknowledged = Some(Instant::now());
         }
     }
 
-    /// How many rounds are acknowledged.
+    /// Number of acknowledged rounds.
     pub(super) fn acknowledged(&self) -> usize {
-        self.lock().acknowledged
+        self.rounds.lock().acknowledged
     }
 
-    /// How many pages were begun.
+    /// Number of begun pages.
     pub(super) fn pages(&self) -> usize {
-        self.lock().of_page.len()
+        self.rounds.lock().of_page.len()
     }
 
-    /// How many rounds a page has.
+    /// Number of rounds of a page.
     pub(super) fn rounds_of(&self, page: usize) -> usize {
-        self.lock().of_page.get(page).map_or(0, Vec::len)
+        self.rounds.lock().of_page.get(page).map_or(0, Vec::len)
     }
 
     fn request(&self, number: u64, round: Round) -> WriteRequest {
@@ -154,14 +146,14 @@ impl History {
         WriteRequest { method: "POST", uri: "/api/put".to_owned(), body }
     }
 
-    /// A query of these pages. Names of pages are in none, as they may be unknown yet.
+    /// A query of these pages. It avoids names of pages, which may still be unknown.
     pub(super) fn uri(&self, pages: &RangeInclusive<usize>) -> String {
         let (start, end) = (second(*pages.start(), 0), second(*pages.end(), INSTANTS));
         format!("/api/query?start={start}&end={end}&m=none:{METRIC}{{writer=w{}}}", self.writer)
     }
 
-    /// Compares the answer to a query of these pages that was sent when this many rounds were acknowledged. Returns how
-    /// many points it has, and what is wrong.
+    /// Checks the answer to a query of these pages, which was sent when this many rounds were acknowledged. Returns the
+    /// number of points, and the wrong points.
     pub(super) fn check(
         &self,
         pages: &RangeInclusive<usize>,
@@ -169,7 +161,7 @@ impl History {
         series: &[Value],
     ) -> (u64, Vec<WrongPoint>) {
         let found = found(series);
-        let rounds = self.lock();
+        let rounds = self.rounds.lock();
         let mut wrong = Vec::new();
         for page in pages.clone() {
             let of_page = rounds.of_page.get(page).map_or(&[][..], Vec::as_slice);
@@ -208,7 +200,7 @@ impl History {
         (found.len() as u64, wrong)
     }
 
-    /// What a round leaves.
+    /// Content after a round.
     fn content(&self, rounds: &Rounds, number: usize, series: u64, instant: u64) -> Content {
         let record = rounds.begun.get(number - 1)?;
         let content = || value(seed(self.writer, series), number as u64, instant);
@@ -250,7 +242,7 @@ fn found(series: &[Value]) -> HashMap<(u64, u64), u64> {
         let points = one["dps"].as_object().into_iter().flatten();
         for (at, value) in points {
             let (Some(part), Ok(at)) = (part, at.parse()) else { continue };
-            // A value that no round has is not taken for none.
+            // An unknown value must not count as absent.
             found.insert((part, at), value.as_u64().unwrap_or(u64::MAX));
         }
     }

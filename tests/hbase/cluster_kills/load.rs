@@ -1,14 +1,15 @@
-//! Writers and readers, which send every request to any node that is alive.
+//! Writers and readers, which send each request to any live node.
 //!
-//! A request that is refused, or whose connection breaks, is sent again until it is acknowledged: what may have been
-//! stored is repeated before the next write of these points, so that the value to be read is known.
+//! A rejected or broken request is repeated until it is acknowledged. Possibly stored points are repeated before
+//! their next write, so that their expected value is known.
 
+use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
     ops::RangeInclusive,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -27,9 +28,9 @@ use super::{
 
 const WRITERS: u64 = 6;
 const READERS: u64 = 3;
-/// Rounds of a page until the next one begins.
+/// Rounds of a page before the next page begins.
 const PAGE_ROUNDS: usize = 12;
-/// The latest pages, which most corrections of earlier ones are for.
+/// Number of latest pages, which get most corrections of earlier pages.
 const RECENT_PAGES: usize = 12;
 pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(50);
 const ROUND_PAUSE: Duration = Duration::from_millis(180);
@@ -41,20 +42,16 @@ const READ_PAUSE_MS: u64 = 300;
 pub(super) struct LiveNodes(Mutex<BTreeMap<usize, SocketAddr>>);
 
 impl LiveNodes {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, SocketAddr>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn add(&self, number: usize, address: SocketAddr) {
-        self.lock().insert(number, address);
+        self.0.lock().insert(number, address);
     }
 
     pub(super) fn remove(&self, number: usize) {
-        self.lock().remove(&number);
+        self.0.lock().remove(&number);
     }
 
     pub(super) fn any(&self, random: &mut SplitMix64) -> Option<SocketAddr> {
-        let nodes = self.lock();
+        let nodes = self.0.lock();
         if nodes.is_empty() {
             return None;
         }
@@ -62,16 +59,16 @@ impl LiveNodes {
     }
 }
 
-/// What writers, readers and probes share.
+/// Shared state of writers, readers and probes.
 #[derive(Debug)]
 pub(super) struct KillLoad {
     pub(super) live: LiveNodes,
     pub(super) report: Report,
-    /// No round is begun any more.
+    /// True if no new round may begin.
     pub(super) is_over: AtomicBool,
-    /// The run has failed: nothing is repeated any more.
+    /// True after a failure of the run, which ends all repetitions.
     pub(super) is_abandoned: Arc<AtomicBool>,
-    /// The logs of the nodes are worth a look.
+    /// True if the logs of the nodes must be kept.
     pub(super) keeps_logs: AtomicBool,
     pub(super) probes: Probes,
     histories: Vec<History>,
@@ -131,7 +128,7 @@ impl KillLoad {
         }
     }
 
-    /// Sends a request to one node after the other until it is acknowledged. False if the run is abandoned.
+    /// Sends a request to one node after the other until it is acknowledged. Returns false if the run is abandoned.
     pub(super) fn send(
         &self,
         random: &mut SplitMix64,
@@ -168,7 +165,7 @@ impl KillLoad {
         }
     }
 
-    /// How many parts all points have.
+    /// Number of parts into which all points are divided.
     pub(super) fn parts(&self) -> usize {
         self.histories.len() + 1
     }
@@ -202,7 +199,7 @@ impl KillLoad {
                 self.report.record_query();
                 match serde_json::from_str(&response.body) {
                     Ok(series) => return Some(series),
-                    // Everything that was asked for is missing.
+                    // The whole result is missing.
                     Err(error) => {
                         let wrong =
                             WrongPoint { has_value: false, second: None, text: error.to_string() };

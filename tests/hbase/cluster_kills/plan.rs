@@ -1,4 +1,4 @@
-//! The sequence of faults of a seed. Nothing here depends on time, so a seed has the same sequence in every run.
+//! The sequence of faults of a seed. It does not depend on time, so a seed has the same sequence in every run.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(super) enum FaultKind {
     NodeAndServer,
     /// Two nodes at once.
     TwoNodes,
-    /// A node, and another one while it recovers the first.
+    /// A node, and another node while it recovers the first.
     NodeInRecovery,
     /// SIGSTOP of a node until after its fence.
     Pause,
@@ -34,7 +34,7 @@ impl FaultKind {
         Self::Drain,
     ];
 
-    /// How often it comes, of the sum of all.
+    /// Relative frequency of the kind.
     const fn weight(self) -> u64 {
         match self {
             Self::Node | Self::NodeAndServer | Self::NodeInRecovery | Self::Pause => 3,
@@ -54,7 +54,7 @@ impl FaultKind {
         }
     }
 
-    /// How many nodes it takes.
+    /// Number of affected nodes.
     pub(super) const fn nodes(self) -> usize {
         match self {
             Self::Server => 0,
@@ -68,20 +68,20 @@ impl FaultKind {
     }
 }
 
-/// A fault to come.
+/// A planned fault.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlannedFault {
     pub(super) kind: FaultKind,
-    /// Time from the fault before.
+    /// Time since the previous fault.
     pub(super) pause: Duration,
-    /// The nodes that it takes, as far as it takes nodes.
+    /// The affected nodes; unused entries are ignored.
     pub(super) nodes: [usize; 2],
     pub(super) server: usize,
-    /// Of a node and a region server: which is first.
+    /// True if the region server is killed before the node.
     pub(super) server_first: bool,
     /// Time between the two kills of a node and a region server.
     pub(super) gap: Duration,
-    /// Time from the kill of a node to that of the one that recovers it.
+    /// Time from the kill of a node to the kill of its recoverer.
     pub(super) recovery_gap: Duration,
     /// Time until a killed node starts again.
     pub(super) nodes_down: [Duration; 2],
@@ -123,7 +123,7 @@ impl Iterator for FaultPlan {
     type Item = PlannedFault;
 
     fn next(&mut self) -> Option<PlannedFault> {
-        // Every fault takes as many random numbers, whatever its kind.
+        // Every fault uses the same number of random numbers, whatever its kind.
         let first = self.random.below(self.nodes);
         let second = (first + 1 + self.random.below(self.nodes - 1)) % self.nodes;
         Some(PlannedFault {

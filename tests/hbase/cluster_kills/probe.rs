@@ -1,11 +1,12 @@
-//! A probe of each fault: points of many series, so of slots of all nodes, are put until they are acknowledged, then
-//! queried until they are read. That tells how long the fault is felt.
+//! Measures how long each fault affects clients. A probe puts points of many series, and so of slots of all nodes,
+//! until they are acknowledged, then queries them until they are read.
 
+use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     thread,
@@ -22,7 +23,7 @@ use super::{
 };
 
 const METRIC: &str = "cluster.kills.probe";
-/// Points of a probe, each of another series.
+/// Points of a probe, each of a different series.
 const SERIES: u64 = 64;
 
 /// The probes whose points are acknowledged.
@@ -63,7 +64,7 @@ pub(super) fn start(load: &Arc<KillLoad>, kind: FaultKind) -> JoinHandle<()> {
             }
             thread::sleep(RETRY_PAUSE);
         }
-        let mut all = load.probes.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = load.probes.acknowledged.lock();
         all.push(number);
     })
 }
@@ -71,7 +72,7 @@ pub(super) fn start(load: &Arc<KillLoad>, kind: FaultKind) -> JoinHandle<()> {
 impl Probes {
     /// Reads the points of all probes through a node; `None` if the query fails.
     pub(super) fn read_all(&self, load: &KillLoad, address: SocketAddr) -> Option<u64> {
-        let numbers = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let numbers = self.acknowledged.lock().clone();
         if numbers.is_empty() { Some(0) } else { read(load, address, &numbers) }
     }
 }
@@ -80,7 +81,7 @@ const fn value(number: u64) -> u64 {
     number * 1_000 + 7
 }
 
-/// Reads the points of these probes through a node, and counts what is wrong.
+/// Reads the points of these probes through a node, and counts wrong points.
 fn read(load: &KillLoad, address: SocketAddr, numbers: &[u64]) -> Option<u64> {
     let seconds = numbers.iter().map(|number| FIRST_SECOND + number);
     let (start, end) = (seconds.clone().min()?, seconds.max()? + 1);

@@ -1,32 +1,30 @@
-//! Counts of a run: the table by minutes, and how long each kind of fault was felt.
+//! Counts of a run: the table by minutes, and the effect of each kind of fault over time.
 
+use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write,
     io,
     net::SocketAddr,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
 use super::{history::WrongPoint, plan::FaultKind};
 
-/// Faults that a wrong point is printed with.
+/// Recent faults that are printed with a wrong point.
 const RECENT_FAULTS: usize = 8;
-/// Wrong points until no more are printed.
+/// Most printed wrong points.
 const PRINTED_WRONG: u64 = 2_000;
 /// Hours whose rows are shown if points of them were wrong.
 const WRONG_HOURS: usize = 3;
-/// Of each answer.
+/// Most printed wrong points of an answer.
 const PRINTED_OF_ANSWER: usize = 2;
 /// Kinds of failures that are kept, and the length of their texts.
 const FAILURE_KINDS: usize = 60;
 const FAILURE_LENGTH: usize = 220;
 
-/// What was counted since the start.
+/// Counts since the start.
 #[derive(Debug)]
 pub(super) struct Report {
     start: Mutex<Instant>,
@@ -40,7 +38,7 @@ pub(super) struct Report {
     pub(super) older: AtomicU64,
     /// Milliseconds from the start to the last acknowledgement.
     last_acknowledgement_ms: AtomicU64,
-    /// Longest time without one in this minute.
+    /// Longest time without an acknowledgement in this minute.
     longest_gap_ms: AtomicU64,
     faults: Mutex<Vec<RecordedFault>>,
     recoveries: Mutex<Vec<Recovery>>,
@@ -52,22 +50,18 @@ pub(super) struct Report {
 
 #[derive(Debug)]
 struct RecordedFault {
-    /// `None` for what was not planned.
+    /// `None` for an unplanned incident.
     kind: Option<FaultKind>,
     text: String,
     at: Instant,
 }
 
-/// How long a fault was felt.
+/// Duration of the effect of a fault.
 #[derive(Clone, Copy, Debug)]
 struct Recovery {
     kind: FaultKind,
     acknowledged: Duration,
     read: Duration,
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn add(to: &AtomicU64, count: u64) {
@@ -102,14 +96,14 @@ impl Report {
 
     /// The load starts now.
     pub(super) fn begin(&self) {
-        *lock(&self.start) = Instant::now();
+        *self.start.lock() = Instant::now();
     }
 
     fn elapsed(&self) -> Duration {
-        lock(&self.start).elapsed()
+        self.start.lock().elapsed()
     }
 
-    /// Prints something with the time since the start.
+    /// Prints a text with the time since the start.
     pub(super) fn print(&self, text: &str) {
         println!("cluster_kills: {:7.2} s: {text}", self.elapsed().as_secs_f64());
     }
@@ -119,18 +113,18 @@ impl Report {
         self.record_event(Some(kind), format!("{} ({detail})", kind.name()));
     }
 
-    /// Records what was not planned, or ends a fault.
+    /// Records an unplanned incident, or the end of a fault.
     pub(super) fn record_incident(&self, text: String) {
         self.record_event(None, text);
     }
 
     fn record_event(&self, kind: Option<FaultKind>, text: String) {
         self.print(&text);
-        lock(&self.faults).push(RecordedFault { kind, text, at: Instant::now() });
+        self.faults.lock().push(RecordedFault { kind, text, at: Instant::now() });
     }
 
     pub(super) fn record_recovery(&self, kind: FaultKind, acknowledged: Duration, read: Duration) {
-        lock(&self.recoveries).push(Recovery { kind, acknowledged, read });
+        self.recoveries.lock().push(Recovery { kind, acknowledged, read });
     }
 
     pub(super) fn record_acknowledgement(&self, points: u64) {
@@ -164,25 +158,25 @@ impl Report {
         self.record_failure("query broken off", &error.to_string());
     }
 
-    /// Counts failures whose texts are equal but for their numbers.
+    /// Counts failures whose texts differ only in numbers.
     fn record_failure(&self, what: &str, text: &str) {
         let text = text.split_once("\"message\":\"").map_or(text, |(_, message)| message);
         let text = text.replace(|c: char| c.is_ascii_digit(), "");
         let text: String = text.chars().take(FAILURE_LENGTH).collect();
         let text = format!("{what}: {text}");
-        let mut failures = lock(&self.failures);
+        let mut failures = self.failures.lock();
         if failures.len() < FAILURE_KINDS || failures.contains_key(&text) {
             *failures.entry(text).or_default() += 1;
         }
     }
 
-    /// Acknowledged points that an answer lacks, or older values of them.
+    /// Records acknowledged points that an answer lacks or has with older values.
     pub(super) fn record_wrong(&self, address: SocketAddr, asked: Instant, wrong: &[WrongPoint]) {
         for (at, point) in wrong.iter().enumerate() {
             add(if point.has_value { &self.older } else { &self.missing }, 1);
             let hour = point.second.and_then(|at| u32::try_from(at / 3_600 * 3_600).ok());
-            if lock(&self.wrong_hours).len() < WRONG_HOURS {
-                lock(&self.wrong_hours).extend(hour);
+            if self.wrong_hours.lock().len() < WRONG_HOURS {
+                self.wrong_hours.lock().extend(hour);
             }
             if at < PRINTED_OF_ANSWER && self.wrong() <= PRINTED_WRONG {
                 let what = if point.has_value { "OLDER" } else { "MISSING" };
@@ -195,11 +189,11 @@ impl Report {
 
     /// Starts of some hours with points that were wrong, seconds.
     pub(super) fn wrong_hours(&self) -> BTreeSet<u32> {
-        lock(&self.wrong_hours).clone()
+        self.wrong_hours.lock().clone()
     }
 
     fn recent_faults(&self) -> String {
-        let faults = lock(&self.faults);
+        let faults = self.faults.lock();
         let recent = faults.iter().rev().take(RECENT_FAULTS);
         let texts: Vec<String> = recent
             .map(|fault| format!("{} {:.2} s before", fault.text, fault.at.elapsed().as_secs_f64()))
@@ -213,7 +207,7 @@ impl Report {
     }
 
     fn faults_of(&self, kind: Option<FaultKind>) -> usize {
-        lock(&self.faults).iter().filter(|fault| fault.kind == kind).count()
+        self.faults.lock().iter().filter(|fault| fault.kind == kind).count()
     }
 
     /// Adds the line of this minute.
@@ -235,15 +229,15 @@ impl Report {
         ];
         cells.extend(counters.map(|counter| count(counter).to_string()));
         cells.push(format!("{:.1}", longest as f64 / 1e3));
-        lock(&self.minutes).push(row(&cells));
+        self.minutes.lock().push(row(&cells));
     }
 
-    /// The line that was added last.
+    /// The last line.
     pub(super) fn last_minute(&self) -> String {
-        lock(&self.minutes).last().cloned().unwrap_or_default()
+        self.minutes.lock().last().cloned().unwrap_or_default()
     }
 
-    /// The table by minutes, all counts since the start but the last one.
+    /// The table by minutes; all counts are since the start, except for the last column.
     pub(super) fn table(&self) -> String {
         let mut head = vec!["minute"];
         head.extend(FaultKind::ALL.map(FaultKind::name));
@@ -258,12 +252,12 @@ impl Report {
             "older",
             "longest time without an acknowledgement, s",
         ]);
-        table(&head, lock(&self.minutes).iter().cloned())
+        table(&head, self.minutes.lock().iter().cloned())
     }
 
     /// By kind of fault: times until the points of a probe were acknowledged, and read; then the failures.
     pub(super) fn recoveries(&self) -> String {
-        let recoveries = lock(&self.recoveries);
+        let recoveries = self.recoveries.lock();
         let line = |kind: FaultKind| {
             let of_kind = recoveries.iter().filter(|recovery| recovery.kind == kind);
             let acknowledged = of_kind.clone().map(|recovery| recovery.acknowledged).collect();
@@ -282,7 +276,7 @@ impl Report {
             "worst",
         ];
         let mut text = table(&head, FaultKind::ALL.into_iter().map(line));
-        for (failure, times) in lock(&self.failures).iter() {
+        for (failure, times) in self.failures.lock().iter() {
             let _ = writeln!(text, "{times} x {failure}");
         }
         text

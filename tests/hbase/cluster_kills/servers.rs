@@ -1,4 +1,5 @@
-//! Keeps HBase running: kills a region server when it is asked to, starts it again, and starts again what ended by itself.
+//! Keeps HBase running: kills a region server on request and starts it again, and restarts servers that ended by
+//! themselves.
 
 use std::{
     sync::{
@@ -37,7 +38,7 @@ pub(super) struct HBaseKeeper<'a> {
     load: Arc<KillLoad>,
 }
 
-/// Asks for kills. The keeper ends when this is dropped.
+/// Requests kills. Dropping it ends the keeper.
 #[derive(Debug)]
 pub(super) struct ServerKiller {
     kills: mpsc::Sender<ServerKill>,
@@ -75,7 +76,7 @@ impl<'a> HBaseKeeper<'a> {
         (Self { cluster, kills, all_serve, load }, killer)
     }
 
-    /// Runs until nobody asks for kills any more.
+    /// Runs until the last [`ServerKiller`] is dropped.
     pub(super) async fn keep(mut self) -> ScenarioResult<()> {
         loop {
             match timeout(WATCH_INTERVAL, self.kills.recv()).await {
@@ -95,7 +96,7 @@ impl<'a> HBaseKeeper<'a> {
         self.start_ended().await
     }
 
-    /// Starts what ended by itself, as a region server does whose session is lost on a busy machine.
+    /// Starts servers that ended by themselves, such as a region server that lost its session on a busy machine.
     async fn start_ended(&mut self) -> ScenarioResult<()> {
         for node in WATCHED {
             if !self.cluster.is_running(node)? {
@@ -108,7 +109,7 @@ impl<'a> HBaseKeeper<'a> {
         Ok(())
     }
 
-    /// A server that does not start is seen, and started again, by the next look.
+    /// Restarts a server. The next check retries a failed start.
     async fn restart(&mut self, node: Node) {
         match self.cluster.restart(node).await {
             Ok(()) => self.load.report.record_incident(format!("{node} serves again")),

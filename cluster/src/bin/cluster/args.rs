@@ -124,22 +124,22 @@ pub(crate) enum FaultCommand {
     },
     /// Terminate a process (SIGTERM) and wait until it exits
     Terminate {
-        /// As of kill
+        /// As for kill
         node: Node,
     },
     /// Pause a process (SIGSTOP)
     Pause {
-        /// As of kill
+        /// As for kill
         node: Node,
     },
     /// Resume a paused process (SIGCONT)
     Resume {
-        /// As of kill
+        /// As for kill
         node: Node,
     },
     /// Restart a stopped process and wait until it serves
     Restart {
-        /// As of kill
+        /// As for kill
         node: Node,
     },
     /// Move a region to a region server
@@ -185,24 +185,24 @@ pub(crate) enum ForegroundCommand {
     },
     /// Reset the connections to a server and refuse new ones
     Refuse {
-        /// As of cut
+        /// As for cut
         node: Node,
     },
     /// Reset the connections to a server
     Break {
-        /// As of cut
+        /// As for cut
         node: Node,
     },
     /// Delay the traffic to and from a server
     Delay {
-        /// As of cut
+        /// As for cut
         node: Node,
         /// Delay in each direction
         milliseconds: u64,
     },
     /// Remove all faults of a link
     Restore {
-        /// As of cut
+        /// As for cut
         node: Node,
     },
     /// Stop the cluster

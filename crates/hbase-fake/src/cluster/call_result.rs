@@ -1,4 +1,4 @@
-//! What a call returns: a message and a cell block, or an exception.
+//! Result of a call: a message and a cell block, or an exception.
 
 use bytes::Bytes;
 use prost::Message;
@@ -16,7 +16,7 @@ pub(crate) fn class_name(class: &str) -> String {
     if class.starts_with("java.") { class.to_owned() } else { format!("{PACKAGE}{class}") }
 }
 
-/// The message of a request.
+/// Decodes the message of a request.
 pub(crate) fn decode<M: Message + Default>(message: Bytes) -> M {
     M::decode(message).unwrap()
 }

@@ -35,7 +35,7 @@ impl CellSelector {
         Self::new(&scan.column, scan.time_range.as_ref(), scan.filter.as_ref())
     }
 
-    /// All cells that pass a filter.
+    /// Selects all cells that pass a filter.
     pub(crate) fn of_filter(filter: &pb::Filter) -> Self {
         Self::new(&[], None, Some(filter))
     }
@@ -95,7 +95,7 @@ fn parse_filter(filter: &pb::Filter) -> ParsedFilter {
             assert_eq!(compare.compare_op(), pb::CompareType::Equal, "operator of a row filter");
             ParsedFilter::Row(expression(&compare.comparator.unwrap()))
         }
-        // What they would remove is no harm to who asks for keys.
+        // Callers that ask for keys ignore additional cells.
         "FirstKeyOnlyFilter" | "KeyOnlyFilter" => ParsedFilter::All(Vec::new()),
         "FuzzyRowFilter" => {
             ParsedFilter::Fuzzy(pb::FuzzyRowFilter::decode(body).unwrap().fuzzy_keys_data)

@@ -25,7 +25,7 @@ use super::{
     state::SharedState,
 };
 
-/// Longest wait for the port of a server that is started again.
+/// Longest wait for the port of a restarted server.
 const MAX_BIND_WAIT: Duration = Duration::from_secs(30);
 /// Maximum length of a request frame.
 const MAX_REQUEST: usize = 64 << 20;
@@ -65,8 +65,8 @@ impl ServerListener {
     }
 }
 
-/// Binds a port, or any with 0. While a server is stopped, a connection of somebody else may get its port:
-/// that is waited for.
+/// Binds a port, or any port for 0. While a server is stopped, another connection may take its port; this
+/// waits until the port is free.
 async fn bind(port: u16) -> TcpListener {
     let deadline = Instant::now() + MAX_BIND_WAIT;
     loop {

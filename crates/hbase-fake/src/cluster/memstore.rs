@@ -7,7 +7,7 @@ use hbase_rs_protobuf as pb;
 
 use super::call_result::RpcException;
 
-/// A region rejects writes from this multiple of the flush size on.
+/// Multiple of the flush size at which a region rejects writes.
 const BLOCK_MULTIPLIER: f64 = 4.0;
 
 /// Memstores of some regions, by region name.
@@ -16,9 +16,9 @@ pub(crate) struct Memstores(HashMap<Bytes, Memstore>);
 
 #[derive(Debug)]
 enum Memstore {
-    /// Always has this load, percent.
+    /// The load is constant, percent.
     Constant(i32),
-    /// Grows with the cells that are put, and shrinks all the time.
+    /// Grows with the put cells, and shrinks continuously.
     Flushed { flush_size: f64, flushed_per_second: f64, size: f64, at: Instant },
 }
 
@@ -37,7 +37,7 @@ impl Memstores {
     ///
     /// # Errors
     ///
-    /// If the memstore is full; nothing is added then.
+    /// If the memstore is full. Nothing is added then.
     pub(crate) fn add(&mut self, region: &Bytes, bytes: usize) -> Result<(), RpcException> {
         if let Some(Memstore::Flushed { flush_size, flushed_per_second, size, at }) =
             self.0.get_mut(region)
@@ -62,8 +62,8 @@ impl Memstores {
         })
     }
 
-    /// Returns the loads of the regions of a request, if one is known. In reverse: the order is that of
-    /// a hash map.
+    /// Returns the loads of a request's regions, if one is known. They are in reverse order, because
+    /// HBase sends them in the order of a hash map.
     pub(crate) fn statistics(
         &self,
         request: &pb::MultiRequest,

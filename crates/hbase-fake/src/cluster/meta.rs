@@ -13,7 +13,8 @@ pub(crate) const REGION: &[u8] = b"hbase:meta,,1";
 /// Timestamp of all cells.
 const TIMESTAMP: u64 = 1;
 
-/// Returns the rows in order: those of all regions, or the one of the scanned table's state.
+/// Returns the rows in order: the rows of all regions, or the row with the state of the scanned
+/// table.
 pub(crate) fn rows(state: &ClusterState, scan: &pb::Scan) -> Vec<StoredRow> {
     if scan.column.first().is_some_and(|column| column.family == "table") {
         return vec![table(state, scan.start_row())];

@@ -1,4 +1,4 @@
-//! The calls of the master about namespaces.
+//! Namespace calls of the master.
 
 use bytes::Bytes;
 use hbase_rs_protobuf as pb;

@@ -248,7 +248,7 @@ fn apply(
     }
 }
 
-/// Stores the delete marker of a cell. Markers of single versions hide nothing that is put later.
+/// Stores the delete marker of a cell. Markers of single versions hide no later put.
 fn add_marker(markers: &mut DeleteMarkers, cell: &Cell<'_>, until: u64) {
     let marker = match cell.kind {
         CellKind::DeleteColumn => markers.columns.entry(column_key(cell)).or_default(),
@@ -303,7 +303,7 @@ fn execute_region_action(
     });
     let mut result = pb::RegionActionResult::default();
     if let Some((class, text)) = exception {
-        // The cells of mutations that are not executed are skipped.
+        // Skips the cells of mutations that are not executed.
         for mutation in mutations() {
             skip_cells(mutation, block);
         }

@@ -112,7 +112,8 @@ fn open(
     Ok(id)
 }
 
-/// Fills a response up to its limits, and returns where the next one goes on. The last row may be partial.
+/// Fills a response up to its limits, and returns the position of the next response. The last row may be
+/// partial.
 fn fill(
     state: &ClusterState,
     scanner: &FakeScanner,
@@ -157,8 +158,8 @@ fn fill(
 
 type RowIterator<'a, T> = Box<dyn Iterator<Item = T> + 'a>;
 
-/// Returns the region's rows that the scanner has not sent, in scan order. Each is read when it is asked for, so
-/// that a call costs what it returns, however many rows the table has.
+/// Returns the region's rows that the scanner has not sent, in scan order. Rows are read lazily, so that the
+/// cost of a call depends on its result and not on the size of the table.
 fn remaining_rows<'a>(
     state: &'a ClusterState,
     scanner: &'a FakeScanner,
@@ -200,7 +201,7 @@ fn in_order<'a, T: 'a>(
     if scan.reversed() { Box::new(rows.rev()) } else { Box::new(rows) }
 }
 
-/// The keys between the scanner's position and its end, or that of its region.
+/// Returns the range of keys from the scanner's position to the end of the scan or of the region.
 fn row_range(region: &Region, scanner: &FakeScanner) -> (Bound<Bytes>, Bound<Bytes>) {
     let scan = &scanner.scan;
     let edge = |row: &[u8], is_included| {
@@ -228,7 +229,7 @@ fn row_range(region: &Region, scanner: &FakeScanner) -> (Bound<Bytes>, Bound<Byt
     }
 }
 
-/// The rows of hbase:meta that the scanner has not sent.
+/// Returns the rows of hbase:meta that the scanner has not sent.
 fn meta_rows(state: &ClusterState, scanner: &FakeScanner) -> Vec<StoredRow> {
     let scan = &scanner.scan;
     let mut rows = meta::rows(state, scan);
@@ -260,7 +261,7 @@ fn meta_rows(state: &ClusterState, scanner: &FakeScanner) -> Vec<StoredRow> {
     rows
 }
 
-/// All versions of the selected columns and their delete markers, in HBase's order.
+/// Returns all versions of the selected columns and their delete markers, in HBase's order.
 fn raw_columns(cells: &[HistoryCell], selector: &CellSelector) -> Columns {
     let is_selected = |cell: &&HistoryCell| {
         let (family, qualifier) = &cell.column;

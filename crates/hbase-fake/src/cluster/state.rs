@@ -1,8 +1,9 @@
 //! State of the cluster: servers, regions, rows, scanners, procedures.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use bytes::Bytes;
@@ -18,19 +19,19 @@ const POLLS: usize = 2;
 /// Family and qualifier.
 pub(crate) type ColumnKey = (Bytes, Bytes);
 
-/// A cell that was put, or a delete marker of a column.
+/// A put cell, or a delete marker of a column.
 #[derive(Clone, Debug)]
 pub(crate) struct HistoryCell {
     pub(crate) column: ColumnKey,
     pub(crate) timestamp: u64,
     pub(crate) kind: CellKind,
     pub(crate) value: Bytes,
-    /// In a store file, no longer in the memstore.
+    /// True if the cell is in a store file, no longer in the memstore.
     pub(crate) is_flushed: bool,
 }
 
-/// Removes the cells of a memstore that a flush does not write: those that a delete marker of the memstore hides,
-/// and all versions of a column but its newest. Markers are kept.
+/// Removes the cells of a memstore that a flush does not write. These are cells that a delete marker of the
+/// memstore hides, and all versions of a column except the newest. Keeps the markers.
 pub(crate) fn flush_history(cells: &mut Vec<HistoryCell>) {
     let is_put = |cell: &HistoryCell| cell.kind == CellKind::Put;
     let in_memory: Vec<HistoryCell> =
@@ -78,8 +79,8 @@ pub(crate) struct FakeScanner {
     pub(crate) heartbeats: usize,
 }
 
-/// Delete markers of a row: the highest deleted timestamp per row, family and column. They also hide
-/// cells that are put later with such a timestamp.
+/// Delete markers of a row: the highest deleted timestamp per row, family and column. They also hide later
+/// puts with a timestamp up to it.
 #[derive(Debug, Default)]
 pub(crate) struct DeleteMarkers {
     pub(crate) row: Option<u64>,
@@ -113,7 +114,7 @@ pub(crate) type StoredColumns = BTreeMap<ColumnKey, (u64, Bytes)>;
 /// Row key and cells.
 pub(crate) type StoredRow = (Bytes, Columns);
 
-/// Something of each row, by table.
+/// A value for each row, by table.
 pub(crate) type TableRows<T> = BTreeMap<TableName, BTreeMap<Bytes, T>>;
 
 /// Cluster state shared by all servers.
@@ -122,7 +123,7 @@ pub(crate) struct SharedState(Arc<Mutex<ClusterState>>);
 
 impl SharedState {
     pub(crate) fn lock(&self) -> MutexGuard<'_, ClusterState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -135,7 +136,7 @@ pub(crate) struct ClusterState {
     pub(crate) moved: HashMap<(usize, Bytes), MovedTo>,
     pub(crate) rows: TableRows<StoredColumns>,
     pub(crate) markers: TableRows<DeleteMarkers>,
-    /// What raw scans return: put cells and delete markers of columns, unless a flush forgot them.
+    /// Result of raw scans: put cells and delete markers of columns, unless a flush dropped them.
     pub(crate) history: TableRows<Vec<HistoryCell>>,
     pub(crate) scanners: HashMap<u64, FakeScanner>,
     /// Results of increments and appends by nonce group and nonce, returned to a repeated call.
@@ -155,7 +156,7 @@ pub(crate) struct ClusterState {
     pub(crate) cells_per_response: usize,
     /// Number of heartbeats of a scanner of hbase:meta before its first row.
     pub(crate) meta_heartbeats: usize,
-    /// States of tables that differ from those of their regions.
+    /// States of tables that differ from the states of their regions.
     pub(crate) table_states: HashMap<TableName, pb::table_state::State>,
     /// Version of HBase; `None` is a recent one.
     pub(crate) version: Option<&'static str>,
@@ -172,7 +173,7 @@ pub(crate) struct ClusterState {
 }
 
 impl ClusterState {
-    /// A row, unless nothing was ever put to it.
+    /// Returns a row, unless no cell was ever put to it.
     pub(crate) fn row(&self, table: &TableName, row: &[u8]) -> Option<&StoredColumns> {
         self.rows.get(table)?.get(row)
     }
@@ -184,8 +185,8 @@ impl ClusterState {
         self.history.remove(table);
     }
 
-    /// Returns a number larger than all before. It serves as region id, sequence number, start code and
-    /// scanner id.
+    /// Returns the next number of a growing sequence, for region ids, sequence numbers, start codes and
+    /// scanner ids.
     pub(crate) fn tick(&mut self) -> u64 {
         self.clock += 1;
         self.clock

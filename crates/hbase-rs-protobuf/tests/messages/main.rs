@@ -1,4 +1,5 @@
-//! The encodings are those of HBase, and the committed code is up to date with the `.proto` files.
+//! Checks that the encodings equal HBase's, and that the committed code is up to date with the
+//! `.proto` files.
 
 #![expect(
     clippy::expect_used,

@@ -23,7 +23,7 @@ struct ProcedureStarted {
 }
 
 impl Admin {
-    /// Executes an operation that is one procedure.
+    /// Executes an operation that consists of one procedure.
     pub(super) async fn execute<M: Message>(
         &self,
         operation: &'static str,
@@ -33,8 +33,7 @@ impl Admin {
         self.run_procedure(method, request, &mut self.attempts(operation)).await
     }
 
-    /// Calls a method of the master, and waits for the completion of the procedure that it starts, if
-    /// there is one.
+    /// Calls a method of the master. If the method starts a procedure, waits for its completion.
     pub(super) async fn run_procedure<M: Message>(
         &self,
         method: &'static str,

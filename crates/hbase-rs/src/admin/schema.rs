@@ -1,7 +1,7 @@
 //! Descriptors of tables and column families.
 //!
-//! Properties are text; absent ones have the server's default. Common properties have methods, all can
-//! be set by [`FamilyDescriptor::attribute`].
+//! Properties are text; absent properties have the server's default. Common properties have methods;
+//! [`FamilyDescriptor::attribute`] sets any property.
 
 use std::collections::BTreeMap;
 

@@ -134,7 +134,8 @@ impl Admin {
     }
 }
 
-/// Returns `None` for an exception of this class: what was asked for does not exist.
+/// Returns `None` for an exception of this class, which means that the requested object does not
+/// exist.
 pub(super) fn none_if<R>(
     class: ExceptionClass,
     result: Result<R, OperationError>,

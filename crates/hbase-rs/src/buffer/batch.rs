@@ -1,8 +1,8 @@
 //! Batches of mutations, encoded as they are added.
 //!
-//! Cells are encoded into one buffer, in the format in which they are sent, with a short entry for
-//! each mutation beside it: adding a cell allocates nothing of its own, and no row key is stored
-//! twice. A mutation that is no plain put or delete is stored as its message.
+//! All cells share one buffer, in the format in which they are sent, and each mutation has a short
+//! entry. Adding a cell therefore allocates nothing of its own, and each row key is stored once.
+//! Mutations other than plain puts and deletes are stored as their messages.
 
 use std::ops::Range;
 
@@ -22,13 +22,13 @@ const MAX_BYTES: usize = 1 << 30;
 /// Mutations are sorted if more than one in this many has a lower row prefix than the one before.
 const FEW_DESCENTS: usize = 16;
 
-/// Bytes of a mutation besides its cells, as counted against the bounds.
+/// Bytes of a mutation in addition to its cells, as counted against the bounds.
 const OVERHEAD: usize = 64;
 
 /// Mutations of any rows, in the order in which they were added.
 ///
-/// Consecutive cells of one row are one mutation if they are of the same kind; [`Self::begin`]
-/// separates them.
+/// Consecutive cells of one row form one mutation if they have the same kind; [`Self::begin`] separates
+/// them.
 #[derive(Debug, Default)]
 pub struct MutationBatch {
     cells: BytesMut,
@@ -154,7 +154,7 @@ impl MutationBatch {
         Ok(self.entries.len() - 1)
     }
 
-    /// Starts a new mutation with the next cell, even if it is of the same row.
+    /// Starts a new mutation with the next cell, even if it has the same row.
     pub const fn begin(&mut self) {
         self.open_row = None;
     }
@@ -195,8 +195,8 @@ impl MutationBatch {
         self.cells.len()
     }
 
-    /// Returns the indices of the mutations in the order of their rows' prefixes, which puts those
-    /// of a region next to each other. `None` if they are almost in this order.
+    /// Returns the indices of the mutations in the order of their rows' prefixes, so that mutations of a
+    /// region are adjacent. `None` if they are almost in this order.
     pub(super) fn order_by_row(&self) -> Option<Vec<u32>> {
         let prefixes: Vec<_> =
             (0..self.len()).map(|at| u64::from_be_bytes(prefix(self.row(at)))).collect();

@@ -3,10 +3,11 @@
 //! A fast writer has tens of megabytes in flight. The operating system clears every page of newly
 //! allocated memory, which costs more than encoding the cells.
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use super::batch::MutationBatch;
-use crate::{lock::lock, metrics::Metrics, multi::Encoder};
+use crate::{metrics::Metrics, multi::Encoder};
 
 /// Smaller buffers are not pooled: the allocator is as fast.
 const SMALLEST: usize = 32 << 10;
@@ -39,7 +40,7 @@ impl BufferPool {
     /// Returns an empty batch with capacity for this many mutations and bytes of cells.
     pub(super) fn take(&self, mutations: usize, bytes: usize) -> MutationBatch {
         if bytes >= SMALLEST {
-            let mut buffers = lock(&self.buffers);
+            let mut buffers = self.buffers.lock();
             if let Some(batch) = buffers.batches.pop() {
                 self.subtract(&mut buffers, batch.capacity());
                 return batch;
@@ -51,7 +52,7 @@ impl BufferPool {
     /// Returns the memory of a batch to the pool, unless it is too small or the pool is full.
     pub(super) fn recycle(&self, mut batch: MutationBatch) {
         batch.clear();
-        let mut buffers = lock(&self.buffers);
+        let mut buffers = self.buffers.lock();
         if self.try_add(&mut buffers, batch.capacity()) {
             buffers.batches.push(batch);
         }
@@ -59,7 +60,7 @@ impl BufferPool {
 
     /// Returns an encoder for a call.
     pub(super) fn encoder(&self) -> Encoder {
-        let mut buffers = lock(&self.buffers);
+        let mut buffers = self.buffers.lock();
         let encoder = buffers.encoders.pop().unwrap_or_default();
         self.subtract(&mut buffers, encoder.capacity());
         encoder
@@ -67,7 +68,7 @@ impl BufferPool {
 
     /// Returns an encoder to the pool, unless it is too small or the pool is full.
     pub(super) fn recycle_encoder(&self, encoder: Encoder) {
-        let mut buffers = lock(&self.buffers);
+        let mut buffers = self.buffers.lock();
         if self.try_add(&mut buffers, encoder.capacity()) {
             buffers.encoders.push(encoder);
         }
@@ -78,7 +79,7 @@ impl BufferPool {
         self.metrics.buffers.pool_bytes.sub(bytes as u64);
     }
 
-    /// Adds so many bytes to the count if a buffer of this size fits. Returns true if so.
+    /// Adds `bytes` to the count if a buffer of this size fits. Returns true if it does.
     fn try_add(&self, buffers: &mut PooledBuffers, bytes: usize) -> bool {
         let fits = (SMALLEST..=LARGEST).contains(&bytes) && buffers.bytes + bytes <= MAX_BYTES;
         if fits {
@@ -91,7 +92,7 @@ impl BufferPool {
 
 impl Drop for BufferPool {
     fn drop(&mut self) {
-        self.metrics.buffers.pool_bytes.sub(lock(&self.buffers).bytes as u64);
+        self.metrics.buffers.pool_bytes.sub(self.buffers.lock().bytes as u64);
     }
 }
 

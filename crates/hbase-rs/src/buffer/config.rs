@@ -18,8 +18,8 @@ pub struct BufferConfig {
     pub batch_bytes: usize,
     /// Maximum number of calls in flight to one server.
     pub calls_per_server: usize,
-    /// Maximum pause of a region after a response that reports its memstore as full; zero is none.
-    /// Servers report it if `hbase.client.backpressure.enabled` is true in their configuration.
+    /// Longest pause of a region under memstore pressure; zero disables these pauses. Servers
+    /// report loads only if `hbase.client.backpressure.enabled` is true in their configuration.
     pub max_pressure_pause: Duration,
     /// Time for each mutation from submission to its result. The default is the timeout of the
     /// table's operations.

@@ -1,9 +1,7 @@
 //! A submitted batch, shared by the calls that carry parts of it.
 
-use std::{
-    ops::Range,
-    sync::{Arc, Mutex, MutexGuard},
-};
+use parking_lot::{Mutex, MutexGuard};
+use std::{ops::Range, sync::Arc};
 
 use tokio::{
     sync::{OwnedSemaphorePermit, oneshot},
@@ -17,7 +15,6 @@ use super::{
 };
 use crate::{
     error::{Failure, OperationError},
-    lock::lock,
     metrics::Metrics,
 };
 
@@ -74,12 +71,12 @@ impl PendingBatch {
     /// Records written mutations. Returns true if the batch is complete with them.
     fn written(&self, mutations: usize) -> bool {
         self.metrics.buffers.written.add(mutations as u64);
-        self.complete(lock(&self.progress), mutations)
+        self.complete(self.progress.lock(), mutations)
     }
 
     /// Records mutations that failed permanently. Returns true if the batch is complete with them.
     fn failed(&self, mutations: Range<u32>, error: &OperationError) -> bool {
-        let mut progress = lock(&self.progress);
+        let mut progress = self.progress.lock();
         let count = mutations.len();
         self.metrics.buffers.failed.add(count as u64);
         progress.failed.extend(mutations.map(|at| (self.original_index(at), error.clone())));
@@ -129,7 +126,7 @@ impl PendingBatch {
 
 impl Drop for PendingBatch {
     fn drop(&mut self) {
-        let mut progress = lock(&self.progress);
+        let mut progress = self.progress.lock();
         if progress.open > 0 {
             // The writer task ended with its runtime: the outcome of every mutation is unknown.
             let error = self.error(0, true, Failure::WriterGone);

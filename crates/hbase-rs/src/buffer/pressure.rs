@@ -1,37 +1,38 @@
 //! Pauses of a region whose memstore fills faster than it is flushed.
 //!
-//! A server that is configured to (`hbase.client.backpressure.enabled` in its configuration) reports the
-//! load of the regions with every response. A region is paused after a response, for a time that
-//! grows with the fourth power of the load above one half, as with the policy of HBase's own client:
-//! close to nothing at two thirds, a tenth of the maximum when the memstore has reached its flush
-//! size. Then the server flushes it. While a region stays there, the flush does not keep up with the
-//! writes, and each pause is twice the one before, because the load does not tell how far the limit
-//! is at which the server answers `RegionTooBusyException`.
+//! A server with `hbase.client.backpressure.enabled` in its configuration reports the load of the
+//! regions with every response. The buffer pauses a region after a response, as the policy of HBase's
+//! own client does. The pause grows with the fourth power of the load above one half: it is close to
+//! zero at two thirds, and a tenth of the maximum when the memstore has reached its flush size. Then the
+//! server flushes the memstore. If the load stays there, the flush does not keep up with the writes, and
+//! each pause is twice the one before. The load does not tell how far the limit is at which the server
+//! answers `RegionTooBusyException`.
 //!
 //! HBase's own maximum is five minutes, longer than the timeout of most operations. Here it is two
-//! seconds: a call of 2 MB every two seconds is less than a disk flushes, and the load of a region
-//! that has been flushed is known soon.
+//! seconds: a disk flushes more than a call of 2 MB every two seconds, and the load of a flushed region
+//! is known soon.
 //!
-//! Only the region is paused. Its mutations stay queued, in order, and count as those of unavailable
-//! regions do: at most half of the buffer, then its writers wait for admission.
+//! Only the region is paused. Its mutations stay queued, in order, and count like mutations of
+//! unavailable regions: they take at most half of the buffer, then the writers wait for admission.
 
 use std::time::Duration;
 
 use crate::multi::RegionLoad;
 
-/// Memstore load in percent from which on a region is paused.
+/// Memstore load in percent above which a region is paused.
 const FREE_MEMSTORE: u8 = 50;
-/// Used heap of the server in percent at which its regions are paused, and at which for as long as with
-/// a full memstore: `hbase.client.exponential-backoff.heap.{low,high}WaterMark`'s defaults.
+/// Used heap of the server in percent above which its regions are paused, and at which the pause is as
+/// long as with a full memstore. The values are the defaults of
+/// `hbase.client.exponential-backoff.heap.{low,high}WaterMark`.
 const FREE_HEAP: u8 = 95;
 const FULL_HEAP: u8 = 98;
 /// First pause at full load, as a fraction of the maximum.
 const FIRST_FULL_PAUSE: u32 = 10;
-/// Shorter pauses are none: timers are not more precise.
+/// A shorter pause is skipped: timers are not more precise.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
-/// Returns the pause after a response with this load, `previous` being the pause before. Zero is
-/// none.
+/// Returns the pause after a response with this load; zero means no pause. `previous` is the pause
+/// before the call.
 pub(super) fn pause(load: RegionLoad, previous: Duration, maximum: Duration) -> Duration {
     let memstore = excess(load.memstore, FREE_MEMSTORE, 100);
     let excess = memstore.max(excess(load.heap, FREE_HEAP, FULL_HEAP));
@@ -44,7 +45,7 @@ pub(super) fn pause(load: RegionLoad, previous: Duration, maximum: Duration) -> 
     if pause < SHORTEST_PAUSE { Duration::ZERO } else { pause }
 }
 
-/// Where `percent` is between `low` (0.0) and `high` (1.0).
+/// Returns the position of `percent` between `low` (0.0) and `high` (1.0).
 fn excess(percent: u8, low: u8, high: u8) -> f64 {
     let above = f64::from(percent.saturating_sub(low));
     (above / f64::from(high - low)).min(1.0)

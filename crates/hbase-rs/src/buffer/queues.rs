@@ -29,7 +29,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct RegionQueue {
     pub(super) region: Arc<Region>,
-    /// `None` while the region is unavailable or being looked up.
+    /// Location of the region; `None` while it is unavailable or being looked up.
     pub(super) location: Option<RegionLocation>,
     pub(super) ranges: VecDeque<MutationRange>,
     mutations: usize,
@@ -40,11 +40,11 @@ pub(super) struct RegionQueue {
     pub(super) failed_attempts: usize,
     /// Cause of the last one.
     pub(super) cause: Option<Failure>,
-    /// Last pause because of its load; zero if the load is no reason for one.
+    /// Last pause because of the region's load; zero if the load requires no pause.
     pause: Duration,
-    /// When that pause ends.
+    /// End of that pause.
     paused_until: Option<Instant>,
-    /// True if the ready list of its server has it.
+    /// True if the region is in the ready list of its server.
     ready: bool,
 }
 
@@ -57,7 +57,7 @@ struct ServerQueue {
     /// When the oldest mutation was queued.
     since: Option<Instant>,
     calls_in_flight: usize,
-    /// An overloaded server gets no call before.
+    /// End of the pause of an overloaded server: it gets no call before.
     paused_until: Option<Instant>,
 }
 
@@ -66,20 +66,20 @@ struct ServerQueue {
 pub(super) struct Queues {
     regions: RegionMap<RegionQueue>,
     servers: HashMap<ServerName, ServerQueue>,
-    /// The next lookups of unavailable regions.
+    /// Times of the next lookups of unavailable regions.
     unavailable: RegionTimers,
-    /// The ends of the pauses of regions.
+    /// Ends of the pauses of regions.
     paused: RegionTimers,
     /// True if [`Self::held`] has changed since it was published.
     pub(super) held_changed: bool,
 }
 
-/// Times of regions, at most one of each. The queue of a region has its time too.
+/// Times of regions, at most one for each region. The queue of a region has its time, too.
 #[derive(Debug, Default)]
 struct RegionTimers(BTreeSet<(Instant, Bytes)>);
 
 impl RegionTimers {
-    /// Replaces the time of a region, which is `of_region`.
+    /// Replaces the time of a region. `of_region` is the copy in its queue.
     fn set(&mut self, key: &Bytes, of_region: &mut Option<Instant>, new: Option<Instant>) {
         if let Some(before) = std::mem::replace(of_region, new) {
             self.0.remove(&(before, key.clone()));
@@ -87,7 +87,7 @@ impl RegionTimers {
         self.0.extend(new.map(|at| (at, key.clone())));
     }
 
-    /// Removes a time that has come. Returns its region.
+    /// Removes the first time that has passed. Returns its region.
     fn take_due(&mut self, now: Instant) -> Option<Bytes> {
         self.next().filter(|at| *at <= now)?;
         self.0.pop_first().map(|(_, key)| key)
@@ -112,7 +112,7 @@ pub(super) struct HeldRegions {
 pub(super) struct RegionGauges {
     pub(super) unavailable_bytes: u64,
     pub(super) unavailable_regions: u64,
-    /// Those that are paused now or were before their last call.
+    /// Regions that are paused now, or were paused before their last call.
     pub(super) regions_under_pressure: u64,
 }
 
@@ -163,20 +163,20 @@ impl RegionQueue {
         overdue
     }
 
-    /// True if its mutations have to wait, or had to before its last call. Its writers are bounded as
-    /// long: between two pauses they could fill the buffer.
+    /// True if the region's mutations have to wait, or had to wait before its last call. Writers stay
+    /// bounded between two pauses, because otherwise they could fill the buffer.
     const fn is_held(&self) -> bool {
         self.location.is_none() || !self.pause.is_zero()
     }
 
-    /// Returns the row prefixes that are certainly of this region.
+    /// Returns the row prefixes that certainly belong to this region.
     fn prefixes(&self) -> Range<u64> {
         let (start, end) = (self.region.start_key(), self.region.end_key());
         let end = if end.is_empty() { u64::MAX } else { u64::from_be_bytes(prefix(end)) };
         u64::from_be_bytes(prefix(start)).saturating_add(1)..end
     }
 
-    /// True if the row is of this region. The prefixes usually save two comparisons.
+    /// True if the row belongs to this region. The prefixes usually save two comparisons.
     fn contains(&self, row: &[u8], prefixes: &Range<u64>) -> bool {
         prefixes.contains(&u64::from_be_bytes(prefix(row))) || self.region.contains(row)
     }
@@ -234,8 +234,9 @@ impl Queues {
         self.regions.get(key).map_or(0, |queue| queue.failed_attempts)
     }
 
-    /// Queues the first mutations of the range that are of one region. Returns the index of the
-    /// first that is left: that of the whole range if no region is known to hold its first row.
+    /// Queues the leading mutations of the range that belong to one region. Returns the index of the
+    /// first mutation that is not queued: the start of the range if no known region holds its first
+    /// row.
     pub(super) fn push(&mut self, range: &MutationRange, front: bool, now: Instant) -> u32 {
         let batch = &range.pending.batch;
         let Some(queue) = self.regions.holding_mut(range.first_row()) else { return range.from };
@@ -286,7 +287,7 @@ impl Queues {
             queue.paused_until = None;
             self.held_changed = true;
             if queue.ranges.is_empty() {
-                // No call will report its load.
+                // No call will report the load of this region.
                 queue.pause = Duration::ZERO;
             } else {
                 let queued = (queue.mutations, queue.bytes);
@@ -319,14 +320,14 @@ impl Queues {
         self.paused.set(key, &mut queue.paused_until, None);
         self.unavailable.set(key, &mut queue.retry_at, Some(retry_at));
         queue.location = None;
-        // Its load is not known where it is opened, and may not be reported there.
+        // The load of the region on its next server is unknown, and may not be reported there.
         queue.pause = Duration::ZERO;
         queue.failed_attempts += 1;
         queue.cause = Some(cause);
         self.held_changed = true;
     }
 
-    /// Returns the unavailable regions that are to be looked up now, once each.
+    /// Returns the unavailable regions whose lookup is due, once each.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<Bytes> {
         let mut due = Vec::new();
         while let Some(key) = self.unavailable.take_due(now) {
@@ -351,7 +352,7 @@ impl Queues {
         let ranges = std::mem::take(&mut queue.ranges);
         (queue.mutations, queue.bytes) = (0, 0);
         for range in ranges {
-            // All of them are of this region.
+            // All of them belong to this region.
             self.push(&range, false, now);
         }
     }
@@ -372,7 +373,7 @@ impl Queues {
         held
     }
 
-    /// Sends no call to an overloaded server until then.
+    /// Sends no call to an overloaded server before `until`.
     pub(super) fn pause_server(&mut self, server: &ServerName, until: Instant) {
         if let Some(server) = self.servers.get_mut(server) {
             server.paused_until = Some(until);
@@ -389,7 +390,7 @@ impl Queues {
         }
     }
 
-    /// Returns the servers to which a call is to be sent now.
+    /// Returns the servers to which a call is due.
     pub(super) fn ready(
         &self,
         config: &BufferConfig,
@@ -481,7 +482,7 @@ impl ServerQueue {
             || since + config.linger <= now
     }
 
-    /// Returns when it is ready by time alone.
+    /// Returns when the next call to this server is due by time alone.
     fn wake(&self, config: &BufferConfig) -> Option<Instant> {
         let limit = config.calls_per_server.max(1);
         let since = self.since.filter(|_| self.calls_in_flight < limit)?;
@@ -490,8 +491,8 @@ impl ServerQueue {
     }
 }
 
-/// Adds a region that may be sent to the ready list of its server, with mutations and bytes that
-/// were queued.
+/// Adds a region that may be sent to the ready list of its server, with its queued mutations and
+/// bytes.
 fn add_to_ready(
     servers: &mut HashMap<ServerName, ServerQueue>,
     queue: &mut RegionQueue,

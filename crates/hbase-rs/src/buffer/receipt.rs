@@ -11,7 +11,7 @@ use crate::error::OperationError;
 
 /// Result of a submitted batch, as a future. The mutations are written even if it is dropped.
 ///
-/// It completes at the latest after the timeout of the mutations and that of one call.
+/// Completes at the latest after the timeout of the mutations plus the timeout of one call.
 #[derive(Debug)]
 #[must_use = "failed mutations are reported by the receipt only"]
 pub struct Receipt(

@@ -1,9 +1,9 @@
-//! Mutations of one region in one call, encoded directly from the batches that have them.
+//! Mutations of one region in one call, encoded directly from their batches.
 //!
-//! They are sent in the order of their rows: a region server inserts mutations into a sorted map,
-//! where consecutive rows share most of the search path. With rows of many callers mixed, the search
-//! is most of what a put costs the server. The index of a mutation is its position before this sort,
-//! so results need no mapping.
+//! They are sent in row order. A region server inserts mutations into a sorted map, where
+//! consecutive rows share most of the search path. If rows of many callers are mixed, that search is
+//! most of the server's cost of a put. The index of a mutation is its position before this sort, so
+//! results need no mapping.
 
 use super::{
     batch::{MutationBatch, MutationForm, prefix},
@@ -36,7 +36,7 @@ impl MutationShare {
         self.batch(position).map_or(&[], |batch| batch.row(position.at as usize))
     }
 
-    /// Sorts the mutations by row; those of one row keep their order.
+    /// Sorts the mutations by row; mutations of one row keep their order.
     fn sort(&self, order: &mut Vec<ActionPosition>) {
         let ranges = self.ranges.iter().zip(0..);
         let mutations = ranges
@@ -127,7 +127,7 @@ mod tests {
         let (pending, _) = PendingBatch::new(batch, Instant::now(), permit, Arc::default(), &pool);
         let whole = MutationRange::whole(Arc::new(pending));
         let mutations = whole.len();
-        // How a batch is divided makes no difference.
+        // The split of a batch makes no difference.
         let middle = mutations as u32 / 2;
         let ranges = vec![whole.part(0, middle), whole.part(middle, whole.to)];
         MutationShare { location, ranges, mutations }
@@ -171,7 +171,7 @@ mod tests {
         let expected = [of(&shares[0], first.leak()), of(&shares[1], second.leak())];
         let (expected, block) = Encoder::default().encode(&expected, 77);
         let expected = pb::MultiRequest::decode(expected.0).unwrap();
-        // Every encoding of an append has another nonce.
+        // Each encoding of an append has a new nonce.
         let without_nonces = |mut request: pb::MultiRequest| {
             for action in request.region_action.iter_mut().flat_map(|region| &mut region.action) {
                 if let Some(mutation) = &mut action.mutation {
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(without_nonces(encoded), without_nonces(expected));
         assert_eq!(cells, block);
 
-        // The memory is used again.
+        // The encoder reuses the memory.
         encoder.recycle(message, cells);
         let capacity = encoder.capacity();
         assert!(capacity >= block.len());

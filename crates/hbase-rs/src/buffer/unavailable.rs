@@ -1,12 +1,13 @@
 //! Admission of mutations for unavailable regions, and for those under memstore pressure.
 //!
-//! Mutations for a region that is unavailable stay in the buffer until the region is available. They
-//! take at most half of the buffer's bytes; beyond that the callers who write to those regions wait,
-//! and the other half remains for the others. The bytes of a batch count from its admission on: first
-//! by a [`HeldBytes`], then by its place in the queues.
+//! Mutations for an unavailable region stay in the buffer until the region is available. They take at
+//! most half of the buffer's bytes. Beyond that, the callers that write to those regions wait, and
+//! the other half remains for other callers. The bytes of a batch count from its admission on: first
+//! by a [`HeldBytes`], then by the queues.
 
+use parking_lot::Mutex;
 use std::sync::{
-    Arc, Mutex,
+    Arc,
     atomic::{AtomicUsize, Ordering},
 };
 
@@ -16,7 +17,7 @@ use tokio::{
 };
 
 use super::batch::MutationBatch;
-use crate::{error::Failure, lock::lock, region::cache::RowRange};
+use crate::{error::Failure, region::cache::RowRange};
 
 /// Unavailable regions, as callers see them.
 #[derive(Debug)]
@@ -43,15 +44,15 @@ impl UnavailableRegions {
 
     /// Replaces the unavailable regions and the bytes of mutations for them.
     pub(super) fn set(&self, bytes: usize, regions: Vec<RowRange>) {
-        *lock(&self.regions) = regions;
+        *self.regions.lock() = regions;
         self.bytes.store(bytes, Ordering::Release);
         self.changed.send_replace(());
     }
 
-    /// Admits the batch unless a mutation of it has to wait.
+    /// Admits the batch unless one of its mutations has to wait.
     fn try_admit(self: &Arc<Self>, batch: &MutationBatch) -> Option<HeldBytes> {
         // Locked until the bytes are counted, so that callers cannot pass together.
-        let regions = lock(&self.regions);
+        let regions = self.regions.lock();
         let is_held = |row: &[u8]| regions.iter().any(|region| region.contains(row));
         if regions.is_empty() || !(0..batch.len()).any(|at| is_held(batch.row(at))) {
             return Some(HeldBytes { of: Arc::clone(self), bytes: 0 });

@@ -83,14 +83,14 @@ pub(super) struct Writer {
     queues: Queues,
     unlocated: UnlocatedMutations,
     epochs: VecDeque<FlushEpoch>,
-    /// Number of the first of them.
+    /// Number of the first epoch.
     first_epoch: u64,
     /// Bounds of a call, reduced after a server rejected a call as too large.
     limits: CallLimits,
     events: mpsc::UnboundedSender<WriterEvent>,
     /// What this task has added to the gauges.
     gauges: RegionGauges,
-    /// Of the batches that were queued after the held regions were published.
+    /// Bytes of the batches that were queued after the held regions were published.
     received: Vec<HeldBytes>,
 }
 
@@ -224,7 +224,7 @@ impl Writer {
                 self.add_region(location, now);
                 continue;
             }
-            // This mutation alone: the region of the next one may be known.
+            // Only this mutation is unlocated: the region of the next one may be known.
             self.unlocated.ranges.push_back(range.part(range.from, range.from + 1));
             range.from += 1;
         }
@@ -292,8 +292,8 @@ impl Writer {
         let ranges = || shares.iter().flat_map(|share| &share.ranges);
         let Some(end) = ranges().map(|range| range.pending.deadline).max() else { return };
         let client = self.table.client().clone();
-        // The latest deadline: mutations with an earlier one are late by one call at most, while a
-        // shorter call could fail all of them.
+        // The latest deadline of the mutations. Mutations with an earlier deadline are late by at
+        // most one call, whereas a shorter call could fail all of them.
         let deadline = end.min(now + client.config().call_timeout);
         let (server, events, pool) = (server.clone(), self.events.clone(), Arc::clone(&self.pool));
         tokio::spawn(async move {
@@ -316,7 +316,7 @@ impl Writer {
             self.fail(&range, failed, false, cause.clone());
         }
         let Some(row) = row else {
-            // Without mutations its location is not needed.
+            // Without mutations the location is not needed.
             self.queues.remove(key);
             return;
         };
@@ -404,7 +404,8 @@ impl Writer {
                 return;
             }
             Err(Unlocated::Permanent(error)) => {
-                // The table does not exist or hbase:meta rejects lookups: that holds for all of them.
+                // The table does not exist or hbase:meta rejects lookups, so all unlocated mutations
+                // fail.
                 self.unlocated.lookup_in_flight = false;
                 for range in ranges {
                     self.fail(&range, error.attempts, false, (*error.cause).clone());

@@ -1,9 +1,10 @@
 //! Pending calls of a connection, and detection of dead connections.
 
+use parking_lot::Mutex;
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
@@ -19,7 +20,6 @@ use super::{
 use crate::{
     exception::ExceptionClass,
     frame::{CONNECTION_CALL, CallOutcome, Response, ResponseBody},
-    lock::lock,
     server_name::ServerName,
 };
 
@@ -78,7 +78,7 @@ impl PendingCalls {
 
     /// Registers a call under a new id.
     pub(super) fn register(self: &Arc<Self>) -> Result<PendingCall, CallError> {
-        let mut map = lock(&self.map);
+        let mut map = self.map.lock();
         if let Some(reason) = &map.closed {
             return Err(self.error(false, reason.clone()));
         }
@@ -96,7 +96,7 @@ impl PendingCalls {
     /// Marks calls as sent before their requests are written. Returns for each whether it is still
     /// pending.
     pub(super) fn mark_sent(&self, ids: impl Iterator<Item = u32>) -> Vec<bool> {
-        let mut map = lock(&self.map);
+        let mut map = self.map.lock();
         let mark = |id| map.waiters.get_mut(&id).map(|waiter| waiter.sent = true).is_some();
         ids.map(mark).collect()
     }
@@ -118,7 +118,7 @@ impl PendingCalls {
 
     /// Closes the connection if no call is pending.
     pub(super) fn close_if_idle(&self) {
-        let mut map = lock(&self.map);
+        let mut map = self.map.lock();
         if map.waiters.is_empty() && map.closed.is_none() {
             map.closed = Some(DisconnectReason::Idle);
             self.closed.cancel();
@@ -135,7 +135,7 @@ impl PendingCalls {
             self.close(&DisconnectReason::Refused(exception.clone()));
             return;
         }
-        let Some(waiter) = lock(&self.map).waiters.remove(&response.call_id) else {
+        let Some(waiter) = self.map.lock().waiters.remove(&response.call_id) else {
             tracing::debug!(call_id = response.call_id, "response to an unknown call");
             return;
         };
@@ -163,7 +163,7 @@ impl PendingCalls {
     /// Closes the connection and fails all pending calls. The first reason is kept.
     pub(super) fn close(&self, reason: &DisconnectReason) {
         let waiters = {
-            let mut map = lock(&self.map);
+            let mut map = self.map.lock();
             if map.closed.is_some() {
                 return;
             }
@@ -204,7 +204,7 @@ impl PendingCall {
     /// Times the call out after `waited` and closes the connection if it is dead. Returns true if the
     /// request was sent.
     pub(super) fn time_out(self, waited: Duration) -> bool {
-        let sent = lock(&self.calls.map).waiters.remove(&self.id).is_some_and(|waiter| waiter.sent);
+        let sent = self.calls.map.lock().waiters.remove(&self.id).is_some_and(|waiter| waiter.sent);
         let timeouts = self.calls.timeouts.fetch_add(1, Ordering::Relaxed) + 1;
         let without_data = self.calls.time_without_data();
         let long_timeout = sent && waited >= LONG_TIMEOUT && without_data >= waited;
@@ -217,7 +217,7 @@ impl PendingCall {
 
 impl Drop for PendingCall {
     fn drop(&mut self) {
-        lock(&self.calls.map).waiters.remove(&self.id);
+        self.calls.map.lock().waiters.remove(&self.id);
     }
 }
 
@@ -271,11 +271,11 @@ mod tests {
         let calls = calls();
         let first = calls.register().unwrap();
         assert_eq!(first.id(), 0);
-        lock(&calls.map).next_id = i32::MAX as u32;
+        calls.map.lock().next_id = i32::MAX as u32;
         assert_eq!(calls.register().unwrap().id(), i32::MAX as u32);
         assert_eq!(calls.register().unwrap().id(), 1);
         drop(first);
-        lock(&calls.map).next_id = 0;
+        calls.map.lock().next_id = 0;
         assert_eq!(calls.register().unwrap().id(), 0);
     }
 
@@ -283,7 +283,7 @@ mod tests {
     async fn dropped_call_is_removed() {
         let calls = calls();
         let id = calls.register().unwrap().id();
-        assert!(lock(&calls.map).waiters.is_empty());
+        assert!(calls.map.lock().waiters.is_empty());
         assert_eq!(calls.mark_sent([id].into_iter()), [false]);
     }
 

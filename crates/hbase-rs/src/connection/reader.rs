@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::BytesMut;
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
+    task::coop::consume_budget,
     time::timeout,
 };
 
@@ -30,6 +31,8 @@ pub(super) async fn run(
 ) {
     let frames = FrameReader::new(max_frame);
     let mut buffer = BytesMut::with_capacity(READ_SIZE);
+    // Headers that cannot be decoded, of which the first, second, fourth and so on are logged.
+    let mut bad_headers = 1_u64;
     loop {
         if buffer.capacity() - buffer.len() < MIN_READ {
             buffer.reserve(READ_SIZE);
@@ -56,11 +59,18 @@ pub(super) async fn run(
                 Ok(Some(frame)) => match Response::decode(frame) {
                     Ok(response) => calls.complete(response),
                     // Framing is intact; the call of the frame times out.
-                    Err(error) => tracing::warn!(%error, "undecodable response header"),
+                    Err(error) => {
+                        if bad_headers.is_power_of_two() {
+                            tracing::warn!(%error, bad_headers, "undecodable response header");
+                        }
+                        bad_headers += 1;
+                    }
                 },
                 Ok(None) => break,
                 Err(error) => return calls.disconnected(&DisconnectReason::Frame(Arc::new(error))),
             }
+            // Many responses may have come with one read.
+            consume_budget().await;
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Connections that a server closes without sending a byte.
 //!
 //! A server closes silently if it rejects the connection header (service, codec, compressor) or
-//! requires TLS or Kerberos; a proxy does so while the server behind it is down, until HBase has found
-//! that out and has moved its regions. Which of them it is cannot be seen, so calls are retried until
-//! their deadline, and their error then names both.
+//! requires TLS or Kerberos. A proxy closes silently while the server behind it is down, until HBase
+//! has noticed that and moved its regions. The client cannot distinguish these cases. It retries calls
+//! until their deadline, and their error then names all of them.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -1,24 +1,22 @@
 //! Discovery through the znodes that HBase writes to ZooKeeper.
 //!
-//! One session is opened on first use and kept. An expired session fails all later requests, so a
-//! session is dropped at its first failure. A request during a disconnect blocks, so the caller bounds
-//! its time; a session that did not respond in that time is dropped as well, and the next one may
-//! connect to another server of the ensemble. Addresses are those that the servers report.
+//! One session is opened on first use and kept. An expired session fails all later requests, so the
+//! client drops a session at its first failure. A request during a disconnect blocks, so the caller
+//! bounds its time. A session that does not respond in that time is dropped as well; the next session
+//! may connect to another server of the ensemble. Addresses are as the servers report them.
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use hbase_rs_protobuf as pb;
-use prost::Message;
 use tokio::{net::TcpStream, sync::Mutex, time::timeout};
 use zookeeper_client::{Client, Error};
 
-use super::{Discovery, DiscoveryError, DiscoveryFuture};
+use super::{
+    Discovery, DiscoveryError, DiscoveryFuture,
+    znode::{MASTER, META_SERVER, read_master_znode, read_meta_server_znode},
+};
 use crate::server_name::ServerName;
-
-/// Maximum length of the writer's metadata before a value.
-const MAX_METADATA: usize = 65_000;
 
 /// Maximum number of znodes in an error.
 const MAX_LISTED: usize = 20;
@@ -60,11 +58,7 @@ impl ZooKeeperDiscovery {
         self
     }
 
-    async fn read<M: Message + Default>(
-        &self,
-        node: &str,
-        what: &'static str,
-    ) -> Result<M, DiscoveryError> {
+    async fn read(&self, node: &str, what: &'static str) -> Result<Bytes, DiscoveryError> {
         // One request at a time is enough: there are few znodes, and callers cache the results.
         let mut session = self.session.lock().await;
         // Put back only after a response, since the caller may drop this future while it waits.
@@ -79,7 +73,7 @@ impl ZooKeeperDiscovery {
         };
         let client = session.insert(client);
         if let Some(data) = data {
-            return decode(&data.into(), what);
+            return Ok(data.into());
         }
         let missing = self.missing_root(client).await;
         Err(missing.unwrap_or(DiscoveryError::Unknown { what }))
@@ -153,19 +147,13 @@ impl ZooKeeperDiscovery {
 
 impl Discovery for ZooKeeperDiscovery {
     fn meta_server(&self) -> DiscoveryFuture<'_, ServerName> {
-        const WHAT: &str = "the server of hbase:meta";
         Box::pin(async {
-            let node: pb::MetaRegionServer = self.read("meta-region-server", WHAT).await?;
-            ServerName::from_message(&node.server).ok_or(DiscoveryError::Damaged { what: WHAT })
+            read_meta_server_znode(&self.read("meta-region-server", META_SERVER).await?)
         })
     }
 
     fn master(&self) -> DiscoveryFuture<'_, ServerName> {
-        const WHAT: &str = "the active master";
-        Box::pin(async {
-            let node: pb::Master = self.read("master", WHAT).await?;
-            ServerName::from_message(&node.master).ok_or(DiscoveryError::Damaged { what: WHAT })
-        })
+        Box::pin(async { read_master_znode(&self.read("master", MASTER).await?) })
     }
 }
 
@@ -184,52 +172,9 @@ fn with_ports(quorum: &str) -> String {
     format!("{}{chroot}", hosts.join(","))
 }
 
-/// Decodes a znode's value: optional metadata of its writer, `PBUF`, the message. An empty value is not
-/// written yet.
-fn decode<M: Message + Default>(data: &Bytes, what: &'static str) -> Result<M, DiscoveryError> {
-    let mut data = data.clone();
-    let Some(first) = data.first() else { return Err(DiscoveryError::Unknown { what }) };
-    let damaged = || DiscoveryError::Damaged { what };
-    if *first == 0xff {
-        data.advance(1);
-        let metadata = data.try_get_u32().map_err(|_| damaged())? as usize;
-        if metadata > MAX_METADATA || metadata > data.len() {
-            return Err(damaged());
-        }
-        data.advance(metadata);
-    }
-    let message = data.strip_prefix(b"PBUF").ok_or_else(damaged)?;
-    M::decode(message).map_err(|_| damaged())
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::{collection::vec, prelude::*};
-
     use super::*;
-    use crate::recorded;
-
-    #[test]
-    fn recorded_znodes_are_decoded() {
-        for vector in ["znode-meta-region-server", "znode-without-metadata"] {
-            let node: pb::MetaRegionServer = decode(&recorded::vector(vector), "x").unwrap();
-            assert_eq!(node.server.host_name, "rs1.example.org");
-        }
-        let master: pb::Master = decode(&recorded::vector("znode-master"), "x").unwrap();
-        assert_eq!(ServerName::from_message(&master.master).unwrap().host(), "m1.example.org");
-        let id: pb::ClusterId = decode(&recorded::vector("znode-hbaseid"), "x").unwrap();
-        assert_eq!(id.cluster_id.len(), 36);
-    }
-
-    #[test]
-    fn empty_value_is_unknown_and_junk_is_damaged() {
-        let empty = decode::<pb::Master>(&Bytes::new(), "x");
-        assert!(matches!(empty, Err(DiscoveryError::Unknown { .. })), "{empty:?}");
-        for bytes in [&b"junk"[..], b"\xff\xff\xff\xff\xffPBUF", b"\xff\0\0", b"PBUF\xff"] {
-            let junk = decode::<pb::Master>(&Bytes::from_static(bytes), "x");
-            assert!(matches!(junk, Err(DiscoveryError::Damaged { .. })), "{junk:?}");
-        }
-    }
 
     #[test]
     fn hosts_without_a_port_get_the_default_port() {
@@ -241,13 +186,6 @@ mod tests {
             ("[::1]:5", "[::1]:5"),
         ] {
             assert_eq!(with_ports(quorum), expected);
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn decoding_arbitrary_bytes_does_not_panic(bytes in vec(any::<u8>(), 0..40)) {
-            let _ = decode::<pb::Master>(&bytes.into(), "x");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{recovery::Recovery, text};
 
-/// What an exception says about the operation that it answers.
+/// What an exception says about the execution of its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Execution {
     /// The server throws it before it executes anything.
@@ -57,8 +57,8 @@ macro_rules! classes {
 
             /// Returns whether the operation may have been executed.
             ///
-            /// Only classes that servers are known to throw before the execution exclude it: an
-            /// unknown class may come from the log after the edit was appended to it.
+            /// Only for known classes is it certain that the server throws them before the execution.
+            /// An unknown class may come from the log, after the edit was appended to it.
             pub(super) const fn execution(self) -> Execution {
                 match self {
                     $(Self::$class => Execution::$execution,)+
@@ -111,7 +111,7 @@ classes! {
     Throttling: "RpcThrottlingException" => Overloaded, NotExecuted;
     /// A permanent quota.
     QuotaExceeded: "QuotaExceededException" | "SpaceLimitingException" => Fail, NotExecuted;
-    /// The row is not of this region.
+    /// The row does not belong to this region.
     WrongRegion: "WrongRegionException" => Relocate, NotExecuted;
     /// hbase:meta is in transition.
     MetaInTransition: "NotAllMetaRegionsOnlineException" => Relocate, NotExecuted;

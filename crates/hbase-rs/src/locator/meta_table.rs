@@ -1,6 +1,7 @@
 //! Reads hbase:meta: finds its server and scans its rows.
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use hbase_rs_protobuf as pb;
@@ -13,7 +14,6 @@ use crate::{
     discovery::{Discovery, DiscoveryError},
     error::Failure,
     handshake::Service,
-    lock::lock,
     pool::ConnectionPool,
     region::info::{Region, RegionLocation},
     request::{scan::Scan, selection::Selection},
@@ -59,7 +59,7 @@ impl MetaTable {
 
     /// Removes the server from the cache, unless another one has been cached since.
     pub(super) fn invalidate(&self, server: &ServerName) {
-        let mut cached = lock(&self.server);
+        let mut cached = self.server.lock();
         if cached.as_ref() == Some(server) {
             *cached = None;
         }
@@ -73,13 +73,13 @@ impl MetaTable {
 
     /// Returns the location of hbase:meta, cached or from discovery.
     pub(super) async fn location(&self, deadline: Instant) -> Result<RegionLocation, Failure> {
-        if let Some(server) = lock(&self.server).clone() {
+        if let Some(server) = self.server.lock().clone() {
             return Ok(self.location_at(&server));
         }
         let deadline = deadline.min(Instant::now() + self.config.call_timeout);
         let discovered = async {
             let _discovering = self.discovering.lock().await;
-            if let Some(server) = lock(&self.server).clone() {
+            if let Some(server) = self.server.lock().clone() {
                 return Ok(server);
             }
             self.discovery.meta_server().await
@@ -91,11 +91,11 @@ impl MetaTable {
             }
         };
         let location = self.location_at(&server);
-        *lock(&self.server) = Some(server);
+        *self.server.lock() = Some(server);
         Ok(location)
     }
 
-    /// Returns the first rows of a scan: at most so many, and at least one unless there is none.
+    /// Returns the first rows of a scan: at most `rows`, and at least one if the scan has a row.
     ///
     /// A server that skips many deleted rows, as after splits or truncations, responds without rows
     /// and expects the scan to continue. Starting again would never pass the deleted rows.

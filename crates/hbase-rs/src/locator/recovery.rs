@@ -1,5 +1,5 @@
-//! Recovery from failed calls to regions: what the failure invalidates, and whether the call is
-//! repeated. Single calls, batches, buffers and lookups in hbase:meta all decide here.
+//! Recovery from failed calls to regions: decides what a failure invalidates, and whether the call
+//! is repeated. Single calls, batches, buffers and lookups in hbase:meta share this code.
 
 use super::Locator;
 use crate::{
@@ -10,7 +10,8 @@ use crate::{
 };
 
 impl Locator {
-    /// Invalidates what a failed call shows to be stale, and returns when to repeat the call.
+    /// Invalidates the locations that a failed call shows to be stale, and returns when to repeat
+    /// the call.
     ///
     /// `first` is true if no attempt has failed before. A call of one action is never split.
     pub(crate) fn classify_failure(

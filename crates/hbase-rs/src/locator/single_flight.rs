@@ -1,22 +1,19 @@
 //! Single-flight lookups: callers whose region is found by the same lookup share it.
 //!
-//! The rows of a lookup are exact for a region whose boundaries are cached. Otherwise they are a gap
-//! between cached regions, which may be many regions; waiters of such a lookup wait a short time
-//! only, since its outcome may be of another region.
+//! A lookup covers exact rows if the boundaries of the region are cached. Otherwise it covers a gap
+//! between cached regions, which may hold many regions. Its waiters then wait only a short time,
+//! because the lookup may find another region.
 //!
 //! A lookup does not depend on the caller that started it. Its outcome is delivered to its waiters,
 //! and is not kept for later callers.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-};
+use parking_lot::Mutex;
+use std::{collections::HashMap, sync::Arc};
 
 use tokio::sync::watch;
 
 use crate::{
     error::Failure,
-    lock::lock,
     region::{
         cache::RowRange,
         meta::{Lookup, RegionTarget},
@@ -43,7 +40,7 @@ struct PendingLookup {
     outcome: LookupReceiver,
 }
 
-/// What a lookup covers.
+/// Rows that a lookup covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LookupScope {
     /// The region of any of these rows.
@@ -53,7 +50,7 @@ pub(super) enum LookupScope {
 }
 
 impl LookupScope {
-    /// True if the outcome is that of every waiter, unless the region is split during the lookup.
+    /// True if the outcome applies to every waiter, unless the region is split during the lookup.
     pub(super) const fn is_exact(&self) -> bool {
         match self {
             Self::Rows(span) => span.exact,
@@ -76,7 +73,7 @@ pub(super) enum LookupRole {
     /// Waits for a pending lookup.
     Waiter {
         outcome: LookupReceiver,
-        /// True if the outcome is the caller's, unless the region is split during the lookup.
+        /// True if the outcome applies to the caller, unless the region is split during the lookup.
         exact: bool,
     },
     /// Runs the lookup.
@@ -101,7 +98,7 @@ impl PendingLookups {
         target: &RegionTarget,
         scope: impl FnOnce() -> LookupScope,
     ) -> LookupRole {
-        let mut tables = lock(&self.tables);
+        let mut tables = self.tables.lock();
         let lookups = tables.entry(table.clone()).or_default();
         if let Some(lookup) = lookups.iter().find(|lookup| lookup.scope.covers(target)) {
             let exact = lookup.scope.is_exact();
@@ -117,7 +114,7 @@ impl PendingLookups {
     /// Number of pending lookups.
     #[cfg(test)]
     fn len(&self) -> usize {
-        lock(&self.tables).values().map(Vec::len).sum()
+        self.tables.lock().values().map(Vec::len).sum()
     }
 }
 
@@ -130,7 +127,7 @@ impl LookupLeader {
 
 impl Drop for LookupLeader {
     fn drop(&mut self) {
-        let mut tables = lock(&self.pending.tables);
+        let mut tables = self.pending.tables.lock();
         if let Some(lookups) = tables.get_mut(&self.table) {
             lookups.retain(|lookup| lookup.id != self.id);
             if lookups.is_empty() {

@@ -48,7 +48,7 @@ impl Action {
         }
     }
 
-    /// True if it may be sent again when a failed attempt may have executed it.
+    /// True if a retry is safe although a failed attempt may have executed the action.
     pub(crate) fn is_repeatable(&self) -> bool {
         match self {
             Self::Get(_) => true,
@@ -62,7 +62,7 @@ impl Action {
 pub(crate) struct ActionShare<'a> {
     pub(crate) location: RegionLocation,
     pub(crate) actions: Vec<(usize, &'a Action)>,
-    /// True if all must be executed or none. They are mutations of one row then.
+    /// True if all actions must be executed or none. Then they are mutations of one row.
     pub(crate) atomic: bool,
     /// Condition of an atomic share.
     pub(crate) condition: Option<&'a Condition>,

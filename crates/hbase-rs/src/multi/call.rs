@@ -1,4 +1,4 @@
-//! Sends one Multi, and decides for each of its actions whether it is repeated.
+//! Sends one Multi, and decides for each of its actions whether to repeat it.
 
 use bytes::Bytes;
 use hbase_rs_protobuf as pb;
@@ -19,7 +19,7 @@ use crate::{
     row::RowResult,
 };
 
-/// What a call has returned.
+/// Result of a call.
 #[derive(Debug)]
 pub(crate) struct MultiAnswer {
     pub(crate) outcome: MultiOutcome,
@@ -98,10 +98,10 @@ impl MultiOutcome {
         MultiAnswer { outcome: self, loads: Vec::new() }
     }
 
-    /// Returns the result of each share, with how to recover from failures. Locations that a
-    /// failure shows to be stale are invalidated.
+    /// Returns the result of each share, with how to recover from failures. Invalidates the
+    /// locations that a failure shows to be stale.
     ///
-    /// `is_first` is true for a share none of whose attempts has failed before.
+    /// `is_first` is true for a share if no attempt at it has failed before.
     pub(crate) fn into_results<S: RegionShare>(
         self,
         locator: &Locator,

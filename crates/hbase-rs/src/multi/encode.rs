@@ -13,7 +13,7 @@ use prost::{
 
 use crate::{frame::EncodedMessage, region::info::RegionLocation};
 
-/// Typical bytes of an action besides its row or message.
+/// Typical bytes of an action in addition to its row or message.
 const ACTION_OVERHEAD: usize = 24;
 
 /// Fields of an action.
@@ -36,7 +36,7 @@ pub(crate) trait RegionShare {
     /// Bytes of their cells.
     fn cell_bytes(&self) -> usize;
 
-    /// Encodes the actions. Their indices are those of the results.
+    /// Encodes the actions. Their indices are also the indices of the results.
     fn encode(&self, out: &mut RegionEncoder<'_>);
 }
 
@@ -63,7 +63,7 @@ impl CallLimits {
         self.actions == 0 || self.bytes == 0
     }
 
-    /// True if an action with so many bytes of cells fits.
+    /// True if an action with `bytes` bytes of cells fits.
     pub(crate) const fn fits(self, bytes: usize) -> bool {
         self.actions > 0 && bytes <= self.bytes
     }
@@ -159,12 +159,12 @@ impl RegionEncoder<'_> {
         self.block.extend_from_slice(cells);
     }
 
-    /// Makes the actions atomic. Comes before the first.
+    /// Makes the actions atomic. Call it before the first action.
     pub(crate) fn atomic(&mut self) {
         self.actions.extend_from_slice(&[tag(2, WireType::Varint), 1]);
     }
 
-    /// Adds the condition of atomic actions. Comes after the last.
+    /// Adds the condition of atomic actions. Call it after the last action.
     pub(crate) fn condition(&mut self, condition: &pb::Condition) {
         self.actions.push(tag(4, WireType::LengthDelimited));
         encode_varint(condition.encoded_len() as u64, self.actions);
@@ -183,7 +183,7 @@ impl RegionEncoder<'_> {
         mutation.encode_raw(self.actions);
     }
 
-    /// Adds a mutation that is nothing but its cells, without building a message.
+    /// Adds a mutation that consists of cells only, without building a message.
     pub(crate) fn plain_mutation(
         &mut self,
         index: u32,
@@ -201,7 +201,7 @@ impl RegionEncoder<'_> {
         encode_varint(cells.into(), out);
     }
 
-    /// Starts an action whose `field` is a message of so many bytes.
+    /// Starts an action whose `field` is a message of `length` bytes.
     fn action(&mut self, index: u32, field: u8, length: usize) {
         let (index, out) = (u64::from(index), &mut *self.actions);
         out.reserve(length + ACTION_OVERHEAD);
@@ -219,7 +219,7 @@ const fn tag(field: u8, wire_type: WireType) -> u8 {
     field << 3 | wire_type as u8
 }
 
-/// Bytes of a message of this length with the length before it.
+/// Returns the bytes of a message of this length with its length prefix.
 const fn delimited(length: usize) -> usize {
     encoded_len_varint(length as u64) + length
 }

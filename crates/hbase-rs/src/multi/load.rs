@@ -1,8 +1,8 @@
 //! Load of regions, as a server reports it with the response to a Multi.
 //!
-//! Servers report it if `hbase.client.backpressure.enabled` is true in their configuration, which is
-//! not the default. Compaction pressure is left out: it is that of the busiest store of the server,
-//! and a region that suffers from it shows it by its memstore.
+//! Servers report the load if `hbase.client.backpressure.enabled` is true in their configuration,
+//! which is not the default. Compaction pressure is left out: it describes the busiest store of the
+//! server, and a region that suffers from it shows that by its memstore.
 
 use bytes::Bytes;
 use hbase_rs_protobuf as pb;
@@ -16,8 +16,8 @@ const STATISTICS: u64 = 3;
 /// Load of a region in percent, 0 to 100.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RegionLoad {
-    /// Size of the memstore relative to the flush size; 100 from there on, while the server rejects
-    /// writes only at a multiple of it (`hbase.hregion.memstore.block.multiplier`, 4).
+    /// Size of the memstore in percent of the flush size, at most 100. The server rejects writes
+    /// only at a multiple of the flush size (`hbase.hregion.memstore.block.multiplier`, 4).
     pub(crate) memstore: u8,
     /// Used heap of the server.
     pub(crate) heap: u8,
@@ -31,7 +31,7 @@ impl RegionLoad {
 }
 
 /// Returns the loads in an encoded response, with the names of their regions, in any order. Loads
-/// are advice: a response without or with invalid ones has none.
+/// are advice: missing or invalid loads give an empty list.
 pub(super) fn region_loads(message: &[u8]) -> Vec<(Bytes, RegionLoad)> {
     let mut rest = message;
     while !rest.is_empty() {
@@ -81,7 +81,7 @@ mod tests {
         let loads = region_loads(&response(&["b", "a"], &[(60, 0), (250, -1)]));
         let load = |memstore| RegionLoad { memstore, heap: 0 };
         assert_eq!(loads, [("b".into(), load(60)), ("a".into(), load(100))]);
-        // A load without a region, and none at all.
+        // A load without a region, and a response without loads.
         assert_eq!(region_loads(&response(&["b"], &[(60, 0), (70, 0)])).len(), 1);
         assert!(region_loads(&pb::MultiResponse::default().encode_to_vec()).is_empty());
     }

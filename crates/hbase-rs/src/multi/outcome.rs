@@ -21,7 +21,8 @@ pub enum RegionOutcome {
     Each(Vec<ActionOutcome>),
     /// All actions or none.
     Group {
-        /// True if the condition held, or if there was none. Servers before 2.4 do not report it.
+        /// True if the condition held, or the actions had no condition. Servers before 2.4 do not
+        /// report it.
         processed: Option<bool>,
         /// New values of increments and appends.
         result: RowResult,

@@ -1,8 +1,8 @@
 //! The cache of region locations.
 //!
-//! Locations become stale without notice: regions split and merge, move, and lose their server. A
-//! failure of a call therefore invalidates only the very location that the call used: thousands of
-//! calls may fail at an old location while the new one is cached already.
+//! Locations become stale without notice: regions split, merge, move, and lose their server. A
+//! failed call therefore invalidates only the location that it used: thousands of calls may fail at
+//! an old location while the new one is cached already.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -94,8 +94,8 @@ impl RegionCache {
         }
     }
 
-    /// Returns the rows around one without a cached region: those of its former region, or the gap
-    /// between the neighbouring cached regions.
+    /// Returns the rows that a lookup for `row` is expected to locate: the rows of its former
+    /// region, or the gap between the neighbouring cached regions.
     #[must_use]
     pub fn lookup_range(&self, table: &TableName, row: &[u8]) -> RowRange {
         let former = self.stale_boundaries.get(table).and_then(|regions| regions.holding(row));
@@ -185,7 +185,7 @@ impl RegionCache {
     }
 
     /// Caches the location to which a call was redirected, and returns it if it is newer than the
-    /// cached one. Otherwise the location of the call is invalidated: two servers that had a region
+    /// cached one. Otherwise invalidates the location of the call: two servers that had a region
     /// one after the other can redirect to each other for minutes.
     pub fn moved(&mut self, location: &RegionLocation, to: &MovedTo) -> Option<RegionLocation> {
         let region = &location.region;

@@ -142,7 +142,8 @@ fn find(table: &TableName, locate: &RegionTarget, rows: &[(&Row, Option<MetaRow>
         if row.region.table() != table {
             break;
         }
-        // The row of a split parent is just before those of its daughters, which may not exist yet.
+        // The row of a split parent is just before the rows of its daughters, which may not exist
+        // yet.
         if row.region.is_split_parent() {
             parent.get_or_insert(&row.region);
             continue;

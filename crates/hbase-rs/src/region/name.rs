@@ -4,8 +4,8 @@
 //! <table> , <start key> , <region id> [ _ <replica, 4 upper-case hex digits> ] . <md5, 32 hex digits> .
 //! ```
 //!
-//! Start keys contain any byte, including commas and dots, so names are parsed from both ends: the
-//! table up to the first comma, hash and id from the end. The rows of hbase:meta are not in byte
+//! Start keys contain any byte, including commas and dots. Names are therefore parsed from both ends:
+//! the table up to the first comma, hash and id from the end. The rows of hbase:meta are not in byte
 //! order: table, start key and id are compared one after the other ([`compare_meta_rows`]).
 
 use std::{cmp::Ordering, fmt::Write as _};

@@ -63,7 +63,7 @@ impl Condition {
         self
     }
 
-    /// True if servers before 2.4 do not know a part of it.
+    /// True if servers before 2.4 ignore a part of the condition.
     pub(crate) const fn needs_support(&self) -> bool {
         matches!(self.test, ConditionTest::Filter(_)) || self.time_range.is_some()
     }

@@ -1,7 +1,7 @@
 //! Server-side filters and comparators.
 //!
-//! Each is the name of a Java class and the message of that class. A server without the class, or one
-//! that cannot parse a pattern, rejects the request permanently.
+//! Each filter or comparator consists of the name of a Java class and the message of that class. A server
+//! without the class, or one that cannot parse a pattern, rejects the request permanently.
 
 use bytes::Bytes;
 use hbase_rs_protobuf as pb;
@@ -99,8 +99,8 @@ fn comparable(value: impl Into<Bytes>) -> pb::ByteArrayComparable {
 
 /// Appends `literal`, quoted, to a Java pattern.
 ///
-/// The literal is quoted by `\Q…\E`; an `\E` inside it ends the quotation, is escaped, and starts another
-/// one.
+/// The literal is quoted by `\Q…\E`. An `\E` inside it ends the quotation, is escaped, and starts another
+/// quotation.
 pub fn quote_regex(literal: &[u8], pattern: &mut Vec<u8>) {
     pattern.extend_from_slice(b"\\Q");
     let mut rest = literal;
@@ -117,11 +117,11 @@ pub fn quote_regex(literal: &[u8], pattern: &mut Vec<u8>) {
 /// Range of rows or columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interval {
-    /// Lower bound; empty for none.
+    /// Lower bound; empty if unbounded.
     pub start: Bytes,
     /// True if the lower bound is inclusive.
     pub include_start: bool,
-    /// Upper bound; empty for none.
+    /// Upper bound; empty if unbounded.
     pub stop: Bytes,
     /// True if the upper bound is inclusive.
     pub include_stop: bool,

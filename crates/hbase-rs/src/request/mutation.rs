@@ -77,15 +77,15 @@ impl Delete {
         Mutation::try_new(MutationType::Delete, row).map(Self)
     }
 
-    /// For a delete of the whole row: deletes only cells up to `timestamp`.
+    /// Limits a delete of the whole row to cells up to `timestamp`.
     #[must_use]
     pub const fn up_to(mut self, timestamp: u64) -> Self {
         self.0.timestamp = Some(timestamp);
         self
     }
 
-    /// Deletes one version. With [`SERVER_TIME`] it is the newest at execution time, so that the delete
-    /// is not idempotent.
+    /// Deletes one version. [`SERVER_TIME`] selects the newest version at execution time, which makes the
+    /// delete not idempotent.
     ///
     /// # Errors
     ///
@@ -253,8 +253,8 @@ impl Mutation {
         matches!(self.kind, MutationType::Increment | MutationType::Append)
     }
 
-    /// True if a retry is safe when it is unknown whether an attempt was executed. Increments and
-    /// appends are, by their nonces.
+    /// True if a retry is safe when it is unknown whether an attempt was executed. Increments and appends
+    /// are safe because of their nonces.
     #[must_use]
     pub fn is_repeatable(&self) -> bool {
         let newest =

@@ -5,8 +5,8 @@ use hbase_rs_protobuf as pb;
 
 use super::selection::{Selection, TimeRange};
 
-/// How a server reads its store files for a scan: positional reads for a short one, streaming reads for a
-/// long one. By default it begins with the former and changes to the latter.
+/// How a server reads its store files for a scan: positional reads for a short scan, streaming reads for
+/// a long one. By default the server begins with positional reads and changes to streaming reads.
 pub use pb::scan::ReadType;
 
 /// A read of the rows of a range, in order.
@@ -135,7 +135,8 @@ impl Scan {
         self.partials || self.batch.is_some()
     }
 
-    /// True if a server may read many rows before it finds one: it is asked how far it has come.
+    /// True if a server may read many rows before it finds a matching one. The scan then asks the server
+    /// for its progress.
     fn is_selective(&self) -> bool {
         let selection = &self.selection;
         selection.filter.is_some()
@@ -171,7 +172,7 @@ impl Scan {
     }
 }
 
-/// Returns the first row after all rows with `prefix`; empty if there is none.
+/// Returns the first row after all rows with `prefix`, or the empty row if `prefix` is empty or all 0xff.
 fn end_of_prefix(prefix: &[u8]) -> Bytes {
     let Some(last) = prefix.iter().rposition(|byte| *byte != u8::MAX) else { return Bytes::new() };
     let mut key = prefix.get(..=last).unwrap_or_default().to_vec();

@@ -83,7 +83,7 @@ impl ScanPosition {
         self.include_start = false;
     }
 
-    /// Sets the start of the remaining range to this row, of which a part is read.
+    /// Sets the start of the remaining range to this row, which has been read in part.
     pub fn inside_row(&mut self, row: Bytes) {
         self.start = row;
         self.include_start = true;

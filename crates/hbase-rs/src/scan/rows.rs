@@ -2,8 +2,8 @@
 //!
 //! A long row arrives in several results over several responses. The partial flag does not identify the
 //! last result of a row, which may end exactly at the limit of a response. A pending row is therefore
-//! complete when the next result has another row, when a response that is no heartbeat has no
-//! results, or when the region ends.
+//! complete in three cases: the next result has another row, a response other than a heartbeat has no
+//! results, or the region ends.
 //!
 //! A selective scan requests the row that the server has reached (the cursor), and resumes there: the
 //! rows that do not match are not read again.
@@ -38,7 +38,7 @@ pub enum ScanStep {
 
 /// A row exceeds the maximum length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("row of more than {limit} bytes; scan it in batches")]
+#[error("row exceeds the limit of {limit} bytes; scan it in batches")]
 pub struct RowTooLong {
     /// Maximum length in bytes.
     pub limit: usize,
@@ -430,7 +430,7 @@ mod tests {
         assert_eq!(run.start(), ("c".to_owned(), true));
         run.check(heartbeat(&["d:12"], "f"), &["d:12"], ScanStep::Next);
         assert_eq!(run.start(), ("f".to_owned(), true));
-        // A cursor behind the start is of no use.
+        // A cursor behind the start is ignored.
         run.check(heartbeat(&[], "b"), &[], ScanStep::Next);
         assert_eq!(run.start(), ("f".to_owned(), true));
         run.check(heartbeat(&["g:1+"], "g"), &[], ScanStep::Next);

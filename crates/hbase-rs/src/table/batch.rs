@@ -1,9 +1,8 @@
 //! Batches of actions, grouped by server and region.
 //!
-//! A round locates every open action, sends each server its actions, and collects the results.
-//! Actions that are retried are located and grouped again in the next round, by row, since their
-//! regions may have changed. The next round starts after the longest pause that any of them
-//! requires.
+//! A round locates every open action, sends each server its actions, and collects the results. The
+//! next round locates and groups the retried actions again, by row, since their regions may have
+//! changed. It starts after the longest pause that any of them requires.
 
 use std::collections::HashMap;
 
@@ -70,7 +69,7 @@ impl<'a> Batch<'a> {
     async fn round(&mut self) -> bool {
         let mut retried = Vec::new();
         let servers = self.group(&mut retried).await;
-        // A call is encoded when it is sent: a large batch is not in memory twice.
+        // Each call is encoded when it is sent, so that a large batch is not in memory twice.
         let width = self.table.client.config().max_batch_calls.max(1);
         let sent = servers.into_values().map(|shares| {
             let calls: Vec<_> =
@@ -136,8 +135,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Groups the open actions by server and region. Those whose region is not found are added to
-    /// `retried`: they do not delay the others.
+    /// Groups the open actions by server and region. Actions without a located region are added to
+    /// `retried`, so that they do not delay the others.
     async fn group(
         &mut self,
         retried: &mut Vec<FailedAction>,

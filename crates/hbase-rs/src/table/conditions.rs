@@ -1,9 +1,10 @@
-//! Whether a server reads the conditions of this client.
+//! Checks whether a server evaluates the conditions of this client.
 //!
-//! Servers before 2.4 do not know the condition of a group of actions, nor filters and time ranges in
-//! conditions: they skip unknown fields and would change the row unconditionally. The master's version
-//! is not that of every region server while a cluster is upgraded, so each server is asked once, with
-//! a group of no actions: only a server that reads the condition reports whether it held.
+//! Servers before 2.4 know neither the condition of a group of actions, nor filters and time ranges in
+//! conditions. They skip unknown fields and would change the row unconditionally. During an upgrade of
+//! the cluster the master's version is not the version of every region server. So the client asks each
+//! server once, with an empty group of actions: only a server that evaluates the condition reports
+//! whether it held.
 
 use bytes::Bytes;
 use hbase_rs_protobuf as pb;
@@ -28,12 +29,12 @@ const NEEDED: &str = "2.4";
 #[derive(Debug)]
 enum Support {
     Yes,
-    /// No; the version of the server, as far as it is known.
+    /// Not supported; the version of the server if known.
     No(String),
 }
 
 impl Table {
-    /// Checks that the server of a region reads conditions. Returns false if the region is to be
+    /// Checks that the server of a region evaluates conditions. Returns false if the region has to be
     /// located again.
     pub(super) async fn check_condition_support(
         &self,
@@ -53,7 +54,7 @@ impl Table {
                 Err(attempts.fail(too_old(&location.server, version), false))
             }
             Err(error) => {
-                // Nothing is changed: the question may be repeated.
+                // The question changes nothing, so it may be repeated.
                 self.client.recover(location, error, true, attempts).await?;
                 Ok(false)
             }
@@ -103,7 +104,7 @@ impl Table {
     }
 }
 
-/// The error of a condition for a server that would ignore it.
+/// Returns the error of a condition for a server that would ignore it.
 pub(super) fn too_old(server: &ServerName, version: String) -> Failure {
     Failure::ServerTooOld { server: server.clone(), version, needed: NEEDED }
 }
@@ -120,7 +121,7 @@ fn has_conditions(version: &str) -> bool {
 }
 
 impl Client {
-    /// Decides by the version of the master, where a server's answer does not.
+    /// Decides by the version of the master if a server's answer does not tell.
     async fn support_by_version(&self) -> Support {
         match self.master_version().await {
             Some(version) if has_conditions(&version) => Support::Yes,

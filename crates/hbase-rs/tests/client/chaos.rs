@@ -1,9 +1,10 @@
 //! Concurrent writers and readers while regions move, split and merge, servers die, connections break.
 
+use parking_lot::Mutex;
 use std::{
     collections::{BTreeSet, HashMap},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -35,7 +36,7 @@ async fn write(table: Table, writer: usize, acknowledged: Acknowledged) {
         if at.is_multiple_of(3) {
             let row = row(writer, at);
             table.mutate(put(&row, &row)).await.unwrap();
-            acknowledged.lock().unwrap().insert(row);
+            acknowledged.lock().insert(row);
             at += 1;
             continue;
         }
@@ -47,13 +48,13 @@ async fn write(table: Table, writer: usize, acknowledged: Acknowledged) {
                 batch.put(row.as_bytes(), b"f", b"q", 1, row.as_bytes()).unwrap();
             }
             buffer.write(batch).await.unwrap();
-            acknowledged.lock().unwrap().extend(rows);
+            acknowledged.lock().extend(rows);
             continue;
         }
         let actions: Vec<Action> = rows.iter().map(|row| put(row, row).into()).collect();
         for (row, outcome) in rows.into_iter().zip(table.batch(actions).await) {
             outcome.unwrap();
-            acknowledged.lock().unwrap().insert(row);
+            acknowledged.lock().insert(row);
         }
         sleep(Duration::from_millis(1)).await;
     }
@@ -63,7 +64,7 @@ async fn write(table: Table, writer: usize, acknowledged: Acknowledged) {
 async fn read(table: Table, acknowledged: Acknowledged, done: Arc<AtomicBool>) -> usize {
     let mut scans = 0;
     while !done.load(Ordering::SeqCst) {
-        let before = acknowledged.lock().unwrap().clone();
+        let before = acknowledged.lock().clone();
         let scan = if scans % 2 == 0 { Scan::all() } else { Scan::all().reversed() };
         let rows: Vec<_> = table.scan(scan).try_collect().await.unwrap();
         let mut keys: Vec<_> = rows.iter().map(|row| value(&row.row).to_owned()).collect();
@@ -95,8 +96,8 @@ impl Rng {
     }
 }
 
-/// Faults of calls. After each one the next call of its method succeeds: a client that backs off makes fewer
-/// calls than there would be faults, and would never get past them.
+/// Faults of calls. After each fault the next call of its method succeeds. Otherwise a client that backs off
+/// would make fewer calls than there are faults, and would never get past them.
 struct CallFaults<'c> {
     cluster: &'c FakeCluster,
     /// By method: number of its calls at the last fault.
@@ -165,7 +166,7 @@ async fn no_acknowledged_write_is_lost_and_no_scan_misses_or_repeats_a_row() {
     };
     tokio::join!(work, inject_faults(&cluster, &table, &done));
     assert!(reader.await.unwrap() > 0);
-    let acknowledged = acknowledged.lock().unwrap().clone();
+    let acknowledged = acknowledged.lock().clone();
     assert_eq!(acknowledged.len(), WRITERS * ROWS);
     let gets = acknowledged.iter().map(|row| get(row)).collect();
     let rows = table.get_many(gets).await.unwrap();

@@ -25,8 +25,8 @@ fn batch(rows: impl IntoIterator<Item = String>) -> MutationBatch {
     batch
 }
 
-/// Writes 600 kB to one region as fast as possible. Returns how often it was too busy, and the pauses
-/// because of its load.
+/// Writes 600 kB to one region as fast as possible. Returns how often the region was too busy, and
+/// the sum of the pauses because of its load.
 async fn write_fast(max_pressure_pause: Duration) -> (u64, Duration) {
     let (cluster, table) = start().await;
     cluster.set_memstore(table.name(), "h", 100_000, 400_000);

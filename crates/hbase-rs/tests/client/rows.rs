@@ -135,7 +135,7 @@ async fn atomic_change_whose_log_was_not_synced_in_time_is_in_doubt() {
         text: "not synced",
     };
     let changes = || vec![put("a", "1").into()];
-    // Establishes that the server reads conditions.
+    // Establishes that the server evaluates conditions.
     let absent = Condition::absent("f", "q");
     assert!(table.mutate_row(changes(), Some(&absent)).await.unwrap());
     cluster.inject(InjectedFault::once("Multi", fault.clone()));
@@ -167,7 +167,7 @@ async fn condition_is_refused_on_a_server_that_would_ignore_it() {
     assert!(table.mutate_row(changes(), None).await.unwrap());
     let nine = Condition::equals("f", "q", "9");
     assert!(table.check_and_mutate(&nine, put("a", "2")).await.unwrap());
-    // Another process of the server may be of another version.
+    // Another process of the server may have another version.
     cluster.set_version("2.4.0");
     cluster.kill(0).await;
     cluster.restart(0).await;

@@ -1,4 +1,4 @@
-//! Tests of the client against a running HBase. `HBASE_QUORUM` is its ZooKeeper quorum.
+//! Tests of the client against a running HBase. `HBASE_QUORUM` is its ZooKeeper quorum; without `--ignored` none runs.
 //!
 //! Each test creates and deletes its own table.
 

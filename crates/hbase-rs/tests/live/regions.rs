@@ -17,6 +17,7 @@ use tokio::time::sleep;
 use super::{Fixture, client_with, put, remove};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs HBASE_QUORUM"]
 async fn no_row_is_lost_or_repeated_while_regions_split_move_and_merge() {
     let fixture = Fixture::new("live_regions").await;
     let rows = fixture.fill().await;
@@ -68,6 +69,7 @@ async fn no_row_is_lost_or_repeated_while_regions_split_move_and_merge() {
 }
 
 #[tokio::test]
+#[ignore = "needs HBASE_QUORUM"]
 async fn admin_describes_cluster_and_tables() {
     let fixture = Fixture::new("live_admin").await;
     let admin = fixture.admin();
@@ -94,6 +96,7 @@ async fn admin_describes_cluster_and_tables() {
 /// Former regions of a table remain in hbase:meta as deleted rows until its compaction. A scanner skips
 /// more of them than one response allows.
 #[tokio::test]
+#[ignore = "needs HBASE_QUORUM"]
 async fn regions_are_found_after_many_deleted_rows_of_meta() {
     const REGIONS: u32 = 60;
     let fixture = Fixture::new("live_deleted").await;
@@ -118,6 +121,7 @@ async fn regions_are_found_after_many_deleted_rows_of_meta() {
 }
 
 #[tokio::test]
+#[ignore = "needs HBASE_QUORUM"]
 async fn namespaces_are_created_used_and_deleted() {
     let admin = client_with(|_| {}).admin();
     let name: TableName = "live_space:table".parse().unwrap();

@@ -9,6 +9,7 @@ use hbase_rs::{
 use super::{Fixture, client_with, put};
 
 #[tokio::test]
+#[ignore = "needs HBASE_QUORUM"]
 async fn rows_are_written_read_changed_and_deleted() {
     let fixture = Fixture::new("live_rows").await;
     let table = &fixture.table;
@@ -65,6 +66,7 @@ async fn rows_are_written_read_changed_and_deleted() {
 }
 
 #[tokio::test]
+#[ignore = "needs HBASE_QUORUM"]
 async fn batches_combine_all_kinds_of_actions() {
     let fixture = Fixture::new("live_batch").await;
     let rows = fixture.fill().await;
@@ -91,6 +93,7 @@ async fn batches_combine_all_kinds_of_actions() {
 }
 
 #[tokio::test]
+#[ignore = "needs HBASE_QUORUM"]
 async fn cell_blocks_are_compressed() {
     let fixture = Fixture::new("live_compressed").await;
     for compressor in [Compressor::Snappy, Compressor::Gzip, Compressor::Zlib] {
@@ -105,6 +108,7 @@ async fn cell_blocks_are_compressed() {
 }
 
 #[tokio::test]
+#[ignore = "needs HBASE_QUORUM"]
 async fn buffer_writes_all_and_reports_rejected_mutations() {
     let fixture = Fixture::new("live_buffer").await;
     let writer = fixture.table.buffered(BufferConfig::default());

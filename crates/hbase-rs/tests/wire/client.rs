@@ -86,9 +86,9 @@ async fn client_returns_the_rows_and_exceptions_of_recorded_responses() {
         let client = Client::new(config, FixedDiscovery::new(Some(server.clone()), None));
         let table = client.table("wire".parse().unwrap());
         table.locate("row".into()).await.unwrap();
-        script.lock().unwrap().next.clone_from(&exchange.response);
+        script.lock().next.clone_from(&exchange.response);
         let result = call(&table, method).await;
-        script.lock().unwrap().next.take();
+        script.lock().next.take();
         match (expected(&exchange, method), result) {
             (ExpectedResult::Rows(rows), Ok(actual)) => {
                 assert_eq!(actual, rows, "{}", exchange.name);

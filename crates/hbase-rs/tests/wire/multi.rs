@@ -218,16 +218,16 @@ async fn batches_return_the_outcomes_of_recorded_responses() {
         config.compressor = recorded.exchange.compressor;
         let discovery = FixedDiscovery::new(Some(server.clone()), None);
         let table = Client::new(config, discovery).table("wire".parse().unwrap());
-        script.lock().unwrap().more_regions = regions.len() - 1;
+        script.lock().more_regions = regions.len() - 1;
         for region in 0..regions.len() {
             table.locate(format!("{region}").into()).await.unwrap();
         }
-        script.lock().unwrap().next = Some(recorded.frame.clone());
+        script.lock().next = Some(recorded.frame.clone());
         if !regions.iter().any(atomic) && regions.iter().all(|region| !region.action.is_empty()) {
             replay_batch(&recorded, &table).await;
             batches += 1;
             if all_written(&recorded) {
-                script.lock().unwrap().next = Some(recorded.frame.clone());
+                script.lock().next = Some(recorded.frame.clone());
                 replay_buffered(&recorded, &table).await;
                 buffered += 1;
             }
@@ -238,7 +238,7 @@ async fn batches_return_the_outcomes_of_recorded_responses() {
             replay_atomic(&recorded, &table).await;
             atomic_groups += 1;
         }
-        script.lock().unwrap().next.take();
+        script.lock().next.take();
     }
     // The others combine actions in one request that this client sends in several.
     assert_eq!((batches, atomic_groups, buffered), (25, 7, 3));

@@ -18,7 +18,7 @@ fn recorded_responses_are_decoded_completely() {
     let mut exceptions = HashMap::new();
     let mut cells = 0;
     for exchange in recording::exchanges() {
-        // ZooKeeper packets, and raw bytes that are no call.
+        // ZooKeeper packets, and raw bytes that do not form a call.
         if exchange.to == "zookeeper" || exchange.call == "(raw)" {
             continue;
         }

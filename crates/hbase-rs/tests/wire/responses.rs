@@ -85,7 +85,7 @@ fn multi(response: &pb::MultiResponse, request: Option<Bytes>, block: Bytes) -> 
                 (count(&mut region.action.iter().map(pb::Action::index)), region.atomic())
             })
             .collect(),
-        // The request was too large to be recorded: regions are those of the response.
+        // The request was too large to be recorded, so the regions come from the response.
         None => (results.iter())
             .map(|region| {
                 (

@@ -1,6 +1,7 @@
 //! A server that returns recorded responses.
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use hbase_rs::{
@@ -82,7 +83,7 @@ fn respond(
         let request = pb::ScanRequest::decode(message.clone()).unwrap();
         if request.region.as_ref().is_some_and(|region| region.value == "hbase:meta,,1") {
             let start = request.scan.unwrap().start_row.unwrap();
-            let more_regions = script.lock().unwrap().more_regions;
+            let more_regions = script.lock().more_regions;
             let (message, mut block) = meta_row(server, &region_of(&start, more_regions));
             if let Some(compressor) = compressor {
                 block = compressor.compress(&block).unwrap();
@@ -96,7 +97,7 @@ fn respond(
         }
     }
     if header.method_name() == "Multi" && is_question(message.clone()) {
-        // The server has conditions on groups.
+        // The server evaluates conditions of groups.
         let result =
             pb::RegionActionResult { processed: Some(true), ..pb::RegionActionResult::default() };
         let answer = pb::MultiResponse {
@@ -106,7 +107,7 @@ fn respond(
         let answer = answer.encode_length_delimited_to_vec();
         return encode_response(header.call_id(), None, &answer, &[]);
     }
-    if let Some(recorded) = script.lock().unwrap().next.take() {
+    if let Some(recorded) = script.lock().next.take() {
         return with_call_id(&recorded, header.call_id());
     }
     let end =
@@ -114,7 +115,8 @@ fn respond(
     encode_response(header.call_id(), None, &end.encode_length_delimited_to_vec(), &[])
 }
 
-/// True for the request that finds out if the server has conditions: a group without actions.
+/// True for the request that checks whether the server evaluates conditions: a group without
+/// actions.
 fn is_question(message: Bytes) -> bool {
     let request = pb::MultiRequest::decode(message).unwrap();
     matches!(&request.region_action[..], [only] if only.condition.is_some() && only.action.is_empty())

@@ -8,14 +8,14 @@ use super::overrides::Overrides;
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterCommand {
     /// Show the nodes: state, log, held rows, version, clock
-    Status(ClusterPlace),
+    Status(ClusterLocation),
     /// Flush all held rows of all nodes to HBase, and wait
-    Flush(ClusterPlace),
+    Flush(ClusterLocation),
     /// List the queries that run on all nodes, or cancel one of them
     Queries(ClusterQueriesArgs),
-    /// Give all slots of the daemon at the URL to other nodes, before it is stopped for good
-    Drain(ClusterPlace),
-    /// Show the settings that all nodes have alike, and change some of them; fails if they differ from those here
+    /// Give all slots of the daemon to other nodes, before you stop it permanently
+    Drain(ClusterLocation),
+    /// Show the settings that all nodes share, or change some; fails if the configuration here differs
     Settings(ClusterSettingsArgs),
 }
 
@@ -24,8 +24,8 @@ pub(crate) enum ClusterCommand {
 pub(crate) struct ClusterSettingsArgs {
     #[command(flatten)]
     pub(crate) overrides: Overrides,
-    /// Give the cluster tsd.cluster.forward as it is set here, while all nodes are stopped, and the versions of messages
-    /// that this release speaks, if all nodes that run speak one of them
+    /// Give the cluster tsd.cluster.forward as set here, while all nodes are stopped, and the message versions of
+    /// this release, if every running node speaks one of them
     #[arg(long)]
     pub(crate) adopt: bool,
     /// Print JSON
@@ -36,25 +36,22 @@ pub(crate) struct ClusterSettingsArgs {
 /// Arguments of `tsdb cluster queries`.
 #[derive(Debug, Args)]
 pub(crate) struct ClusterQueriesArgs {
-    /// Cancel the query with this id, on whatever node it runs
+    /// Cancel the query with this id, on any node
     #[arg(long, value_name = "ID")]
     pub(crate) cancel: Option<String>,
     /// The daemon.
     #[command(flatten)]
-    pub(crate) place: ClusterPlace,
+    pub(crate) location: ClusterLocation,
 }
 
-/// Which daemon is asked, and how its answer is printed.
+/// The daemon to ask, and the format of its response.
 #[derive(Debug, Args)]
-pub(crate) struct ClusterPlace {
-    /// URL of any daemon of the cluster
-    #[arg(
-        long,
-        visible_alias = "host",
-        value_name = "URL",
-        default_value = "http://localhost:4242"
-    )]
-    pub(crate) url: String,
+pub(crate) struct ClusterLocation {
+    #[command(flatten)]
+    pub(crate) overrides: Overrides,
+    /// URL of any daemon of the cluster; the default is the daemon of the data directory
+    #[arg(long, visible_alias = "host", value_name = "URL")]
+    pub(crate) url: Option<String>,
     /// Print JSON, as /api/cluster does
     #[arg(long)]
     pub(crate) json: bool,

@@ -7,16 +7,16 @@ use clap::{Args, Subcommand};
 /// Sub-commands of `tsdb config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Tell what becomes of each key of a file
+    /// Report the effect of each key of a file
     Check(ConfigCheckArgs),
-    /// List every key with its default and its meaning
+    /// List every key with its default, meaning and values
     List(ConfigListArgs),
 }
 
 /// Arguments of `tsdb config check`.
 #[derive(Debug, Args)]
 pub(crate) struct ConfigCheckArgs {
-    /// Unknown keys are errors, too
+    /// Treat unknown keys as errors
     #[arg(long)]
     pub(crate) strict: bool,
     /// Print JSON

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use tsd_engine::CopiedKind;
+use tsd_tools::CopiedKind;
 
 use super::overrides::per_second;
 
@@ -11,70 +11,70 @@ use super::overrides::per_second;
 #[expect(clippy::struct_excessive_bools, reason = "independent options")]
 #[derive(Debug, Args)]
 pub(crate) struct CopyArgs {
-    /// What is copied: a data directory, a ZooKeeper quorum host[:port],...[/znode], or a configuration file
+    /// Source: a data directory, a ZooKeeper quorum host[:port],...[/znode], or a configuration file
     #[arg(long, value_name = "PLACE")]
     pub(crate) from: String,
-    /// Where it is copied to, likewise; a data directory is created
+    /// Target, named like the source; a missing data directory is created
     #[arg(long, value_name = "PLACE")]
     pub(crate) to: String,
-    /// A setting of the source, such as tsd.storage.salt.width=1; may be repeated
+    /// Setting of the source, such as tsd.storage.salt.width=1; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = setting)]
     pub(crate) from_set: Vec<(String, String)>,
-    /// A setting of the target; may be repeated
+    /// Setting of the target; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = setting)]
     pub(crate) to_set: Vec<(String, String)>,
-    /// Only this metric; * and ? stand for any characters; may be repeated
+    /// Copy only this metric; * and ? stand for any characters; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) metric: Vec<String>,
-    /// Only rows of this time and later; whole rows
+    /// Copy only rows of this time and later, as whole rows
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     pub(crate) start: Option<String>,
-    /// Only rows up to this time
+    /// Copy only rows up to this time
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     pub(crate) end: Option<String>,
-    /// Only these tables
+    /// Copy only these tables
     #[arg(long, value_name = "KIND", value_enum, value_delimiter = ',')]
     pub(crate) tables: Vec<TableKind>,
-    /// Rebuild keys from names, and assign the target's own UIDs; always so where salting or widths differ
+    /// Rebuild keys from names, with the target's own UIDs; always on if salting or UID widths differ
     #[arg(long)]
     pub(crate) rekey: bool,
-    /// Only what was written since: a time, or `last` for the begin of the last copy
+    /// Copy only cells written since a time, or since the start of the last copy (`last`)
     #[arg(long, value_name = "TIME", conflicts_with = "compare")]
     pub(crate) since: Option<String>,
-    /// Seconds before `--since last`, for clocks that differ and rows that daemons hold
+    /// Seconds to go back before `--since last`, for clock skew and rows that daemons hold
     #[arg(long, value_name = "SECONDS", default_value_t = 3_600)]
     pub(crate) margin: u32,
-    /// Compare both places and copy nothing
+    /// Compare both places without copying
     #[arg(long)]
     pub(crate) compare: bool,
-    /// Make rows of the target that differ as those of the source, also by deletes; nothing else may write
+    /// Replace rows of the target that differ, and delete extra ones; nothing else may write meanwhile
     #[arg(long, requires = "compare")]
     pub(crate) repair: bool,
     /// Compare both places after the copy
     #[arg(long, conflicts_with_all = ["compare", "dry_run"])]
     pub(crate) verify: bool,
-    /// Read everything and write nothing
+    /// Read everything without writing
     #[arg(long, conflicts_with = "compare")]
     pub(crate) dry_run: bool,
-    /// Most cells a second
+    /// Maximum cells per second
     #[arg(long, value_name = "CELLS", value_parser = per_second)]
     pub(crate) rate: Option<f64>,
-    /// Most bytes a second
+    /// Maximum bytes per second
     #[arg(long, value_name = "BYTES", value_parser = per_second)]
     pub(crate) byte_rate: Option<f64>,
-    /// Parts of the tables that are copied at once; twice the processors by default
+    /// Key ranges to copy at once; twice the processors by default
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) threads: Option<u16>,
-    /// File that keeps how far the copy came; beside the data directory by default
+    /// File of the copy's progress; next to the data directory by default
     #[arg(long, value_name = "FILE")]
     pub(crate) state: Option<PathBuf>,
-    /// Forget how far a former copy came
+    /// Ignore the progress of an earlier copy
     #[arg(long)]
     pub(crate) restart: bool,
-    /// File to which all findings are written; standard error has the first ones
+    /// File for all findings; standard error shows only the first
     #[arg(long, value_name = "FILE")]
     pub(crate) findings: Option<PathBuf>,
-    /// Open embedded stores although a write-ahead log is damaged, and lose the records that the error lists
+    /// Open embedded stores with a damaged write-ahead log, and lose the records that the error lists
     #[arg(long)]
     pub(crate) accept_damage: bool,
     /// Print the report as JSON
@@ -115,11 +115,20 @@ impl TableKind {
     }
 }
 
-fn setting(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("KEY=VALUE is expected")?;
+/// A word that is not a setting.
+#[derive(Debug, thiserror::Error)]
+enum SettingError {
+    #[error("expected KEY=VALUE")]
+    NoPair,
+    #[error("there is no key {0}; `tsdb config list` lists all")]
+    UnknownKey(String),
+}
+
+fn setting(text: &str) -> Result<(String, String), SettingError> {
+    let (key, value) = text.split_once('=').ok_or(SettingError::NoPair)?;
     let key = key.trim();
     if crate::config::keys::find(key).is_none() {
-        return Err(format!("there is no key {key}; `tsdb config list` lists all"));
+        return Err(SettingError::UnknownKey(key.to_owned()));
     }
     Ok((key.to_owned(), value.trim().to_owned()))
 }
@@ -160,10 +169,10 @@ mod tests {
     #[test]
     fn mistakes_and_contradictions_are_refused_with_their_reason() {
         for (text, expected) in [
-            ("--from-set salt", "KEY=VALUE is expected"),
+            ("--from-set salt", "expected KEY=VALUE"),
             ("--to-set no.such=1", "there is no key no.such"),
-            ("--rate 0", "a number above 0 is expected"),
-            ("--byte-rate inf", "a number above 0 is expected"),
+            ("--rate 0", "expected a number above 0"),
+            ("--byte-rate inf", "expected a number above 0"),
             ("--threads 0", "0 is not in 1..=65535"),
             ("--tables points", "possible values: uid, data, rollup, meta, tree"),
             ("--repair", "--compare"),

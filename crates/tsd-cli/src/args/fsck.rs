@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use tsd_engine::FsckOptions;
+use tsd_tools::FsckOptions;
 
 use super::overrides::{DamageArgs, Overrides, per_second};
 use crate::config::{Config, ConfigError};
@@ -19,19 +19,19 @@ pub(crate) struct FsckArgs {
     /// Check the whole table
     #[arg(long)]
     pub(crate) full_scan: bool,
-    /// Write repairs; the options below need it
+    /// Write repairs; the options below need this one
     #[arg(long)]
     fix: bool,
-    /// All repairs: those below, without --last-write-wins
+    /// Make all repairs below, without --last-write-wins
     #[arg(long)]
     fix_all: bool,
     /// Write all points of a row as one column
     #[arg(long)]
     compact: bool,
-    /// Of the points of an instant, remove all but the one that was written first
+    /// Of several points of an instant, keep the one that was written first
     #[arg(long)]
     resolve_duplicates: bool,
-    /// Keep the one that was written last [tsd.storage.fix_duplicates]
+    /// Of several points of an instant, keep the one that was written last [tsd.storage.fix_duplicates]
     #[arg(long)]
     last_write_wins: bool,
     /// Delete rows with a UID that has no name
@@ -49,16 +49,16 @@ pub(crate) struct FsckArgs {
     /// Delete compacted columns that cannot be split
     #[arg(long)]
     delete_bad_compacts: bool,
-    /// Accepted for OpenTSDB's scripts: every repair is waited for
+    /// Accepted for OpenTSDB's scripts, without effect: the check always waits for its repairs
     #[arg(long)]
     sync: bool,
-    /// Parts of the table that are read at once; twice the processors by default
+    /// Key ranges to read at once; twice the processors by default
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) threads: Option<u16>,
-    /// Most rows a second
+    /// Maximum rows per second
     #[arg(long, value_name = "ROWS", value_parser = per_second)]
     pub(crate) rate: Option<f64>,
-    /// File that keeps how far the check came, until it is complete
+    /// File of the check's progress; removed when the check is complete
     #[arg(long, value_name = "FILE")]
     pub(crate) checkpoint: Option<PathBuf>,
     /// Print the counters as JSON, and findings to standard error
@@ -76,7 +76,7 @@ impl FsckArgs {
         Ok(self.damage.apply(config))
     }
 
-    /// What is repaired.
+    /// The repairs to make.
     pub(crate) const fn options(&self) -> FsckOptions {
         let all = self.fix_all;
         FsckOptions {

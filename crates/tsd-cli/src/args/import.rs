@@ -21,9 +21,15 @@ pub(crate) struct ImportArgs {
     /// Report invalid lines and continue
     #[arg(long)]
     pub(crate) skip_errors: bool,
-    /// The files are of the spool of refused points: in any order, values as `put` stores them
+    /// Replay files of the spool: timestamps in any order, values as `put` stores them
     #[arg(long)]
     pub(crate) spool: bool,
+    /// Store values with a point or an exponent as OpenTSDB's import does: rounded to 32-bit floats
+    #[arg(long, conflicts_with = "spool")]
+    pub(crate) as_opentsdb: bool,
+    /// Print the statistics of the import to standard error at the end, as OpenTSDB's import does
+    #[arg(long)]
+    pub(crate) stats: bool,
     /// Create metrics that do not exist yet [tsd.core.auto_create_metrics]
     #[arg(long)]
     pub(crate) auto_metric: bool,

@@ -1,5 +1,5 @@
-//! Flags that every sub-command has. Each is translated to its configuration key here, so flags have no
-//! effect that keys lack.
+//! Flags that every sub-command has. Each flag sets a configuration key, so every effect of a flag is also an effect
+//! of a key.
 
 use std::path::PathBuf;
 
@@ -68,7 +68,7 @@ impl Overrides {
         Ok(config)
     }
 
-    /// [`Self::load`] for a tool that logs warnings only, unless it is to be verbose or a flag says so.
+    /// As [`Self::load`], for a tool that logs only warnings unless `is_verbose` or a flag says otherwise.
     pub(crate) fn load_verbose(
         &self,
         is_verbose: bool,
@@ -77,8 +77,8 @@ impl Overrides {
         if is_verbose { self.load() } else { self.load_tool(origin, "warn") }
     }
 
-    /// [`Self::load`] for a tool that logs no more than `log_level` unless a flag says so. `origin` says where
-    /// the level comes from.
+    /// As [`Self::load`], for a tool that logs at `log_level` unless a flag sets another level. `origin` names the
+    /// source of the level.
     pub(crate) fn load_tool(
         &self,
         origin: &'static str,
@@ -92,16 +92,16 @@ impl Overrides {
     }
 }
 
-/// Permission to open a damaged log.
+/// The permission to open a damaged log.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct DamageArgs {
-    /// Start although the write-ahead log is damaged, and lose the records that the error lists
+    /// Start with a damaged write-ahead log, and lose the records that the error lists
     #[arg(long)]
     pub(crate) accept_damage: bool,
 }
 
 impl DamageArgs {
-    /// Adds the permission, if it is given.
+    /// Adds the permission to a configuration, if the flag is set.
     pub(super) fn apply(self, mut config: Config) -> Config {
         if self.accept_damage {
             config.set_flag("--accept-damage", "tsd.storage.accept_damage", "true");
@@ -110,10 +110,15 @@ impl DamageArgs {
     }
 }
 
-/// A rate of more than nothing.
-pub(super) fn per_second(text: &str) -> Result<f64, String> {
+/// A rate that is not positive.
+#[derive(Debug, thiserror::Error)]
+#[error("expected a number above 0")]
+pub(super) struct RateError;
+
+/// Parses a positive rate.
+pub(super) fn per_second(text: &str) -> Result<f64, RateError> {
     match text.parse() {
         Ok(number) if number > 0.0 && f64::is_finite(number) => Ok(number),
-        _ => Err("a number above 0 is expected".to_owned()),
+        _ => Err(RateError),
     }
 }

@@ -20,12 +20,9 @@ pub(crate) struct QueryArgs {
     /// Log progress
     #[arg(long, short)]
     pub(crate) verbose: bool,
-    /// Draw a graph instead of lines: BASE.png, - is the terminal; any other BASE gets files for gnuplot
+    /// Draw a graph instead of lines: BASE.png is a picture, - the terminal; other names get gnuplot files
     #[arg(long, value_name = "BASE")]
     pub(crate) graph: Option<PathBuf>,
-    /// With --graph -: draw a picture, for terminals that show sixels
-    #[arg(long, requires = "graph")]
-    pub(crate) sixel: bool,
     /// Print JSON, as /api/query does with msResolution
     #[arg(long, conflicts_with = "graph")]
     pub(crate) json: bool,

@@ -12,10 +12,10 @@ pub(crate) struct ScanArgs {
     overrides: Overrides,
     #[command(flatten)]
     damage: DamageArgs,
-    /// Print lines for `tsdb import`: points only
+    /// Print points only, as lines for `tsdb import`
     #[arg(long)]
     pub(crate) import: bool,
-    /// Delete every row that was printed, whole; prints lines for `tsdb import`
+    /// Delete each whole row once it is printed, as lines for `tsdb import`
     #[arg(long)]
     pub(crate) delete: bool,
     /// Log progress

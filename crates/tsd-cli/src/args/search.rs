@@ -12,10 +12,10 @@ pub(crate) struct SearchArgs {
     /// URL of a running daemon, such as http://localhost:4242, to use instead of the store
     #[arg(long, visible_alias = "host", value_name = "URL")]
     pub(crate) url: Option<String>,
-    /// Read the data table; without it, the meta table where series are recorded in it
+    /// Read the data table instead of the meta table; the default if the meta table records no series
     #[arg(long)]
     pub(crate) use_data_table: bool,
-    /// Most series; 0 for no limit
+    /// Maximum series; 0 for no limit
     #[arg(long, value_name = "COUNT", default_value_t = 25)]
     pub(crate) limit: usize,
     /// Print JSON

@@ -9,8 +9,8 @@ use super::overrides::Overrides;
 /// Sub-commands of `tsdb quarantine`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum QuarantineCommand {
-    /// List the files: what was lost, why, since when
-    List(QuarantinePlace),
+    /// List the files with their loss, its cause and its time
+    List(QuarantineLocation),
     /// Accept the loss of files and remove them
     Accept(QuarantineAcceptArgs),
 }
@@ -19,11 +19,11 @@ pub(crate) enum QuarantineCommand {
 #[derive(Debug, Args)]
 pub(crate) struct QuarantineAcceptArgs {
     #[command(flatten)]
-    pub(crate) place: QuarantinePlace,
+    pub(crate) location: QuarantineLocation,
     /// All files in quarantine
     #[arg(long, conflicts_with = "names")]
     pub(crate) all: bool,
-    /// Do not ask
+    /// Accept without a question
     #[arg(long, short)]
     pub(crate) yes: bool,
     /// Names of files, as listed
@@ -31,9 +31,9 @@ pub(crate) struct QuarantineAcceptArgs {
     pub(crate) names: Vec<String>,
 }
 
-/// Where the files are, and how they are printed.
+/// The store of the files, and the output format.
 #[derive(Debug, Args)]
-pub(crate) struct QuarantinePlace {
+pub(crate) struct QuarantineLocation {
     #[command(flatten)]
     pub(crate) overrides: Overrides,
     /// URL of a running daemon, such as http://localhost:4242, to use instead of the store
@@ -55,10 +55,10 @@ pub(crate) struct VerifyArgs {
     /// Print JSON, as /api/verify does
     #[arg(long)]
     pub(crate) json: bool,
-    /// List what would repair the damage; with --yes, do it
+    /// List the repairs; with --yes, make them
     #[arg(long)]
     pub(crate) repair: bool,
-    /// Repair without a question; what cannot be read is given up
+    /// Make the repairs; unreadable contents are lost
     #[arg(long, short, requires = "repair")]
     pub(crate) yes: bool,
 }
@@ -71,19 +71,19 @@ pub(crate) struct SnapshotArgs {
     /// URL of a running daemon, such as http://localhost:4242, to use instead of the store
     #[arg(long, visible_alias = "host", value_name = "URL")]
     pub(crate) url: Option<String>,
-    /// A former snapshot, of which files that did not change are linked
+    /// Earlier snapshot; its unchanged files are linked
     #[arg(long, value_name = "SNAPSHOT")]
     pub(crate) base: Option<PathBuf>,
-    /// Copy files although they could be linked
+    /// Copy files even if they could be linked
     #[arg(long)]
     pub(crate) copy: bool,
-    /// Take the snapshot although the store has damaged files in quarantine
+    /// Take the snapshot even if the store has files in quarantine
     #[arg(long)]
     pub(crate) allow_damage: bool,
     /// Print JSON, as /api/snapshot does
     #[arg(long)]
     pub(crate) json: bool,
-    /// Directory of the snapshot; missing or empty
+    /// Directory for the snapshot; must be missing or empty
     #[arg(value_name = "TARGET")]
     pub(crate) target: PathBuf,
 }

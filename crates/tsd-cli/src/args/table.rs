@@ -10,7 +10,7 @@ use crate::config::{Config, ConfigError};
 pub(crate) enum TableCommand {
     /// Create the missing tables
     Create(TableCreateArgs),
-    /// Show the tables; fails if one is missing or differs from the settings
+    /// Show the tables; fails if a table is missing or differs from the settings
     Status(Overrides),
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct TableCreateArgs {
     /// Time to live of points in seconds
     #[arg(long, value_name = "SECONDS")]
     pub(crate) ttl: Option<u32>,
-    /// Print what would be done without doing it
+    /// Print the changes without making them
     #[arg(long)]
     pub(crate) dry_run: bool,
 }

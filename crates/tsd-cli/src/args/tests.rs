@@ -23,14 +23,14 @@ fn help_of_each_command_reads_well() {
     cli.build();
     for command in cli.get_subcommands().filter(|command| command.get_name() != "help") {
         let name = format!("help-{}", command.get_name());
-        // Otherwise the terminal that runs the tests decides.
+        // A fixed width, independent of the terminal that runs the tests.
         let mut command = command.clone().term_width(100);
         insta::assert_snapshot!(name, command.render_long_help());
     }
 }
 
-/// A terminal wraps what is wider than it: lines that are wrapped in the source would be wrapped twice, and examples
-/// would be broken.
+/// Sentences are not wrapped in the source: a narrower terminal would wrap them twice. Examples fit, so that no
+/// terminal breaks them.
 #[test]
 fn texts_are_wrapped_by_the_terminal_and_examples_never() {
     let mut cli = Cli::command();
@@ -149,7 +149,7 @@ fn switches_of_opentsdb_switch_off_whatever_their_value_is() {
 #[test]
 fn flags_without_effect_are_logged_with_the_reason() {
     let warnings = config_of(&["--flush-interval", "5", "--cachedir=/s", "--async-io", "false"])
-        .warnings()
+        .without_effect()
         .join("\n");
     for expected in [
         "tsd.storage.flush_interval (--flush-interval) has no effect: points are sent at once",

@@ -10,13 +10,13 @@ use crate::config::{Config, ConfigError};
 pub(crate) struct TsdArgs {
     #[command(flatten)]
     overrides: Overrides,
-    /// Port to listen on; 0 lets the system choose one [tsd.network.port]
+    /// Port to listen on; 0 picks a free port [tsd.network.port]
     #[arg(long, value_name = "PORT")]
     port: Option<String>,
-    /// Addresses to listen on, separated by commas; `::` takes IPv4, too [tsd.network.bind]
+    /// Addresses to listen on, separated by commas; `::` includes IPv4 [tsd.network.bind]
     #[arg(long, value_name = "ADDRESSES")]
     bind: Option<String>,
-    /// Length of the queue of connections not yet accepted [tsd.network.backlog]
+    /// Maximum connections that are not yet accepted [tsd.network.backlog]
     #[arg(long, value_name = "COUNT")]
     backlog: Option<String>,
     /// Threads that serve connections [tsd.network.worker_threads]
@@ -28,7 +28,7 @@ pub(crate) struct TsdArgs {
     /// rw, ro (queries only) or wo (puts only) [tsd.mode]
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
-    /// Serve queries only, as --mode ro does; a value has no effect
+    /// Serve queries only, as with --mode ro; a value has no effect
     #[arg(long, value_name = "ANY", num_args = 0..=1, default_missing_value = "true", conflicts_with = "mode")]
     read_only: Option<String>,
     /// Serve no pages [tsd.core.enable_ui = false]; a value has no effect, as in OpenTSDB
@@ -52,7 +52,7 @@ pub(crate) struct TsdArgs {
     /// Directory of files below /s/ [tsd.http.staticroot]
     #[arg(long, value_name = "DIRECTORY", hide_short_help = true)]
     staticroot: Option<String>,
-    // OpenTSDB's start scripts pass these; they have no effect here, as the log says.
+    // OpenTSDB's start scripts pass these flags. They have no effect, and the daemon logs that.
     #[arg(long, hide = true)]
     cachedir: Option<String>,
     #[arg(long, hide = true)]

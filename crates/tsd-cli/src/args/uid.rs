@@ -8,11 +8,11 @@ use super::overrides::Overrides;
 #[derive(Debug, Args)]
 pub(crate) struct UidArgs {
     #[command(flatten)]
-    pub(crate) place: UidPlace,
-    /// Bytes of a UID that is given as a number; the default is the width of its kind
+    pub(crate) location: UidLocation,
+    /// Width of a UID that is given as a number; by default the width of its kind
     #[arg(long = "idwidth", value_name = "BYTES", value_parser = clap::value_parser!(u8).range(1..=8))]
     pub(crate) id_width: Option<u8>,
-    /// grep: letters match those of the other case, too
+    /// grep: ignore the case of letters
     #[arg(long, short)]
     pub(crate) ignore_case: bool,
     /// A sub-command with its arguments, a name, or a UID
@@ -24,15 +24,15 @@ pub(crate) struct UidArgs {
 #[derive(Debug, Args)]
 pub(crate) struct MkmetricArgs {
     #[command(flatten)]
-    pub(crate) place: UidPlace,
+    pub(crate) location: UidLocation,
     /// Names of metrics
     #[arg(value_name = "NAME", required = true, num_args = 1..)]
     pub(crate) names: Vec<String>,
 }
 
-/// Where the names are, and how they are printed.
+/// The store of the names, and the output format.
 #[derive(Debug, Args)]
-pub(crate) struct UidPlace {
+pub(crate) struct UidLocation {
     #[command(flatten)]
     pub(crate) overrides: Overrides,
     /// URL of a running daemon, such as http://localhost:4242, to use instead of the store

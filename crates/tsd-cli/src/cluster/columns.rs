@@ -1,8 +1,8 @@
-//! Texts in columns. Which columns there are is each command's matter.
+//! Aligns texts in columns.
 
 use std::fmt::Write as _;
 
-/// Rows with their cells below each other.
+/// Renders rows with aligned cells.
 pub(super) fn table<const N: usize>(rows: &[[String; N]]) -> Result<String, std::fmt::Error> {
     let width = |at: usize| {
         rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max()

@@ -1,4 +1,4 @@
-//! `tsdb cluster queries`: the queries that run on all nodes, and the cancel of one.
+//! `tsdb cluster queries`: lists the queries that run on all nodes, and cancels one of them.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::columns::table;
 use crate::{
     args::ClusterQueriesArgs,
-    daemon_client::DaemonClient,
+    daemon_url::cluster_daemon,
     json_fields::{elements, number, text},
     output::print_result,
     print_lines,
@@ -16,16 +16,16 @@ use crate::{
 
 /// Titles of the columns.
 const TITLES: [&str; 7] = ["ID", "NODE", "FOR", "ROWS", "STAGE", "CLIENT", "QUERY"];
-/// Characters of a query that are shown.
+/// Maximum characters shown of a query.
 const QUERY_CHARS: usize = 100;
 
 /// Lists the queries, or cancels one.
 pub(super) async fn run(args: &ClusterQueriesArgs) -> anyhow::Result<()> {
-    let mut daemon = DaemonClient::new(&args.place.url)?;
+    let mut daemon = cluster_daemon(&args.location)?;
     if let Some(id) = &args.cancel {
         ensure!(
             !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-'),
-            "{id:?} is no id of a query: they are listed by `tsdb cluster queries`"
+            "{id:?} is not the id of a query; `tsdb cluster queries` lists them"
         );
         let response = daemon.delete(&format!("/api/cluster/queries?id={id}")).await?;
         daemon.check(&response)?;
@@ -34,13 +34,13 @@ pub(super) async fn run(args: &ClusterQueriesArgs) -> anyhow::Result<()> {
     }
     let response = daemon.get("/api/cluster/queries").await?;
     let list = daemon.json_of(&response)?;
-    print_result(args.place.json, &list, || describe(&list))
+    print_result(args.location.json, &list, || describe(&list))
 }
 
-/// The queries for people: a table, then why a node is silent.
+/// Renders the queries as text: a table, then why a node is silent.
 fn describe(list: &Value) -> anyhow::Result<String> {
     let nodes = list.get("nodes").and_then(Value::as_array);
-    let nodes = nodes.context("the response is no list of nodes")?;
+    let nodes = nodes.context("the response is not a list of nodes")?;
     let mut rows = vec![TITLES.map(str::to_owned)];
     for node in nodes {
         let running = elements(node, "running").iter();

@@ -1,4 +1,4 @@
-//! `tsdb cluster settings`: what all nodes have alike.
+//! `tsdb cluster settings`: shows and changes the settings that all nodes share.
 
 use std::fmt::Write as _;
 

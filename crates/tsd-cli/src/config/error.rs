@@ -2,6 +2,8 @@
 
 use std::{io, path::PathBuf};
 
+use tsd_server::redacted;
+
 use super::{origin::Origin, properties::PropertiesError};
 
 /// A configuration error that prevents the start. Each names the key or file to change.
@@ -25,7 +27,7 @@ pub enum ConfigError {
         source: PropertiesError,
     },
     /// The value is not valid for its key.
-    #[error("{key} = {value:?} ({origin}): {expected}")]
+    #[error("{key} = {:?} ({origin}): {expected}", redacted(key, value))]
     BadValue {
         /// The key.
         key: String,

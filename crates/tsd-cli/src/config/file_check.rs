@@ -1,22 +1,26 @@
-//! What becomes of each line of a configuration file (`tsdb config check`), without starting anything.
+//! Checks each line of a configuration file (`tsdb config check`) without starting anything.
 
 use std::{collections::BTreeMap, path::Path};
 
+use tsd_server::redacted;
+
 use super::{
-    Config, ConfigError, Key, KeyEffect, Property, Settings, ValueKind, is_true, keys, meanings,
+    Config, ConfigError, Key, KeyEffect, Property, Settings, ValueKind, is_true, keys,
     parse_properties,
 };
 
-/// Most wrong keys that are found.
+/// Maximum wrong keys that a check finds.
 const MAX_ROUNDS: usize = 1_000;
 
-/// The check of a file.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileCheck {
     /// Each assignment, in the order of the file.
     pub(crate) entries: Vec<CheckedEntry>,
-    /// What is wrong with the file as a whole.
+    /// Errors of the file as a whole.
     pub(crate) problems: Vec<String>,
+    /// A warning about the file as a whole.
+    pub(crate) warning: Option<String>,
 }
 
 /// An assignment of the file.
@@ -28,27 +32,27 @@ pub(crate) struct CheckedEntry {
     pub(crate) verdict: KeyVerdict,
 }
 
-/// What becomes of an assignment.
+/// The effect of an assignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum KeyVerdict {
     /// It has an effect.
     Honoured {
-        /// The value that is used.
+        /// The value in effect.
         effective: String,
-        /// Something to know.
+        /// A remark for the operator.
         note: Option<String>,
     },
-    /// It has none.
+    /// It has no effect.
     Ignored {
         /// The reason.
         why: String,
     },
-    /// There is no such key, so it has no effect.
+    /// The key does not exist, so it has no effect.
     Unknown {
         /// A key of a similar name.
         nearest: Option<&'static str>,
     },
-    /// A daemon does not start with it.
+    /// A daemon does not start with this value.
     Wrong {
         /// The reason.
         why: String,
@@ -56,7 +60,7 @@ pub(crate) enum KeyVerdict {
 }
 
 impl KeyVerdict {
-    /// One word for it.
+    /// The verdict as one word.
     pub(crate) const fn word(&self) -> &'static str {
         match self {
             Self::Honoured { .. } => "honoured",
@@ -92,25 +96,20 @@ pub(crate) fn check_file(path: &Path, text: &[u8]) -> Result<FileCheck, ConfigEr
             } else {
                 KeyVerdict::Ignored { why: format!("line {last} sets it again") }
             };
-            CheckedEntry { key: key.clone(), value: shown(key, value), line: *line, verdict }
+            CheckedEntry { key: key.clone(), value: redacted(key, value), line: *line, verdict }
         })
         .collect();
-    Ok(FileCheck { entries, problems })
-}
-
-/// A value as it is shown; passwords are not.
-fn shown(key: &str, value: &str) -> String {
-    if key.to_ascii_lowercase().contains("pass") { "********".to_owned() } else { value.to_owned() }
+    Ok(FileCheck { entries, problems, warning: config.embedded_by_default() })
 }
 
 type WrongKeys = BTreeMap<String, String>;
 
-/// The keys that a daemon does not start with and why, other problems, and the settings without them.
+/// The keys with which a daemon does not start and the reasons, other problems, and the settings without these keys.
 fn wrong_keys(config: &Config) -> (WrongKeys, Vec<String>, Option<Settings>) {
     let mut rest = config.clone();
     let mut wrong = WrongKeys::new();
-    // The first error of each round: of a value that is invalid by itself as long as there is one, then of values that
-    // contradict each other, or of plug-ins.
+    // Each round finds one error: first values that are invalid by themselves, then contradicting values and
+    // plug-ins.
     for _ in 0..MAX_ROUNDS {
         match Settings::from_config(&rest) {
             Ok(settings) => return (wrong, Vec::new(), Some(settings)),
@@ -119,7 +118,7 @@ fn wrong_keys(config: &Config) -> (WrongKeys, Vec<String>, Option<Settings>) {
             {
                 wrong.insert(key, expected);
             }
-            // What follows from a key that is wrong, and was left out, was told.
+            // The error follows from a wrong key that an earlier round removed and reported.
             Err(ConfigError::BadValue { key, .. }) if wrong.contains_key(&key) => {
                 return (wrong, Vec::new(), None);
             }
@@ -139,34 +138,35 @@ fn verdict(
         return KeyVerdict::Wrong { why: why.clone() };
     }
     if name.starts_with("hbase.") && !config.is_on_hbase() {
-        let why = "HBase is not the store, so nothing reads it".to_owned();
+        let why = "the store is not HBase, so the key has no effect".to_owned();
         return KeyVerdict::Ignored { why };
     }
     let Some(key) = keys::find(name) else {
         return KeyVerdict::Unknown { nearest: nearest(name) };
     };
-    if key.effect == KeyEffect::None {
-        return KeyVerdict::Ignored { why: meanings::why_without_effect(name).to_owned() };
+    if let KeyEffect::None(reason) = key.effect {
+        return KeyVerdict::Ignored { why: reason.to_owned() };
     }
     let value = config.text(name).unwrap_or_default();
     let (effective, note) = match key.kind {
         ValueKind::Bool => (is_true(value).to_string(), None),
         ValueKind::Exactly(word) => exactly(value, word),
-        _ => (value.to_owned(), None),
+        _ => (redacted(name, value), None),
     };
-    // Sizes that the memory limit has changed.
+    // The memory limit may have changed a size.
     let shown = settings.and_then(|settings| settings.server.properties.get(name));
     let is_changed = |shown: &&String| shown.trim() != value;
     match shown.filter(is_changed) {
         Some(limited) => KeyVerdict::Honoured {
             note: Some(format!("{value} is more than tsd.memory.limit leaves")),
-            effective: limited.clone(),
+            effective: redacted(name, limited),
         },
         None => KeyVerdict::Honoured { effective, note },
     }
 }
 
-/// The effect of a value that is compared with a word, and that it has the opposite one of what it looks like.
+/// The effect of a value that is compared with a word, with a note if the effect is the opposite of what the value
+/// suggests.
 fn exactly(value: &str, word: &str) -> (String, Option<String>) {
     let is_word = value == word;
     let effective = if is_word == (word == "true") { "true" } else { "false" };
@@ -187,7 +187,7 @@ fn nearest(name: &str) -> Option<&'static str> {
         .map(|(_, name)| name)
 }
 
-/// Number of bytes to insert, remove or replace to make one text of the other; two that are swapped count as one.
+/// Number of bytes to insert, remove or replace to turn one text into the other; a swap of two bytes counts as one.
 fn distance(from: &[u8], to: &[u8]) -> usize {
     let mut before: Vec<usize> = Vec::new();
     let mut row: Vec<usize> = (0..=to.len()).collect();
@@ -223,7 +223,7 @@ mod tests {
         check_file(Path::new("opentsdb.conf"), text.as_bytes()).unwrap()
     }
 
-    /// Words, keys and details, a line each.
+    /// One line per entry: verdict, key and details.
     fn lines(text: &str) -> Vec<String> {
         let line = |entry: &CheckedEntry| {
             let detail = match &entry.verdict {
@@ -265,11 +265,26 @@ mod tests {
                 "7 honoured tsd.core.enable_api: false (only the exact text \"true\" is true, as in \
                  OpenTSDB)",
                 "8 wrong tsd.storage.salt.width: expected a whole number from 0 to 8",
-                "9 wrong tsd.startup.enable: no start-up plug-in is built in (a supervisor starts what is needed \
-                 before the daemon, and /api/health/ready says that it serves); expected false",
-                "10 ignored hbase.rpc.timeout: HBase is not the store, so nothing reads it",
+                "9 wrong tsd.startup.enable: no start-up plug-in is built in (a supervisor can start other \
+                 programs before the daemon, and /api/health/ready tells when it serves); expected false",
+                "10 ignored hbase.rpc.timeout: the store is not HBase, so the key has no effect",
             ]
         );
+    }
+
+    #[test]
+    fn no_credentials_are_shown() {
+        let text = "tsd.rtpublisher.url = http://me:s3cret@host/in\n\
+                    my.password = s3cret\n\
+                    tsd.rtpublisher.queue_size = http://me:s3cret@host/\n";
+        let checked = check(text);
+        assert!(!format!("{checked:?}").contains("s3cret"), "{checked:?}");
+        let error = {
+            let mut config = Config::default();
+            config.set_flag("test", "tsd.network.port", "http://me:s3cret@host/");
+            config.check().unwrap_err().to_string()
+        };
+        assert!(error.contains("http://***@host/"), "{error}");
     }
 
     #[test]
@@ -288,6 +303,36 @@ mod tests {
         let checked = check(text);
         assert_eq!((checked.count("wrong"), checked.count("honoured")), (1, 1));
         assert!(checked.problems.is_empty(), "{:?}", checked.problems);
+    }
+
+    /// Issue 37, case C14.
+    #[test]
+    fn keys_of_hbase_without_a_quorum_are_surprising() {
+        let stock = "tsd.network.port = 4242\ntsd.storage.hbase.data_table = tsdb\n";
+        let warning = check(stock).warning.unwrap();
+        for part in ["tsd.storage.hbase.data_table", "line 2", "zk_quorum = localhost"] {
+            assert!(warning.contains(part), "{warning}");
+        }
+        for decided in ["tsd.storage.hbase.zk_quorum = zk", "tsd.storage.engine = embedded"] {
+            assert_eq!(check(&format!("{stock}{decided}\n")).warning, None, "{decided}");
+        }
+        assert_eq!(check("tsd.network.port = 1\n").warning, None);
+        assert!(check("google.bigtable.project.id = x\n").warning.is_some());
+    }
+
+    /// Issue 37, case C16.
+    #[test]
+    fn empty_numbers_and_words_are_the_default() {
+        let text = "tsd.network.worker_threads=\ntsd.storage.max_tags =\ntsd.storage.ack=\n";
+        let checked = check(text);
+        assert_eq!((checked.count("honoured"), checked.problems.len()), (3, 0), "{checked:?}");
+        assert_eq!(
+            lines("tsd.network.port = 1\ntsd.network.port =\n"),
+            [
+                "1 ignored tsd.network.port: line 2 sets it again",
+                "2 honoured tsd.network.port: 4242"
+            ]
+        );
     }
 
     #[test]

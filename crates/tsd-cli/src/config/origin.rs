@@ -1,4 +1,4 @@
-//! Where a value comes from. Which of several sources counts is decided in `config.rs`.
+//! Where a value comes from. `config.rs` decides which of several sources wins.
 
 use std::{fmt, path::PathBuf};
 

@@ -1,32 +1,31 @@
 //! Plug-ins that a configuration names.
 //!
-//! OpenTSDB loads classes; here each purpose has built-in plug-ins with short names, and an upstream
-//! class that does the same is one of them. OpenTSDB does not start without a plug-in that is enabled.
-//! Neither does this daemon: most of them restrict who may do what, and a daemon without them would be
-//! open.
+//! OpenTSDB loads classes. Here each purpose has built-in plug-ins with short names, and the name of an upstream class
+//! selects the built-in plug-in with the same function. Like OpenTSDB, the daemon does not start if an enabled plug-in
+//! is missing: most plug-ins restrict access, and without them the daemon would be open.
 
 use super::{Config, ConfigError, keys};
 
 /// A plug-in point of OpenTSDB.
 struct PluginPoint {
-    /// What its plug-ins are called.
+    /// Name of the kind of plug-in.
     what: &'static str,
-    /// The key that enables them; without one they are enabled by their names.
+    /// The key that enables the plug-ins; `None` if naming a plug-in enables it.
     enable: Option<&'static str>,
-    /// The key with their names, separated by commas.
+    /// The key with the names of the plug-ins, separated by commas.
     plugin: &'static str,
-    /// Those that are built in.
+    /// The built-in plug-ins.
     built_in: &'static [BuiltIn],
-    /// The name may be omitted: then the first one is selected.
+    /// True if the name may be omitted, which selects the first plug-in.
     is_named_by_default: bool,
-    /// What serves the purpose otherwise.
+    /// The alternative if no plug-in is built in.
     instead: &'static str,
 }
 
-/// A plug-in that is built in.
+/// A built-in plug-in.
 struct BuiltIn {
     name: &'static str,
-    /// The upstream class that does the same.
+    /// The upstream class with the same function.
     class: Option<&'static str>,
 }
 
@@ -91,8 +90,8 @@ static POINTS: [PluginPoint; 10] = [
         ..point("search", "tsd.search.enable", "tsd.search.plugin")
     },
     PluginPoint {
-        instead: "a supervisor starts what is needed before the daemon, and /api/health/ready says \
-                  that it serves",
+        instead: "a supervisor can start other programs before the daemon, and /api/health/ready tells when it \
+                  serves",
         ..point("start-up", "tsd.startup.enable", "tsd.startup.plugin")
     },
     PluginPoint {
@@ -114,14 +113,14 @@ static POINTS: [PluginPoint; 10] = [
     },
     PluginPoint {
         enable: None,
-        instead: "a program beside the daemon can translate other protocols to telnet lines",
+        instead: "a separate program can translate other protocols to telnet lines",
         ..point("RPC", "", "tsd.rpc.plugins")
     },
 ];
 
-/// Fails if a plug-in is configured that is not built in, or a UID filter that filters nothing.
+/// Fails if the configuration names a plug-in that is not built in, or a UID filter without patterns.
 ///
-/// A name has no effect, and is no error, where its plug-in point is explicitly disabled.
+/// If a plug-in point is explicitly disabled, a name has no effect and is not an error.
 pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     for point in &POINTS {
         point.check(config)?;
@@ -195,7 +194,7 @@ impl PluginPoint {
         self.enable.map_or(Ok(()), |enable| must_decide(config, self.plugin, enable))
     }
 
-    /// The plug-ins that are built in, as a sentence.
+    /// The built-in plug-ins, as a sentence.
     fn choices(&self) -> String {
         let what = self.what;
         let known: Vec<String> = self.built_in.iter().map(BuiltIn::render).collect();
@@ -233,16 +232,16 @@ fn check_white_lists(config: &Config) -> Result<(), ConfigError> {
     }
 }
 
-/// Fails if part of a plug-in is configured by `key`, but not whether it is on.
+/// Fails if `key` configures a plug-in but `enable` is not set.
 fn must_decide(config: &Config, key: &str, enable: &str) -> Result<(), ConfigError> {
     if config.is_set(enable) {
         return Ok(());
     }
-    let expected = format!("expected also {enable} = true, or false to switch it off");
+    let expected = format!("expected also {enable} = true, or false to disable it");
     Err(config.bad_value(key, expected))
 }
 
-/// True if a switch is set to false, not only by default.
+/// True if a switch is explicitly set to false.
 fn is_disabled(config: &Config, key: &str) -> bool {
     config.is_set(key) && !config.bool(key)
 }
@@ -321,7 +320,7 @@ mod tests {
                 ("tsd.core.authentication.open_paths", "/x")
             ])
             .unwrap_err()
-            .contains("cannot be open")
+            .contains("cannot be an open path")
         );
     }
 

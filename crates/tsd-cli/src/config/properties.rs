@@ -1,8 +1,8 @@
 //! Parser of Java's .properties text.
 //!
-//! OpenTSDB reads `opentsdb.conf` with `java.util.Properties`, so an existing file must have the same
-//! meaning here: ISO-8859-1 bytes, `\uXXXX`, keys ended by `=`, `:` or blanks, lines continued by
-//! an odd number of back-slashes, `#` and `!` comments.
+//! OpenTSDB reads `opentsdb.conf` with `java.util.Properties`, so an existing file must have the same meaning here:
+//! ISO-8859-1 bytes, `\uXXXX`, keys that end at `=`, `:` or blanks, lines continued by an odd number of backslashes,
+//! `#` and `!` comments.
 
 /// One assignment of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub struct Property {
     pub key: String,
     /// Value, unescaped; trailing blanks are kept, as in Java.
     pub value: String,
-    /// Line of the file it begins on, from 1.
+    /// First line of the assignment, from 1.
     pub line: usize,
 }
 
@@ -23,7 +23,7 @@ pub struct PropertiesError {
     pub line: usize,
 }
 
-/// Parses all assignments, in order; a later one of the same key replaces the earlier.
+/// Parses all assignments in order. A later assignment of a key replaces an earlier one.
 pub fn parse(text: &[u8]) -> Result<Vec<Property>, PropertiesError> {
     let mut properties = Vec::new();
     let mut lines = Lines { rest: text, line: 0 };
@@ -114,7 +114,7 @@ fn split(line: &[u8]) -> (&[u8], &[u8]) {
 }
 
 fn unescape(text: &[u8], line: usize) -> Result<String, PropertiesError> {
-    // UTF-16 units, since Java's escapes may be surrogate pairs.
+    // UTF-16 units, because Java's escapes may be surrogate pairs.
     let mut units: Vec<u16> = Vec::with_capacity(text.len());
     let mut bytes = text.iter().copied();
     while let Some(byte) = bytes.next() {

@@ -1,4 +1,4 @@
-//! The typed configuration: every key is mapped to a setting here, once, and nowhere else.
+//! The typed configuration. This is the only place that maps keys to settings.
 
 mod authentication;
 mod cluster;
@@ -11,6 +11,7 @@ mod queries;
 mod retention;
 mod server;
 mod storage;
+mod table_names;
 mod write_filter;
 
 use std::{path::PathBuf, time::Duration};
@@ -49,7 +50,7 @@ pub struct Settings {
     pub log: LogSettings,
     /// The store.
     pub storage: StorageSettings,
-    /// The engine. Its schema is the configured one; that of an existing embedded store overrides it.
+    /// The engine. It has the configured schema, unless an existing embedded store has another.
     pub engine: EngineConfig,
     /// The server.
     pub server: ServerConfig,
@@ -100,7 +101,7 @@ pub enum LogFormat {
 
 #[cfg(test)]
 impl Settings {
-    /// The settings that these keys make, or the text of the error.
+    /// The settings of these keys, or the text of the error.
     pub(crate) fn with(values: &[(&str, &str)]) -> Result<Self, String> {
         let mut config = Config::default();
         for (key, value) in values {
@@ -164,7 +165,7 @@ impl Settings {
     }
 }
 
-/// Sets the sizes of the engine's parts.
+/// Applies the memory plan to the engine.
 fn limit_engine(engine: &mut EngineConfig, memory: &MemoryPlan) {
     engine.memory = memory.budget.clone();
     engine.ingest.series_cache_entries = size(memory.series);
@@ -188,7 +189,7 @@ fn worker_threads(config: &Config) -> usize {
 }
 
 impl LogSettings {
-    /// What the configuration says of logging, whatever else is wrong in it.
+    /// The logging settings, even if other values of the configuration are wrong.
     pub(crate) fn from_config(config: &Config) -> Result<Self, ConfigError> {
         let level = config.string("tsd.log.level");
         if !is_log_level(&level) {
@@ -204,13 +205,13 @@ impl LogSettings {
     }
 }
 
-/// True for a level, or directives that name one each. The filter itself reads a misspelt level as
-/// the name of a module, all of whose events are wanted, and no others.
+/// True for a level, or for directives that name a level each. The filter itself takes a misspelt level for the name
+/// of a module, and then logs only the events of that module.
 fn is_log_level(text: &str) -> bool {
     let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();
     let names_level = |directive: &str| {
         let level = directive.rsplit(['=', ']', '}']).next().unwrap_or_default().trim();
-        // A span may stand without a level.
+        // A directive with a span needs no level.
         is_level(level) || directive.contains(['[', '{'])
     };
     !text.is_empty()

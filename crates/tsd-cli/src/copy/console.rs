@@ -1,17 +1,17 @@
-//! What a copy shows while it runs, and the file of its state, which is written every ten seconds.
+//! Shows progress and findings of a copy, and writes its state file every ten seconds.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::BTreeMap,
     fs::File,
     io::{BufWriter, Write as _},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use anyhow::Context;
 use indicatif::{HumanBytes, HumanCount, HumanDuration, ProgressBar};
-use tsd_engine::{CopiedPart, CopiedRows, CopyObserver};
 use tsd_storage::Table;
+use tsd_tools::{CopiedRange, CopiedRows, CopyObserver};
 
 use super::state_file::{CopyState, StateFile};
 use crate::{
@@ -22,22 +22,22 @@ use crate::{
 
 /// Time between two writes of the state, and two lines of progress without a terminal.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Findings of a table that are printed; all are counted.
+/// Maximum printed findings of a table; all findings are counted.
 const MAX_PRINTED: u64 = 20;
-/// Longest time left that is printed: beyond it the estimate means nothing.
+/// Longest printed estimate of the time left; longer estimates are meaningless.
 const MAX_LEFT: Duration = Duration::from_hours(24 * 365);
 /// Steps of the bar.
 const STEPS: u64 = 10_000;
 
-/// The time left, at the pace since the share of this process began to grow: what a former one has copied, and the
-/// names, which come first and count nothing, are no pace.
+/// Estimates the time left from the rate since the share of this process began to grow. Rows copied by an earlier run
+/// and the names, which come first and do not count, are excluded from the rate.
 #[derive(Debug, Default)]
 struct TimeLeft {
     begun: Option<(Instant, f64)>,
 }
 
 impl TimeLeft {
-    /// From the share that is done, 0 to 1.
+    /// The time left, from the share that is done (0 to 1).
     fn estimate(&mut self, now: Instant, done: f64) -> Option<Duration> {
         let (since, from) = self.begun.filter(|(_, from)| done > *from).or_else(|| {
             self.begun = Some((now, done));
@@ -70,7 +70,7 @@ struct ConsoleInner {
 }
 
 impl Console {
-    /// A console of a copy, whose state goes to `file`, or of a comparison.
+    /// The console of a copy with its state in `file`, or of a comparison.
     pub(super) fn new(
         args: &CopyArgs,
         state: Option<CopyState>,
@@ -100,7 +100,7 @@ impl Console {
     }
 
     fn inner(&self) -> MutexGuard<'_, ConsoleInner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// Writes the state at the end of the copy.
@@ -111,7 +111,7 @@ impl Console {
         inner.failure.take().map_or(Ok(()), Err)
     }
 
-    /// From now on the places are compared.
+    /// Shows from now on that the places are compared.
     pub(super) fn compares(&self) {
         set_template(&self.bar, "{spinner} comparing");
     }
@@ -126,7 +126,7 @@ impl Console {
         inner.failure.take().map_or(Ok(()), Err)
     }
 
-    /// What was copied, also before, by table.
+    /// Copied rows by table, including earlier runs.
     pub(super) fn tables(&self) -> BTreeMap<String, CopiedRows> {
         self.inner().state.tables.clone()
     }
@@ -179,17 +179,17 @@ impl CopyObserver for Console {
         }
         if count == MAX_PRINTED + 1 {
             self.print(&format!(
-                "{table}: further findings are only counted (--findings FILE has all)"
+                "{table}: further findings are only counted; --findings FILE gets all"
             ));
         }
     }
 
-    fn advanced(&self, part: &CopiedPart<'_>, copied: &CopiedRows, done: f64) {
+    fn advanced(&self, range: &CopiedRange<'_>, copied: &CopiedRows, done: f64) {
         let inner = &mut *self.inner();
         inner.cells += copied.cells;
         inner.bytes += copied.bytes;
-        inner.state.tables.entry(part.table.to_string()).or_default().add(copied);
-        inner.state.parts.insert(part.name.to_owned(), part.progress.clone());
+        inner.state.tables.entry(range.table.to_string()).or_default().add(copied);
+        inner.state.ranges.insert(range.name.to_owned(), range.progress.clone());
         let left = inner.time_left.estimate(Instant::now(), done).filter(|left| *left < MAX_LEFT);
         let left =
             left.map_or_else(String::new, |left| format!("  about {} left", HumanDuration(left)));
@@ -210,7 +210,7 @@ impl CopyObserver for Console {
 mod tests {
     use super::*;
 
-    /// The last of several shares, each with its second, and the seconds left.
+    /// Checks the estimate after the last of several shares, each with its second.
     #[track_caller]
     fn check(shares: &[(u64, f64)], expected: Option<u64>) {
         let (start, mut time_left) = (Instant::now(), TimeLeft::default());
@@ -226,9 +226,9 @@ mod tests {
         check(&[(0, 0.0)], None);
         check(&[(0, 0.0), (10, 0.1)], Some(90));
         check(&[(0, 0.0), (10, 0.1), (20, 1.0)], Some(0));
-        // Half of it was copied before.
+        // An earlier run copied half of it.
         check(&[(0, 0.5), (10, 0.75)], Some(10));
-        // Names took a minute.
+        // The names took a minute.
         check(&[(0, 0.0), (60, 0.0), (70, 0.1)], Some(90));
     }
 }

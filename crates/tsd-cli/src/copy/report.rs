@@ -1,24 +1,24 @@
-//! The report of a copy, as lines and as JSON.
+//! Renders the report of a copy as lines or as JSON.
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::{Value, json};
-use tsd_engine::{CopiedRows, TableComparison, TableDigest};
+use tsd_tools::{CopiedRows, TableComparison, TableDigest};
 
 use super::state_file::rows_json;
 use crate::{import::StopSignal, output::utc};
 
-/// How a copy or a comparison ended.
+/// The result of a copy or a comparison.
 #[derive(Debug)]
 pub(super) struct CopyEnded {
-    /// False if places were only compared.
+    /// False if the command only compared the places.
     pub(super) is_copy: bool,
     pub(super) is_dry: bool,
-    /// Keys were rebuilt from names.
+    /// True if keys were rebuilt from names.
     pub(super) by_name: bool,
     pub(super) since_ms: Option<i64>,
-    /// What was copied, by table of the source.
+    /// Copied rows by table of the source.
     pub(super) tables: BTreeMap<String, CopiedRows>,
     pub(super) compared: Option<Vec<TableComparison>>,
     /// Numbers of findings by table.
@@ -28,7 +28,7 @@ pub(super) struct CopyEnded {
 }
 
 impl CopyEnded {
-    /// True if everything was copied as it is, and both places have the same.
+    /// True if everything was copied unchanged, and both places are equal.
     pub(super) fn is_clean(&self) -> bool {
         let is_equal = |compared: &Vec<TableComparison>| {
             compared.iter().all(|table| table.is_equal() && table.without_names == 0)
@@ -65,11 +65,11 @@ impl CopyEnded {
         let since = self.since_ms.map_or_else(String::new, |ms| {
             let time =
                 jiff::Timestamp::from_millisecond(ms).map_or_else(|_| format!("{ms} ms"), utc);
-            format!(", what was written since {time}")
+            format!(", cells written since {time}")
         });
         let result = match &self.compared {
             None => "",
-            Some(_) if self.is_clean() => "; both places have the same",
+            Some(_) if self.is_clean() => "; both places are equal",
             Some(_) => "; the places differ",
         };
         format!("{what}{how}{since} in {seconds:.1} s{result}\n")
@@ -138,11 +138,11 @@ fn compared_lines(table: &TableComparison) -> String {
     for (count, what) in [
         (table.only_in_source, "rows only in the source"),
         (table.only_in_target, "rows only in the target"),
-        (table.different, "rows with other contents"),
-        (table.repaired, "rows of the target are now as in the source"),
+        (table.different, "rows with different contents"),
+        (table.repaired, "rows of the target were replaced"),
         (
             table.without_names,
-            "rows of the source cannot be in the target: damaged keys, or UIDs without names",
+            "rows of the source cannot be copied: damaged keys, or UIDs without names",
         ),
     ] {
         if count > 0 {
@@ -250,7 +250,7 @@ mod tests {
         let since = CopyEnded { since_ms: Some(1_600_000_000_000), ..ended(&[]) };
         assert_eq!(
             last(since),
-            "Copied, cell for cell, what was written since 2020-09-13 12:26:40 UTC in 2.5 s\n"
+            "Copied, cell for cell, cells written since 2020-09-13 12:26:40 UTC in 2.5 s\n"
         );
         assert_eq!(
             last(CopyEnded { is_dry: true, ..ended(&[]) }),
@@ -259,7 +259,7 @@ mod tests {
         let stopped = CopyEnded { signal: Some(StopSignal::Terminate), ..ended(&[]) };
         assert_eq!(last(stopped), "Stopped, cell for cell in 2.5 s\n");
         let compared = CopyEnded { is_copy: false, compared: Some(Vec::new()), ..ended(&[]) };
-        assert_eq!(last(compared), "Compared in 2.5 s; both places have the same\n");
+        assert_eq!(last(compared), "Compared in 2.5 s; both places are equal\n");
     }
 
     #[test]
@@ -274,7 +274,7 @@ mod tests {
         let text = compared_lines(&differs);
         assert!(text.starts_with("tsdb and new: DIFFERENT\n  source  "), "{text}");
         assert!(
-            text.ends_with("\n  1 rows only in the source\n  2,000 rows with other contents\n"),
+            text.ends_with("\n  1 rows only in the source\n  2,000 rows with different contents\n"),
             "{text}"
         );
         let unnamed = TableComparison { without_names: 1, ..equal };

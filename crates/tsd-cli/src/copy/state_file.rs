@@ -1,5 +1,5 @@
-//! The file that keeps how far a copy came, so that the same command goes on there, and when it began, so that
-//! `--since last` copies what came later.
+//! The state file of a copy. It keeps the progress, so that the same command continues there, and the start time, so
+//! that `--since last` copies later cells.
 
 use std::{
     collections::BTreeMap,
@@ -10,8 +10,8 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
-use tsd_engine::{CopiedRows, PartProgress};
 use tsd_model::{from_hex, to_hex};
+use tsd_tools::{CopiedRows, RangeProgress};
 
 /// Version of the file.
 const FORMAT: u64 = 1;
@@ -19,19 +19,19 @@ const FORMAT: u64 = 1;
 /// A copy, in progress or complete.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct CopyState {
-    /// What is copied, and between which places.
+    /// The selection and the two places.
     pub(super) scope: Value,
-    /// When it began, epoch milliseconds.
+    /// Start of the copy, epoch milliseconds.
     pub(super) started_ms: i64,
-    /// Only cells that were written since then are copied.
+    /// Only cells written since this time are copied, epoch milliseconds.
     pub(super) since_ms: Option<i64>,
-    /// Mappings of the target that are older than this, epoch milliseconds, are copies.
+    /// Older mappings of the target are copies, epoch milliseconds.
     pub(super) copied_before_ms: Option<i64>,
-    /// Newer cells of the target stay.
+    /// True if newer cells of the target stay.
     pub(super) keeps_newer: bool,
     pub(super) is_complete: bool,
-    pub(super) parts: BTreeMap<String, PartProgress>,
-    /// What was copied, by table.
+    pub(super) ranges: BTreeMap<String, RangeProgress>,
+    /// Copied rows by table.
     pub(super) tables: BTreeMap<String, CopiedRows>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct StateFile {
 }
 
 impl StateFile {
-    /// Reads the state, if there is one, which must be of the same scope.
+    /// Reads the state, which must have the same scope; `None` without a file.
     pub(super) fn read(&self, scope: &Value) -> anyhow::Result<Option<CopyState>> {
         let shown = || format!("the state of the copy, {}", self.path.display());
         let text = match fs::read(&self.path) {
@@ -52,7 +52,7 @@ impl StateFile {
         let state = parse(&text).with_context(shown)?;
         if state.scope != *scope {
             bail!(
-                "{} is of another copy; name another file (--state), or begin anew with --restart\n\
+                "{} belongs to another copy; name another file (--state), or start again with --restart\n\
                  there: {}\nhere:  {scope}",
                 self.path.display(),
                 state.scope
@@ -73,9 +73,9 @@ impl StateFile {
 }
 
 fn render(state: &CopyState) -> Value {
-    let part =
-        |part: &PartProgress| json!({ "row": to_hex(&part.row), "complete": part.is_complete });
-    let parts: Value = state.parts.iter().map(|(name, of)| (name.as_str(), part(of))).collect();
+    let range =
+        |range: &RangeProgress| json!({ "row": to_hex(&range.row), "complete": range.is_complete });
+    let ranges: Value = state.ranges.iter().map(|(name, of)| (name.as_str(), range(of))).collect();
     let tables: Value =
         state.tables.iter().map(|(name, rows)| (name.as_str(), rows_json(rows))).collect();
     json!({
@@ -87,7 +87,7 @@ fn render(state: &CopyState) -> Value {
         "keepsNewer": state.keeps_newer,
         "complete": state.is_complete,
         "tables": tables,
-        "parts": parts,
+        "parts": ranges,
     })
 }
 
@@ -105,19 +105,20 @@ pub(super) fn rows_json(rows: &CopiedRows) -> Value {
 }
 
 fn parse(text: &[u8]) -> anyhow::Result<CopyState> {
-    let file: Value = serde_json::from_slice(text).context("this is no state of a copy")?;
+    let file: Value = serde_json::from_slice(text).context("this is not the state of a copy")?;
     let format =
-        file.get("format").and_then(Value::as_u64).context("this is no state of a copy")?;
+        file.get("format").and_then(Value::as_u64).context("this is not the state of a copy")?;
     ensure!(format == FORMAT, "it has format {format}, this release reads {FORMAT}");
     let number = |key: &str| file.get(key).and_then(Value::as_i64);
     let flag = |key: &str| file.get(key).and_then(Value::as_bool);
     let object = |key: &str| file.get(key).and_then(Value::as_object).context("a part is missing");
-    let part = |(name, part): (&String, &Value)| {
-        let row = part.get("row").and_then(Value::as_str);
-        let row =
-            row.and_then(|row| from_hex(row.as_bytes())).context("a row is no hexadecimal key")?;
-        let is_complete = part.get("complete").and_then(Value::as_bool).unwrap_or_default();
-        Ok((name.clone(), PartProgress { row: row.into(), is_complete }))
+    let range = |(name, range): (&String, &Value)| {
+        let row = range.get("row").and_then(Value::as_str);
+        let row = row
+            .and_then(|row| from_hex(row.as_bytes()))
+            .context("a row is not a hexadecimal key")?;
+        let is_complete = range.get("complete").and_then(Value::as_bool).unwrap_or_default();
+        Ok((name.clone(), RangeProgress { row: row.into(), is_complete }))
     };
     let rows = |(name, table): (&String, &Value)| {
         let count = |key: &str| table.get(key).and_then(Value::as_u64).unwrap_or_default();
@@ -139,7 +140,7 @@ fn parse(text: &[u8]) -> anyhow::Result<CopyState> {
         copied_before_ms: number("copiedBeforeMs"),
         keeps_newer: flag("keepsNewer").context("a part is missing")?,
         is_complete: flag("complete").context("a part is missing")?,
-        parts: object("parts")?.iter().map(part).collect::<anyhow::Result<_>>()?,
+        ranges: object("parts")?.iter().map(range).collect::<anyhow::Result<_>>()?,
         tables: object("tables")?.iter().map(rows).collect(),
     })
 }
@@ -156,7 +157,7 @@ mod tests {
         let file = StateFile { path: directory.path().join("state") };
         let scope = json!({ "from": "a" });
         assert_eq!(file.read(&scope).unwrap(), None);
-        let progress = PartProgress { row: vec![0, 0xAB].into(), is_complete: true };
+        let progress = RangeProgress { row: vec![0, 0xAB].into(), is_complete: true };
         let rows = CopiedRows { rows: 3, refused_cells: 7, ..CopiedRows::default() };
         let state = CopyState {
             scope: scope.clone(),
@@ -165,15 +166,15 @@ mod tests {
             copied_before_ms: Some(4),
             keeps_newer: true,
             is_complete: false,
-            parts: [("tsdb 01".to_owned(), progress)].into(),
+            ranges: [("tsdb 01".to_owned(), progress)].into(),
             tables: [("tsdb".to_owned(), rows)].into(),
         };
         file.write(&state).unwrap();
         assert_eq!(file.read(&scope).unwrap(), Some(state));
         let other = file.read(&json!({ "from": "b" })).unwrap_err().to_string();
-        assert!(other.contains("of another copy"), "{other}");
+        assert!(other.contains("belongs to another copy"), "{other}");
         fs::write(&file.path, "[1").unwrap();
-        assert!(format!("{:#}", file.read(&scope).unwrap_err()).contains("no state"));
+        assert!(format!("{:#}", file.read(&scope).unwrap_err()).contains("not the state"));
         fs::write(&file.path, r#"{"format":2}"#).unwrap();
         assert!(format!("{:#}", file.read(&scope).unwrap_err()).contains("format 2"));
     }

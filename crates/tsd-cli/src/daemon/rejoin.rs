@@ -1,8 +1,8 @@
-//! A daemon whose log another node has taken over joins its cluster again, in the same process.
+//! Rejoins the cluster in the same process after another node has taken over the log of this daemon.
 //!
-//! What it held is stored by the other node. So store, engine and server end without a flush, and others begin as
-//! at any start: with an incarnation, memtables and caches of their own. Nothing of the former run is kept, so
-//! nothing of it can be written (`docs/decisions/017-nodes-over-one-log-table.md`).
+//! The other node stores the held rows. So store, engine and server stop without a flush, and new ones start as
+//! usual, with a new incarnation and empty memtables and caches. The process keeps no state of the former run, so it
+//! cannot write any of it (`docs/decisions/017-nodes-over-one-log-table.md`).
 
 use std::time::{Duration, Instant};
 
@@ -14,12 +14,12 @@ use crate::{config::Config, node::Node};
 /// Pause before the second attempt; doubled before each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// Attempts after which the daemon ends.
+/// Attempts after which the daemon exits.
 const ATTEMPTS: u32 = 10;
-/// After this time as a member the next fence is the first one again.
+/// After this time as a member, the count of attempts starts again.
 const STABLE: Duration = Duration::from_mins(1);
 
-/// How often this process has joined its cluster again of late.
+/// Counts the recent rejoins of this process.
 #[derive(Debug)]
 pub(super) struct Rejoins {
     attempts: u32,
@@ -31,24 +31,24 @@ impl Rejoins {
         Self { attempts: 0, joined: Instant::now() }
     }
 
-    /// Ends a node that was fenced and starts another one on its port.
+    /// Stops a fenced node and starts a new one on its port.
     ///
     /// # Errors
     ///
-    /// If that fails as often as it is tried.
+    /// If all attempts fail.
     pub(super) async fn join_again(
         &mut self,
         config: &Config,
         node: Node,
         reason: &str,
     ) -> anyhow::Result<Node> {
-        warn!(reason, "this node was fenced; it drops what it holds and joins the cluster again");
+        warn!(reason, "this node was fenced; it drops its held rows and joins the cluster again");
         let began = Instant::now();
         if self.joined.elapsed() >= STABLE {
             self.attempts = 0;
         }
         let mut config = config.clone();
-        // A free port was chosen once.
+        // Keeps the port that was chosen at the start.
         config.set_flag("rejoin", "tsd.network.port", node.address().port().to_string());
         node.abandon().await;
         loop {
@@ -75,7 +75,7 @@ impl Rejoins {
     }
 }
 
-/// Pause after a number of attempts.
+/// Pause after this many attempts.
 fn pause_before(attempts: u32) -> Duration {
     match attempts {
         0 => Duration::ZERO,

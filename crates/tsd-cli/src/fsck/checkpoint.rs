@@ -1,30 +1,30 @@
-//! A file that says how far a check came and what it found, so that the same command goes on there.
+//! The checkpoint of a check: its progress and findings, so that the same command continues there.
 
 use std::{collections::BTreeMap, fs, io, path::PathBuf};
 
 use anyhow::{Context, ensure};
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tsd_engine::FsckReport;
 use tsd_model::{from_hex, to_hex};
+use tsd_tools::FsckReport;
 
-/// What was checked.
+/// The progress and findings of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Checked {
-    /// The last row of each part.
+    /// The last checked row of each key range.
     pub(super) rows: BTreeMap<usize, Bytes>,
-    /// What was found and repaired up to them.
+    /// Findings and repairs up to these rows.
     pub(super) report: FsckReport,
 }
 
-/// The file, and what is checked.
+/// The file, and the check that it belongs to.
 #[derive(Debug)]
 pub(super) struct Checkpoint {
     path: PathBuf,
     scope: Value,
 }
 
-/// The counters of a report by their names; a new one does not compile until it is here.
+/// The counters of a report by name. A new counter does not compile until it is listed here.
 macro_rules! counters {
     ($report:expr, $($name:ident)*) => {{
         let FsckReport { $($name),* } = $report;
@@ -41,7 +41,8 @@ fn counters(report: &mut FsckReport) -> [(&'static str, &mut u64); 23] {
 }
 
 impl Checkpoint {
-    /// The file, and what it says, if there is one. `scope` is the check: its rows, their store, and the repairs.
+    /// Opens the checkpoint and reads an existing file. `scope` identifies the check: its rows, their store, and the
+    /// repairs.
     pub(super) fn open(path: PathBuf, scope: Value) -> anyhow::Result<(Self, Checked)> {
         let checked = match fs::read(&path) {
             Ok(text) => parse(&text, &scope).with_context(|| path.display().to_string())?,
@@ -53,7 +54,7 @@ impl Checkpoint {
 
     /// Replaces the file.
     pub(super) fn write(&self, checked: &Checked) -> anyhow::Result<()> {
-        let rows = checked.rows.iter().map(|(part, key)| (part.to_string(), to_hex(key)));
+        let rows = checked.rows.iter().map(|(range, key)| (range.to_string(), to_hex(key)));
         let mut report = checked.report;
         let report = counters(&mut report).map(|(name, count)| (name, *count));
         let file = json!({
@@ -79,20 +80,20 @@ impl Checkpoint {
 }
 
 fn parse(text: &[u8], scope: &Value) -> anyhow::Result<Checked> {
-    let file: Value = serde_json::from_slice(text).context("this is no checkpoint")?;
-    let there = file.get("scope").context("this is no checkpoint")?;
+    let file: Value = serde_json::from_slice(text).context("this is not a checkpoint")?;
+    let there = file.get("scope").context("this is not a checkpoint")?;
     ensure!(
         there == scope,
         "this is the checkpoint of another check: of other rows, another store, or with other repairs; name \
          another file, or remove it\nthere: {there}\nhere:  {scope}"
     );
     let object = |name: &str| file.get(name).and_then(Value::as_object);
-    let rows = object("rows").context("this is no checkpoint")?;
-    let row = |(part, key): (&String, &Value)| {
+    let rows = object("rows").context("this is not a checkpoint")?;
+    let row = |(range, key): (&String, &Value)| {
         let key = key.as_str().and_then(|key| from_hex(key.as_bytes()));
-        Ok((part.parse()?, key.context("a row is no hexadecimal key")?.into()))
+        Ok((range.parse()?, key.context("a row is not a hexadecimal key")?.into()))
     };
-    let counts = object("report").context("this is no checkpoint")?;
+    let counts = object("report").context("this is not a checkpoint")?;
     let mut report = FsckReport::default();
     for (name, count) in counters(&mut report) {
         let there = counts.get(name).and_then(Value::as_u64);
@@ -126,7 +127,7 @@ mod tests {
         for broken in ["[1", "{}", r#"{"scope":{"rows":["a"]},"rows":{}}"#] {
             fs::write(&path, broken).unwrap();
             let error = format!("{:#}", open("a").unwrap_err());
-            assert!(error.contains("no checkpoint"), "{error}");
+            assert!(error.contains("not a checkpoint"), "{error}");
         }
         checkpoint.remove().unwrap();
         checkpoint.remove().unwrap();

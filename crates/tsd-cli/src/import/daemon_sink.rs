@@ -1,8 +1,8 @@
-//! Imported points go to a running daemon, as `/api/put` requests, and what a spool has beside points as those of its
-//! endpoint.
+//! Sends imported points to a running daemon as `/api/put` requests. Rollups and histograms of a spool go to their
+//! own endpoints.
 //!
-//! One request at a time: points of one cell are stored in the order of their lines. A request without
-//! a response is sent again, which is harmless since points are idempotent.
+//! The sink sends one request at a time, so that points of one cell are stored in the order of their lines. It
+//! repeats a request that got no response, which is harmless because points are idempotent.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ use crate::daemon_client::{ClientError, DaemonClient, DaemonResponse};
 
 /// Points per request.
 const BATCH_POINTS: usize = 5_000;
-/// Bytes per request, if the points have long names; a tenth of a daemon's default limit.
+/// Maximum bytes per request, for points with long names. Much less than a daemon's default limit.
 const BATCH_BYTES: usize = 1 << 20;
-/// Bytes of a point beside its names and its value.
+/// Bytes of a point in a request in addition to its names and value.
 const POINT_BYTES: usize = 64;
-/// How long a request is repeated while the daemon is busy or cannot be reached.
+/// How long the sink retries a request while the daemon is busy or unreachable.
 const RETRY_FOR: Duration = Duration::from_mins(1);
-/// First pause before a repetition; doubled up to [`LONGEST_PAUSE`].
+/// First pause before a retry; doubled up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -33,7 +33,7 @@ pub(super) struct DaemonSink {
     client: DaemonClient,
     /// The next request of each of [`JsonKind::ALL`].
     batches: [PointBatch; JsonKind::ALL.len()],
-    /// Points per request; less after a daemon has found a request too large.
+    /// Points per request; reduced after a daemon rejects a request as too large.
     batch_points: usize,
     stored: u64,
     failures: Vec<SinkFailure>,
@@ -57,7 +57,7 @@ impl DaemonSink {
         }
     }
 
-    /// Sends all points. After a failure of the store the rest is not sent.
+    /// Sends all points. Stops at a failure of the store.
     async fn send_all(&mut self) {
         let batches = std::mem::take(&mut self.batches);
         for (kind, batch) in JsonKind::ALL.into_iter().zip(batches) {
@@ -67,7 +67,7 @@ impl DaemonSink {
         }
     }
 
-    /// Sends points of a kind. False after a failure of the store.
+    /// Sends points of a kind. Returns false after a failure of the store.
     async fn send_points(&mut self, kind: JsonKind, mut rest: Vec<(u64, Value)>) -> bool {
         while !rest.is_empty() {
             let size = rest.len().min(self.batch_points);
@@ -98,7 +98,7 @@ impl DaemonSink {
         }
     }
 
-    /// Sends points in one request, again and again while the daemon is busy.
+    /// Sends points in one request, and retries while the daemon is busy.
     async fn send_batch(
         &mut self,
         kind: JsonKind,
@@ -128,7 +128,7 @@ impl DaemonSink {
         }
     }
 
-    /// Counts what a response says about the points of its request.
+    /// Counts the results of a request's points.
     fn note_response(
         &mut self,
         batch: &[(u64, Value)],
@@ -159,7 +159,7 @@ impl DaemonSink {
             }
             413 => return Err(BatchError::TooLarge(response.error_text())),
             503 => {
-                // With `details` the reason stands at the points.
+                // With `details` each point has its own reason.
                 let text = body.pointer("/errors/0/error").and_then(Value::as_str);
                 let reason =
                     text.map_or_else(|| response.error_text(), |text| format!("503 {text}"));
@@ -171,11 +171,11 @@ impl DaemonSink {
     }
 }
 
-/// Why a request did not go through.
+/// Why a request failed.
 enum BatchError {
-    /// It is larger than the daemon accepts.
+    /// The request is larger than the daemon's limit.
     TooLarge(String),
-    /// The daemon failed, or cannot be reached.
+    /// The daemon failed, or is unreachable.
     Failed(String),
 }
 
@@ -195,7 +195,7 @@ impl PointSink for DaemonSink {
         let json = json!({
             "metric": text(point.metric)?,
             "timestamp": point.timestamp,
-            // As text, since it may be written as JSON has no number, such as `+1`.
+            // As text, because JSON has no numbers such as `+1`.
             "value": text(point.value_text)?,
             "tags": tags,
         });

@@ -1,4 +1,4 @@
-//! Imported points go to the engine of this process.
+//! Stores imported points with the engine of this process.
 
 use tokio::sync::mpsc;
 use tsd_engine::{
@@ -13,12 +13,12 @@ use super::{
     line::ImportLine,
 };
 
-/// A session of the engine, whose failures are read after each block.
+/// A session of the engine. The importer reads its failures after each block.
 pub(super) struct EngineSink {
     session: IngestSession,
     failures: mpsc::UnboundedReceiver<PointFailure>,
     settle_new_series: bool,
-    /// Points stored by a commit of their own.
+    /// Points that were committed alone.
     settled: u64,
     rollups: Option<RollupRules>,
     histograms: Option<HistogramCodecs>,
@@ -33,7 +33,7 @@ impl EngineSink {
         Self { session, failures, settle_new_series, settled: 0, rollups, histograms }
     }
 
-    /// Puts a sample. `tags` parses its tags, if its series is not cached.
+    /// Puts a sample. `tags` parses its tags if the series is not cached.
     async fn put_sample<'s>(
         &mut self,
         sample: Sample<'s>,
@@ -43,7 +43,7 @@ impl EngineSink {
         if !self.settle_new_series || self.session.is_cached(sample.metric, sample.tags_raw) {
             return self.add(sample, tags, is_new);
         }
-        // Committed alone, since the result decides about the next line.
+        // Committed alone, because the result decides about the next line.
         self.session.send().await;
         self.add(sample, tags, is_new)?;
         let mut report = self.session.commit().await;

@@ -3,7 +3,8 @@
 use std::{io, path::Path, time::Duration};
 
 use tokio::time::{Instant, timeout};
-use tsd_engine::{PutError, UidError};
+use tsd_engine::PutError;
+use tsd_meta::UidError;
 use tsd_model::{InputFormat, Timestamp};
 
 use super::{
@@ -16,7 +17,7 @@ use super::{
 };
 use crate::{print_lines, tell};
 
-/// Points of an input between two lines of progress, as OpenTSDB's importer has it.
+/// Points of an input between two lines of progress, as in OpenTSDB's importer.
 const LINE_EVERY: u64 = 1_000_000;
 /// How long a stopped import waits for the points that were sent.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -25,14 +26,16 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent rules")]
 pub struct ImportOptions {
-    /// Invalid lines are reported and skipped; otherwise the first one ends the import.
+    /// Reports and skips invalid lines; otherwise the first invalid line ends the import.
     pub skip_errors: bool,
     /// Timestamps of a series need not increase.
     pub allow_out_of_order: bool,
-    /// The inputs are files of the spool: values with a point or an exponent are stored as `put` stores them, not in
-    /// single precision, and a line may be JSON.
+    /// The inputs are files of the spool: a line may be JSON.
     pub is_spool: bool,
-    /// UID lookups may reject names, so each new series is committed before the next line is read.
+    /// Rounds values with a point or an exponent to single precision, as OpenTSDB's importer does; otherwise stores
+    /// them as telnet's `put` does.
+    pub as_opentsdb: bool,
+    /// Commits each new series before it reads the next line, because UID lookups may reject names.
     pub settle_new_series: bool,
 }
 
@@ -43,7 +46,7 @@ pub struct Imported {
     pub points: u64,
     /// Skipped lines.
     pub bad_lines: u64,
-    /// Points that were sent when the import was stopped, without a result.
+    /// Points that were sent and had no result when the import was stopped.
     pub unconfirmed: u64,
 }
 
@@ -59,7 +62,7 @@ pub enum ImportError {
         /// I/O error.
         source: io::Error,
     },
-    /// An invalid line, while errors are not skipped.
+    /// An invalid line, unless errors are skipped.
     #[error("{path} line {line}: {reason}")]
     BadLine {
         /// The input.
@@ -86,11 +89,10 @@ pub enum ImportError {
         signal: StopSignal,
         /// The input that was read.
         path: String,
-        /// The last line that was sent, from 1; lines before it are stored unless the total tells
-        /// otherwise.
+        /// The last line that was sent, from 1. Earlier lines are stored unless the total reports otherwise.
         line: u64,
     },
-    /// All was imported, but standard output did not take the total.
+    /// Everything was imported, but the total could not be written to standard output.
     #[error("cannot write: {0}")]
     Total(io::Error),
 }
@@ -98,7 +100,7 @@ pub enum ImportError {
 /// Why a line was rejected.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
-    #[error("a line of more than {MAX_LINE_BYTES} bytes")]
+    #[error("the line is longer than {MAX_LINE_BYTES} bytes")]
     TooLong,
     #[error(transparent)]
     Line(#[from] LineError),
@@ -108,7 +110,7 @@ pub(super) enum Refusal {
     NotRising(#[from] NotRising),
     #[error(transparent)]
     Put(#[from] PutError),
-    /// A daemon refused the point, with this text.
+    /// A daemon rejected the point, with this text.
     #[error("{0}")]
     Point(String),
     /// A daemon, or its store, failed.
@@ -117,7 +119,7 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// True if the store failed, so that the next point will fail, too.
+    /// True if the store failed, so that the next point will fail too.
     fn is_of_store(&self) -> bool {
         match self {
             Self::TooLong | Self::Line(_) | Self::Json(_) | Self::NotRising(_) | Self::Point(_) => {
@@ -151,7 +153,7 @@ fn is_about_the_point(error: &PutError) -> bool {
     }
 }
 
-/// A point that was not stored after it had been accepted.
+/// An accepted point that was not stored.
 #[derive(Debug)]
 pub(super) struct SinkFailure {
     /// Its line, from 1.
@@ -161,8 +163,8 @@ pub(super) struct SinkFailure {
 
 /// Where imported points go.
 pub(super) trait PointSink {
-    /// Accepts a point of a line. `is_new` is set if its series may be unknown, so that a refusal
-    /// does not count for the order of its timestamps.
+    /// Accepts a point of a line. `is_new` is set if its series may be unknown, so that a rejected point does not
+    /// affect the order of timestamps.
     async fn put(
         &mut self,
         point: &ImportLine<'_>,
@@ -170,7 +172,7 @@ pub(super) trait PointSink {
         is_new: &mut bool,
     ) -> Result<(), Refusal>;
 
-    /// As [`Self::put`], of a line of JSON.
+    /// As [`Self::put`], for a line of JSON.
     async fn put_json(
         &mut self,
         json: JsonLine,
@@ -178,7 +180,7 @@ pub(super) trait PointSink {
         is_new: &mut bool,
     ) -> Result<(), Refusal>;
 
-    /// Sends the points accepted so far, as fast as the store takes them.
+    /// Sends the points accepted so far, at the pace of the store.
     async fn send(&mut self);
 
     /// Sends all points and waits for their results.
@@ -200,13 +202,13 @@ pub(super) struct Importer<S> {
     stop: Stop,
     /// Points accepted by the sink.
     accepted: u64,
-    /// Accepted points that were then refused.
+    /// Accepted points that were then rejected.
     refused: u64,
     bad_lines: u64,
     unconfirmed: u64,
-    /// Accepted points of the input that is read.
+    /// Accepted points of the current input.
     in_input: u64,
-    /// When the input began, or the last line of progress was printed.
+    /// Start of the input, or time of the last line of progress.
     line_at: Instant,
 }
 
@@ -277,7 +279,7 @@ impl<S: PointSink> Importer<S> {
             () = sink.drain() => {}
             signal = stop.requested() => return Err(stopped(signal, name, number)),
         }
-        // A failure of the store is why a later line failed, too.
+        // A failure of the store is also the cause of later failed lines.
         self.note_failures(name).and(read)
     }
 
@@ -323,7 +325,7 @@ impl<S: PointSink> Importer<S> {
         self.note_failures(name)
     }
 
-    /// Counts a point; prints a line for each million of an input.
+    /// Counts a point; prints a line for every million points of an input.
     fn accept(&mut self) {
         self.accepted += 1;
         self.in_input += 1;
@@ -334,7 +336,7 @@ impl<S: PointSink> Importer<S> {
         }
     }
 
-    /// Prints a line of progress. Points go on although nobody may see it: only the total has to be written.
+    /// Prints a line of progress. A failed write does not stop the import; only the total must be written.
     fn print_progress(&self, line: &str) {
         let _ = self.progress.suspend(|| print_lines(line));
     }
@@ -369,7 +371,7 @@ impl<S: PointSink> Importer<S> {
         Ok(result)
     }
 
-    /// As [`Self::take`], of a line of JSON. The spool is in no order of time.
+    /// As [`Self::take`], for a line of JSON. The spool is not sorted by time.
     async fn take_json(
         &mut self,
         name: &str,
@@ -389,13 +391,13 @@ impl<S: PointSink> Importer<S> {
         }
     }
 
-    /// Parses a line and checks the order of its series. Returns the place of the series and its
-    /// previous time.
+    /// Parses a line and checks the order of its series. Returns the index of the series and its previous time.
     fn check<'l>(
         &mut self,
         line: &'l [u8],
     ) -> Result<(ImportLine<'l>, Option<(super::order::SeriesIndex, i64)>), Refusal> {
-        let format = if self.options.is_spool { InputFormat::Telnet } else { InputFormat::Import };
+        let format =
+            if self.options.as_opentsdb { InputFormat::Import } else { InputFormat::Telnet };
         let point = ImportLine::parse(line, format)?;
         if self.options.allow_out_of_order {
             return Ok((point, None));
@@ -404,8 +406,7 @@ impl<S: PointSink> Importer<S> {
             Some(place) => place,
             None => self.order.add(point.metric, point.tags_raw, &point.tags()?),
         };
-        let time = Timestamp::try_new(point.timestamp)
-            .map_err(|_| PutError::BadTimestamp(point.timestamp))?;
+        let time = Timestamp::try_new(point.timestamp).map_err(PutError::from)?;
         let previous_ms = self.order.advance(place, point.timestamp, time.as_millis())?;
         Ok((point, Some((place, previous_ms))))
     }
@@ -437,7 +438,7 @@ impl<S: PointSink> Importer<S> {
     }
 }
 
-/// OpenTSDB's line after another million points of an input, which took `took`.
+/// OpenTSDB's line after a further million points of an input, which took `took`.
 fn progress_line(points: u64, took: Duration) -> String {
     let rate = LINE_EVERY as f64 / took.as_secs_f64().max(0.001);
     format!("... {points} data points in {}ms ({rate:.1} points/s)\n", took.as_millis())

@@ -1,5 +1,5 @@
-//! Parser of a line of JSON, as the spool of refused points has them beside import lines: histograms, rolled-up values,
-//! and points with names that an import line cannot hold.
+//! Parser of a line of JSON. The spool writes such lines for histograms, rollups, and points whose names do not fit
+//! an import line.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value};
@@ -14,11 +14,11 @@ use crate::json_fields::texts;
 /// First byte of such a line.
 pub(super) const BRACE: u8 = b'{';
 
-/// A line of JSON, whose names are not validated yet.
+/// A line of JSON with names that are not validated yet.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct JsonLine {
     pub(super) kind: JsonKind,
-    /// As the endpoint of the kind accepts it.
+    /// The object that the endpoint of the kind accepts.
     pub(super) object: Map<String, Value>,
     pub(super) metric: String,
     pub(super) timestamp: i64,
@@ -26,7 +26,7 @@ pub(super) struct JsonLine {
     pub(super) line_bytes: usize,
 }
 
-/// What a line stores.
+/// The kind of value that a line stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum JsonKind {
     Point,
@@ -34,7 +34,7 @@ pub(super) enum JsonKind {
     Histogram,
 }
 
-/// A line of JSON that is no point.
+/// A line of JSON that is not a point.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(super) enum JsonLineError {
     #[error("invalid JSON: {0}")]
@@ -47,7 +47,7 @@ pub(super) enum JsonLineError {
     Value(#[from] ValueTextError),
     #[error("histograms are not configured (tsd.core.histograms.config)")]
     NoHistograms,
-    /// The text of an error that cannot be compared.
+    /// An error of another crate, as text so that it can be compared.
     #[error("{0}")]
     Histogram(String),
     #[error("rollups are not configured (tsd.rollups.config)")]
@@ -75,10 +75,10 @@ impl JsonKind {
     }
 }
 
-/// What a line stores in an engine.
+/// The content of a line for an engine.
 pub(super) struct JsonContent {
     value: JsonValue,
-    /// Tags as stored, between [`NAME_SEPARATOR`]s: a key of the series cache that no import line has.
+    /// Tags as stored, separated by [`NAME_SEPARATOR`]: a key of the series cache that no import line can have.
     tags_raw: Vec<u8>,
 }
 
@@ -107,7 +107,7 @@ impl JsonLine {
         Ok(Self { kind, object, metric, timestamp, tags, line_bytes: line.len() })
     }
 
-    /// What the line stores, with the settings of an engine.
+    /// The content of the line for the settings of an engine.
     pub(super) fn content(
         &self,
         rollups: Option<&RollupRules>,
@@ -188,7 +188,7 @@ impl JsonContent {
         &self.tags_raw
     }
 
-    /// Keys and values, distinct and in the order that they are stored in.
+    /// Distinct keys and values in their stored order.
     pub(super) fn tags(&self) -> TagPairs<'_> {
         let mut names = self.tags_raw.split(|byte| *byte == NAME_SEPARATOR).skip(1);
         std::iter::from_fn(|| Some((names.next()?, names.next()?))).collect()
@@ -217,7 +217,7 @@ mod tests {
         }
     }
 
-    /// Content and tags of a line: `kind` and what follows its tags.
+    /// Content and tags of a line with this kind and these fields after its tags.
     fn content(kind: &str, rest: &str) -> Result<(String, String), JsonLineError> {
         let line = format!(
             r#"{{"type":"{kind}","metric":"m x","timestamp":1600000000,"tags":{{"host":"a b"}}{rest}}}"#

@@ -48,14 +48,14 @@ pub(super) enum LineError {
 
 fn timestamp_text(error: &TimestampTextError) -> String {
     match error {
-        // It says what it is.
+        // The error names the timestamp already.
         TimestampTextError::NotPositive(_) => error.to_string(),
         error => format!("invalid timestamp: {error}"),
     }
 }
 
 impl<'l> ImportLine<'l> {
-    /// Parses a line without its line end, its value in a format.
+    /// Parses a line without its line end. `format` decides how the value is stored.
     pub(super) fn parse(line: &'l [u8], format: InputFormat) -> Result<Self, LineError> {
         let mut words = line.splitn(4, |b| *b == b' ');
         let (Some(metric), Some(time), Some(value), Some(tags_raw)) =

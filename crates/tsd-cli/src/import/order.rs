@@ -1,22 +1,22 @@
 //! Checks that the timestamps of each series increase strictly.
 //!
-//! OpenTSDB's importer rejects a line that is not later than the previous one of its series, in any
-//! order of the tags. This costs one number per series of the import.
+//! OpenTSDB's importer rejects a line that is not later than the previous line of its series, whatever the order of
+//! the tags. The check keeps one number per series.
 
 use hashbrown::HashMap;
 
 /// Last timestamp of every series.
 #[derive(Debug, Default)]
 pub(super) struct SeriesOrder {
-    // Metric and tags as spelt, to an index in `last_ms`.
+    // From metric and tags as written to an index in `last_ms`.
     spellings: HashMap<Vec<u8>, u32, foldhash::fast::RandomState>,
-    // Metric and sorted tags, to the same index.
+    // From metric and sorted tags to the same index.
     series: HashMap<Vec<u8>, u32, foldhash::fast::RandomState>,
     last_ms: Vec<i64>,
     key: Vec<u8>,
 }
 
-/// A point that is not later than the previous one.
+/// A point that is not later than the previous point of its series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("new timestamp={timestamp} is less than or equal to previous={previous_ms}")]
 pub(super) struct NotRising {
@@ -26,7 +26,7 @@ pub(super) struct NotRising {
     pub(super) previous_ms: i64,
 }
 
-/// SeriesIndex of a series.
+/// Index of a series.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SeriesIndex(u32);
 
@@ -64,7 +64,7 @@ impl SeriesOrder {
         SeriesIndex(index)
     }
 
-    /// Accepts a point if it is later than the last one; returns the timestamp of that one.
+    /// Accepts a point if it is later than the last point; returns the timestamp of the last point.
     pub(super) fn advance(
         &mut self,
         SeriesIndex(index): SeriesIndex,
@@ -78,7 +78,7 @@ impl SeriesOrder {
         Ok(std::mem::replace(last_ms, time_ms))
     }
 
-    /// Undoes [`Self::advance`], which returned `previous_ms`, for a point that was then rejected.
+    /// Undoes an [`Self::advance`] that returned `previous_ms`, after the point was rejected.
     pub(super) fn retreat(&mut self, SeriesIndex(index): SeriesIndex, previous_ms: i64) {
         if let Some(last_ms) = self.last_ms.get_mut(index as usize) {
             *last_ms = previous_ms;

@@ -20,11 +20,11 @@ const BLOCK_BYTES: usize = 256 << 10;
 const READ_AHEAD: usize = 4;
 /// Maximum length of a line, bytes.
 pub(super) const MAX_LINE_BYTES: usize = 1 << 20;
-/// Bytes of a longer line that are kept: one more, and a carriage return at the end.
+/// Bytes kept of a longer line: one more than the maximum, and a carriage return.
 const KEPT_BYTES: usize = MAX_LINE_BYTES + 2;
 
-/// Blocks of an input, read ahead by a thread: a pipe that is silent, or a slow disk, must not keep a
-/// signal from stopping the import.
+/// Blocks of an input. A thread reads them ahead, so that a signal stops the import even while a pipe is silent or a
+/// disk is slow.
 ///
 /// Opens a path, as [`Source::open`] does.
 pub(super) fn read_ahead(
@@ -33,7 +33,7 @@ pub(super) fn read_ahead(
 ) -> io::Result<mpsc::Receiver<io::Result<Vec<u8>>>> {
     let mut source = Source::open(path, read)?;
     let (sender, blocks) = mpsc::channel(READ_AHEAD);
-    // Not joined: a read of a pipe may never return. The end of the process ends it.
+    // Not joined, because a read of a pipe may never return. The thread ends with the process.
     thread::Builder::new().name("import-read".to_owned()).spawn(move || {
         loop {
             let block = source.next_block().map(|block| block.map(<[u8]>::to_vec)).transpose();
@@ -75,8 +75,8 @@ impl Source {
         Self { reader, block: Vec::new(), returned: 0, ended: false }
     }
 
-    /// The next whole lines; `None` at the end. The last line of the input may lack its line end. Of a line above
-    /// [`MAX_LINE_BYTES`] there is enough to see that it is one.
+    /// The next whole lines; `None` at the end. The last line of the input may lack its line end. A line above
+    /// [`MAX_LINE_BYTES`] is cut to [`KEPT_BYTES`], enough to detect its length.
     fn next_block(&mut self) -> io::Result<Option<&[u8]>> {
         self.block.drain(..self.returned);
         self.returned = 0;
@@ -90,10 +90,10 @@ impl Source {
                 self.returned = self.block.len();
                 return Ok((self.returned > 0).then_some(self.block.as_slice()));
             }
-            // There is no line end in it.
+            // The block has no line end.
             self.block.truncate(KEPT_BYTES);
             searched = self.block.len();
-            // One read at a time, since a pipe may have less than a block.
+            // One read at a time, because a pipe may have less than a block.
             self.block.resize(searched + BLOCK_BYTES, 0);
             let room = self.block.get_mut(searched..).unwrap_or_default();
             let got = loop {
@@ -189,7 +189,7 @@ mod tests {
                 assert!(*overlong > MAX_LINE_BYTES, "{length} {end:?}");
             }
         }
-        // The longest line that is none.
+        // The longest line that is accepted.
         let longest = format!("{}\r\nb", "x".repeat(MAX_LINE_BYTES)).into_bytes();
         let read = read_all(Source::new(Box::new(io::Cursor::new(longest))));
         assert_eq!(read.iter().map(Vec::len).collect::<Vec<_>>(), [MAX_LINE_BYTES, 1]);

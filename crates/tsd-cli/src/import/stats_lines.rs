@@ -1,10 +1,10 @@
-//! The statistics that OpenTSDB's importer prints at its end, as `stats` has them, without the tag of the host.
+//! The statistics that OpenTSDB's importer prints at its end: the lines of `stats` without the host tag.
 
 use std::fmt::Write as _;
 
 use tsd_engine::{EngineHandle, Stat};
 
-/// The statistics of the engine, a line each.
+/// The statistics of the engine, one per line.
 pub(super) async fn stats_lines(engine: &EngineHandle) -> String {
     let stats = engine.stats().await;
     lines(stats.names.iter().chain(&stats.points), engine.config().clock.now_ms() / 1_000)

@@ -23,7 +23,7 @@ pub enum StopSignal {
 }
 
 impl StopSignal {
-    /// Exit status of a process that the signal ended, as a shell reports it.
+    /// Exit status of a process that the signal stopped, as a shell reports it.
     pub(crate) const fn exit_status(self) -> u8 {
         match self {
             Self::Interrupt => 128 + 2,
@@ -47,12 +47,12 @@ pub(super) struct Stop {
 }
 
 impl Stop {
-    /// No signal stops the import.
+    /// Ignores signals.
     pub(super) const fn never() -> Self {
         Self { signals: None }
     }
 
-    /// SIGINT and SIGTERM stop it. Without handlers, which needs a broken system, they end the process.
+    /// Stops on SIGINT and SIGTERM. If the handlers cannot be installed, the signals end the process.
     pub(super) fn on_signals() -> Self {
         let signals =
             signal(SignalKind::interrupt()).ok().zip(signal(SignalKind::terminate()).ok());
@@ -73,12 +73,14 @@ impl Stop {
     /// Ends the process at the next signal.
     pub(super) async fn exit_at_next(&mut self) {
         let signal = self.requested().await;
-        tell!("tsdb: {signal}: exiting at once; what was stored since is not known");
+        tell!(
+            "tsdb: {signal}: exiting at once; the points since the last report may be stored or not"
+        );
         std::process::exit(i32::from(signal.exit_status()));
     }
 }
 
-/// Signals that stop work which looks at a flag. A second one ends the process at once.
+/// Signals for work that polls a flag. A second signal ends the process at once.
 pub(crate) struct StopRequest {
     pub(crate) flag: Arc<AtomicBool>,
     signal: Arc<OnceLock<StopSignal>>,
@@ -91,7 +93,7 @@ impl StopRequest {
         let (flagged, received) = (Arc::clone(&flag), Arc::clone(&signal));
         let waiter = tokio::spawn(async move {
             let mut requests = Stop::on_signals();
-            // It is empty until here.
+            // The cell is empty until here.
             let _ = received.set(requests.requested().await);
             flagged.store(true, Ordering::Relaxed);
             requests.exit_at_next().await;
@@ -99,7 +101,7 @@ impl StopRequest {
         Self { flag, signal, _waiter: AbortOnDropHandle::new(waiter) }
     }
 
-    /// The signal, if there was one.
+    /// The signal, if one was received.
     pub(crate) fn signal(&self) -> Option<StopSignal> {
         self.signal.get().copied()
     }

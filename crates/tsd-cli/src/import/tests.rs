@@ -7,7 +7,7 @@ use tsd_storage::{Fault, FaultyStorage, MemoryStorage, Operation, Scan, Storage,
 
 use super::*;
 
-/// What an import leaves: (row, qualifier, value) in hexadecimal.
+/// The cells after an import: row, qualifier and value in hexadecimal.
 struct Left {
     result: Result<Imported, ImportError>,
     cells: Vec<String>,
@@ -48,14 +48,16 @@ fn hex(bytes: &[u8]) -> String {
 const FIRST: &str = "00000150E22700000001000001 0000 01";
 
 #[test]
-fn floats_are_four_bytes_and_integers_short() {
-    let text = "m 1356998400 1 host=a\nm 1356998401 0.1 host=a\nm 1356998402 300 host=a\n";
-    let left = import_text(text, true, ImportOptions::default());
-    assert_eq!(left.result.unwrap(), Imported { points: 3, ..Imported::default() });
-    assert_eq!(
-        left.cells,
-        [FIRST, "00000150E22700000001000001 001B 3DCCCCCD", "00000150E22700000001000001 0021 012C",]
-    );
+fn values_keep_their_digits_unless_asked_for_opentsdbs_floats() {
+    let text = "m 1356998400 1 host=a\nm 1356998401 0.1 host=a\nm 1356998402 300 host=a\n\
+                m 1356998403 0.5 host=a\n";
+    let cell = |rest: &str| format!("00000150E22700000001000001 {rest}");
+    for (as_opentsdb, tenth) in [(false, "001F 3FB999999999999A"), (true, "001B 3DCCCCCD")] {
+        let left = import_text(text, true, ImportOptions { as_opentsdb, ..Default::default() });
+        assert_eq!(left.result.unwrap(), Imported { points: 4, ..Imported::default() });
+        let expected = [FIRST.to_owned(), cell(tenth), cell("0021 012C"), cell("003B 3F000000")];
+        assert_eq!(left.cells, expected);
+    }
 }
 
 #[test]
@@ -107,12 +109,25 @@ fn an_overlong_line_is_a_bad_line() {
         let text = format!("m 1356998400 1 host=a\n{tags}\nm 1356998401 3 host=a\n");
         let error = import_text(&text, true, ImportOptions::default()).result.unwrap_err();
         assert!(
-            error.to_string().ends_with("line 2: a line of more than 1048576 bytes"),
+            error.to_string().ends_with("line 2: the line is longer than 1048576 bytes"),
             "{error}"
         );
         let options = ImportOptions { skip_errors: true, ..ImportOptions::default() };
         let left = import_text(&text, true, options);
         assert_eq!(left.result.unwrap(), Imported { points: 2, bad_lines: 1, unconfirmed: 0 });
+    }
+}
+
+/// Issue 37: such a point was stored 2^32 seconds earlier.
+#[test]
+fn a_time_after_2106_is_a_bad_line() {
+    let text = "m 1356998400 1 host=a\nm 9999999999999 2 host=a\n";
+    for allow_out_of_order in [false, true] {
+        let options = ImportOptions { allow_out_of_order, ..ImportOptions::default() };
+        let left = import_text(text, true, options);
+        let error = left.result.unwrap_err().to_string();
+        assert!(error.contains("line 2: timestamp 9999999999999 is after 2106-02-07"), "{error}");
+        assert_eq!(left.cells, [FIRST]);
     }
 }
 

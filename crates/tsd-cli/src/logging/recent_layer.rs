@@ -35,7 +35,7 @@ impl<S: Subscriber> Layer<S> for RecentLayer {
     }
 }
 
-/// Message and fields of an event: `message name=value …`, as in the lines on standard error.
+/// Message and fields of an event: `message name=value …`, as on standard error.
 #[derive(Default)]
 struct EventText {
     message: String,

@@ -2,10 +2,12 @@
 
 use tsd_query::{RateOptions, RawQuery, RawSubQuery};
 
+use crate::error_text::query_text;
+
 /// Invalid arguments.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum QueryArgsError {
-    /// Fewer than three.
+    /// Fewer than three arguments.
     #[error("expected START [END] QUERY...")]
     TooFew,
     /// The arguments end inside a query.
@@ -19,6 +21,9 @@ pub(crate) enum QueryArgsError {
         /// The argument.
         word: String,
     },
+    /// A downsampling interval that is not positive.
+    #[error("the downsampling interval is {0} ms; it must be at least 1")]
+    Interval(String),
     /// An invalid tag.
     #[error("{0}")]
     Tag(String),
@@ -29,7 +34,7 @@ pub(crate) enum QueryArgsError {
 pub(crate) struct ParsedArgs {
     /// The query.
     pub(crate) query: RawQuery,
-    /// Tags of each sub query as given.
+    /// Tags of each sub query as written.
     pub(crate) tags: Vec<Vec<(String, String)>>,
     /// Options of a graph, `+name=value`.
     pub(crate) options: Vec<(String, String)>,
@@ -102,7 +107,7 @@ impl<'w> Words<'w> {
         !self.rest.is_empty()
     }
 
-    /// The next sub query and its tags as given.
+    /// The next sub query and its tags as written.
     fn query(&mut self) -> Result<(RawSubQuery, Vec<(String, String)>), QueryArgsError> {
         let mut query = RawSubQuery {
             aggregator: Some(self.next("FUNC")?.to_owned()),
@@ -114,7 +119,11 @@ impl<'w> Words<'w> {
             query.rate_options = options.map(rate_options).transpose()?;
         }
         if self.take_if(|word| word == "downsample").is_some() {
-            let interval = number("the downsampling interval", self.next("MS")?)?;
+            let word = self.next("MS")?;
+            let interval = number("the downsampling interval", word)?;
+            if interval <= 0 {
+                return Err(QueryArgsError::Interval(word.to_owned()));
+            }
             let function = self.next("FUNC")?;
             query.downsample = Some(format!("{interval}ms-{function}"));
         }
@@ -125,7 +134,7 @@ impl<'w> Words<'w> {
         }
         let given = tags.iter().map(|(tagk, tagv)| ((*tagk).to_owned(), (*tagv).to_owned()));
         let given = given.collect();
-        query.set_tags(tags).map_err(|e| QueryArgsError::Tag(e.to_string()))?;
+        query.set_tags(tags).map_err(|e| QueryArgsError::Tag(query_text(&e)))?;
         Ok((query, given))
     }
 }
@@ -216,6 +225,13 @@ mod tests {
                 "the downsampling interval must be a number, not \"x\"",
             ),
             ("1h-ago +a=b +c=d", "the query ends where FUNC should follow"),
+            // Issue 37: the text was about a missing duration.
+            (
+                "1h-ago sum downsample -5 avg m",
+                "the downsampling interval is -5 ms; it must be at least 1",
+            ),
+            // Issue 37: the text was a debug output.
+            ("1h-ago sum m h=", "Filter cannot be null or empty"),
         ] {
             assert_eq!(parse_text(text).unwrap_err().to_string(), expected);
         }

@@ -1,4 +1,4 @@
-//! A query of the command line as a request of the HTTP API, and its response.
+//! Sends a query of the command line to the HTTP API, and reads the response.
 
 use anyhow::Context;
 use serde_json::{Value as Json, json};
@@ -17,7 +17,7 @@ pub(super) async fn query(
         .json_of(&response)?
         .as_array()
         .and_then(|all| all.iter().map(series).collect())
-        .context("the response is no result of a query")
+        .context("the response is not the result of a query")
 }
 
 #[expect(clippy::indexing_slicing, reason = "a JSON object takes any key")]

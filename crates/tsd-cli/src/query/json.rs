@@ -1,4 +1,4 @@
-//! `tsdb query --json`: the series of a result as `/api/query` has them, with milliseconds.
+//! `tsdb query --json`: the series of a result in the form of `/api/query`, with milliseconds.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use tsd_model::Value;
 
 use super::series::Series;
 
-/// Writes an array with an object for each series, one series a line.
+/// Writes an array with an object for each series, one series per line.
 pub(super) fn write(out: &mut impl Write, series: impl Iterator<Item = Series>) -> io::Result<()> {
     let mut separator = "[";
     for series in series {
@@ -25,7 +25,7 @@ fn object(series: &Series) -> Json {
     json!({ "metric": metric, "tags": tags, "aggregateTags": aggregate_tags, "dps": points })
 }
 
-/// A value; what JSON has no number for is a text, as Java writes it.
+/// A value. Values that are not JSON numbers are texts, as Java writes them.
 fn number(value: Value) -> Json {
     match value {
         Value::Integer(integer) => json!(integer),

@@ -1,4 +1,4 @@
-//! A series of a query's result, as it is printed or drawn, whether a daemon or this process has executed the query.
+//! A series of a query's result, from a daemon or from this process.
 
 use tsd_model::Value;
 
@@ -7,7 +7,7 @@ use tsd_model::Value;
 pub(super) struct Series {
     pub(super) metric: String,
     pub(super) tags: Vec<(String, String)>,
-    /// Keys of the tags that differ between the series that were aggregated.
+    /// Keys of the tags that differ between the aggregated series.
     pub(super) aggregate_tags: Vec<String>,
     /// Milliseconds and value.
     pub(super) points: Vec<(i64, Value)>,

@@ -1,4 +1,4 @@
-//! This daemon as a member of a cluster: its listener for other nodes, reads of what all nodes hold, and
+//! This daemon as a node of a cluster: its listener for peers, reads of the rows that all nodes hold, and
 //! `/api/cluster`.
 
 use std::{
@@ -19,17 +19,18 @@ use tsd_cluster::{
 use tsd_cluster_log::ClusterLog;
 use tsd_cluster_net::{
     ClockWatch, ClusterReads, ClusterSlots, ForgottenNames, ForwardConfig, ForwardReceiver,
-    ForwardedWrites, NameOwners, NetConfig, NodeAnswer, NodeControl, NodeIdentity, NodeReport,
+    ForwardedWrites, NameOwners, NetConfig, NodeControl, NodeIdentity, NodeReport, NodeResponse,
     PeerError, PeerServer, PeerService, PeerTls, Peers, ReadConfig, ReadMemory, SlotLog,
     TimedReport,
 };
 use tsd_engine::{
-    EngineHandle, MemoryPart, NamePeers, ProcessMemory, QueryId, UidKind, WeakEngineHandle,
+    EngineHandle, MemoryConsumer, NamePeers, ProcessMemory, QueryId, UidKind, WeakEngineHandle,
 };
 use tsd_model::Uid;
 use tsd_server::{
     CancelQueryError, ClusterFuture, ClusterNode, ClusterNodes, ClusterQueryId, ClusterStatus,
-    DrainedNode, FlushedNode, NodeDetails, NodeQueries, NodeSlots, SlotSummary, running_queries,
+    DrainedNode, FlushedNode, NodeDetails, NodeQueries, NodeSlots, SilentNodeError, SlotSummary,
+    running_queries,
 };
 use tsd_storage::{BoxFuture, MeteredStorage, Storage, StorageError, Table};
 
@@ -40,14 +41,14 @@ use crate::{
     version,
 };
 
-/// How long the nodes may take to say what they are.
+/// Timeout for the status of the nodes.
 const STATUS_LIMIT: Duration = Duration::from_secs(1);
-/// How long a flush of all nodes may take.
+/// Timeout for a flush of all nodes.
 const FLUSH_LIMIT: Duration = Duration::from_mins(5);
-/// How long the owner of new names may take, if it answers otherwise.
+/// Timeout for the owner of new names, if it responds to other requests.
 const ASSIGN_LIMIT: Duration = Duration::from_mins(1);
 
-/// The listener for other nodes, which nobody answers yet, and the address that they are told.
+/// The listener for peers, before it responds to requests, and the address that peers get.
 #[derive(Debug)]
 pub(super) struct PeerListener {
     listener: TcpListener,
@@ -55,7 +56,7 @@ pub(super) struct PeerListener {
 }
 
 impl PeerListener {
-    /// Binds the port, so that its address can be published before points are taken.
+    /// Binds the port, so that its address can be published before the node accepts points.
     pub(super) async fn bind(settings: &ClusterNetSettings) -> anyhow::Result<Self> {
         let bind = &settings.bind;
         let listener = TcpListener::bind(bind).await.with_context(|| {
@@ -66,7 +67,7 @@ impl PeerListener {
     }
 }
 
-/// How nodes and tools connect to nodes.
+/// Configuration of connections to nodes, for nodes and tools.
 pub(super) fn net_config(settings: &ClusterNetSettings) -> anyhow::Result<NetConfig> {
     let load = |files| PeerTls::load(files).map(Arc::new);
     let tls = settings.tls.clone().map(load).transpose();
@@ -74,8 +75,8 @@ pub(super) fn net_config(settings: &ClusterNetSettings) -> anyhow::Result<NetCon
     Ok(NetConfig { tls, ..NetConfig::default() })
 }
 
-/// The address that other nodes connect to: as it is set, with the port of the listener if it has none; else
-/// that of the listener, or the name of the host if it is on all addresses.
+/// The address that peers connect to. A configured address without a port gets the port of the listener. Without a
+/// configured address, it is the address of the listener, or the host name if the listener uses all addresses.
 fn advertised(set: Option<&str>, listens: SocketAddr) -> String {
     let port = listens.port();
     match set {
@@ -93,7 +94,7 @@ fn has_port(address: &str) -> bool {
     })
 }
 
-/// What all nodes must have alike, because it decides what rows and names mean.
+/// The settings that all nodes must share, because they decide the meaning of rows and names.
 pub(super) fn shared_settings(settings: &Settings) -> SharedSettings {
     let tables = &settings.engine.tables;
     let (lowest, highest) = tsd_cluster_net::VERSIONS;
@@ -107,7 +108,7 @@ pub(super) fn shared_settings(settings: &Settings) -> SharedSettings {
     SharedSettings::new(layout.into_iter().chain(others))
 }
 
-/// This daemon among the nodes of its cluster. It answers them until it is dropped.
+/// This daemon as a node of its cluster. It responds to peers until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ClusterNodeHandle {
     pub(super) peers: Arc<Peers>,
@@ -120,8 +121,8 @@ pub(crate) struct ClusterNodeHandle {
 }
 
 impl ClusterNodeHandle {
-    /// Names the engine whose queries the other nodes see, and whose caches forget names. Until then there are
-    /// none.
+    /// Sets the engine whose queries peers see, and whose caches forget names. Before this call the node has no
+    /// queries and no caches.
     pub(crate) fn attach(&self, engine: &EngineHandle) {
         // A node has one engine.
         let _ = self.control.engine.set(engine.downgrade());
@@ -137,7 +138,7 @@ impl ClusterNodeHandle {
 #[derive(Debug)]
 struct LogControl {
     log: Arc<HBaseLog>,
-    /// Weak, because the store of the engine knows this value, too.
+    /// Weak, because the store of the engine also refers to this value.
     engine: OnceLock<WeakEngineHandle>,
 }
 
@@ -167,7 +168,7 @@ impl NodeControl for LogControl {
     }
 
     fn note_refusal(&self, node: &str, reason: &str) {
-        // The texts of another process are shown with their control characters escaped.
+        // Debug output escapes control characters in texts of another process.
         warn!(node = ?node, reason = ?reason, "a node does not join the cluster");
     }
 
@@ -199,8 +200,8 @@ impl NodeControl for LogControl {
         })
     }
 
-    fn flush(&self) -> BoxFuture<'_, Result<(), String>> {
-        Box::pin(async { self.log.flush().await.map_err(|error| error.to_string()) })
+    fn flush(&self) -> BoxFuture<'_, Result<(), StorageError>> {
+        self.log.flush()
     }
 }
 
@@ -214,18 +215,19 @@ impl SlotLog for LogControl {
     }
 }
 
-/// Rows of other nodes take the memory of queries.
+/// Accounts rows of other nodes to the memory of queries.
 #[derive(Debug)]
 struct QueryMemory(ProcessMemory);
 
 impl ReadMemory for QueryMemory {
     fn try_reserve(&self, bytes: usize) -> Option<Box<dyn Send + Sync>> {
-        let permit = self.0.try_reserve(MemoryPart::Queries, bytes)?;
+        let permit = self.0.try_reserve(MemoryConsumer::Queries, bytes)?;
         Some(Box::new(permit))
     }
 }
 
-/// Answers other nodes, and returns the store whose reads see what they hold, and whose writes they make.
+/// Starts to respond to peers. Returns the store whose reads see the held rows of peers, and whose writes go to their
+/// owners.
 pub(super) fn join(
     settings: &Settings,
     (listener, net): (PeerListener, NetConfig),
@@ -269,7 +271,7 @@ pub(super) fn join(
     let service = PeerService { rows, membership, writes, node };
     let PeerListener { listener, advertised } = listener;
     let server = PeerServer::start(listener, identity, net, service)?;
-    info!(address = %server.local_addr(), advertised, "answers the other nodes of the cluster");
+    info!(address = %server.local_addr(), advertised, "listening for the other nodes of the cluster");
     let clock = ClockWatch::start(Arc::clone(&peers), hbase.cluster_net.max_clock_skew);
     let limit = hbase.cluster_net.read_timeout;
     let owners = slots
@@ -288,7 +290,7 @@ fn forward_config(settings: &Settings, tables: Vec<Table>) -> ForwardConfig {
 }
 
 impl ClusterNodeHandle {
-    /// Gives all slots of this node to others, before it stops.
+    /// Gives all slots of this node to other nodes, before it stops.
     pub(crate) async fn drain(&self, limit: Duration) -> DrainedNode {
         self.drain_slots(limit, true).await
     }
@@ -308,10 +310,11 @@ impl ClusterNodeHandle {
                 None
             }
             Ok(false) => {
-                info!(left, "this node keeps its slots: no other one takes them in time");
-                Some("there is no other node that takes its slots in time".to_owned())
+                info!(left, "this node keeps its slots: no other node took them in time");
+                Some("no other node took the slots in time".to_owned())
             }
             Err(error) => {
+                let error = error.to_string();
                 warn!(left, error, "not drained");
                 Some(error)
             }
@@ -323,10 +326,10 @@ impl ClusterNodeHandle {
 impl ClusterNodes for ClusterNodeHandle {
     fn status(&self) -> ClusterFuture<'_, ClusterStatus> {
         Box::pin(async {
-            let answers = self.peers.reports(&*self.control, STATUS_LIMIT).await;
+            let responses = self.peers.reports(&*self.control, STATUS_LIMIT).await;
             let assignment = self.slots.as_ref().map(|slots| slots.assignment());
-            let node = |answer| node_of(answer, assignment.as_deref());
-            let nodes: Vec<ClusterNode> = answers.into_iter().map(node).collect();
+            let node = |response| node_of(response, assignment.as_deref());
+            let nodes: Vec<ClusterNode> = responses.into_iter().map(node).collect();
             let slots = assignment.as_deref().map(|of| slot_summary(of, &nodes));
             ClusterStatus { nodes, slots }
         })
@@ -338,26 +341,26 @@ impl ClusterNodes for ClusterNodeHandle {
 
     fn flush(&self) -> ClusterFuture<'_, Vec<FlushedNode>> {
         Box::pin(async {
-            let answers = self.peers.flush(&*self.control, FLUSH_LIMIT).await;
-            let flushed = |answer: NodeAnswer<()>| FlushedNode {
-                name: answer.member.name,
-                error: answer.answer.err().map(|error| error.to_string()),
+            let responses = self.peers.flush(&*self.control, FLUSH_LIMIT).await;
+            let flushed = |response: NodeResponse<()>| FlushedNode {
+                name: response.member.name,
+                error: response.response.err().map(|error| error.to_string()),
             };
-            answers.into_iter().map(flushed).collect()
+            responses.into_iter().map(flushed).collect()
         })
     }
 
     fn queries(&self) -> ClusterFuture<'_, Vec<NodeQueries>> {
         Box::pin(async {
-            let answers = self.peers.queries(&*self.control, STATUS_LIMIT).await;
+            let responses = self.peers.queries(&*self.control, STATUS_LIMIT).await;
             let of_node =
-                |NodeAnswer { member, is_this, answer }: NodeAnswer<String>| NodeQueries {
+                |NodeResponse { member, is_this, response }: NodeResponse<String>| NodeQueries {
                     name: member.name,
                     incarnation: member.incarnation,
                     is_this,
-                    running: answer.map_err(|error| error.to_string()),
+                    running: response.map_err(|error| SilentNodeError(error.to_string())),
                 };
-            answers.into_iter().map(of_node).collect()
+            responses.into_iter().map(of_node).collect()
         })
     }
 
@@ -369,10 +372,10 @@ impl ClusterNodes for ClusterNodeHandle {
             let ClusterQueryId { incarnation, query } = id;
             let asked =
                 self.peers.cancel_query(&*self.control, (incarnation, query), STATUS_LIMIT).await;
-            let Some(NodeAnswer { member, answer, .. }) = asked else {
+            let Some(NodeResponse { member, response, .. }) = asked else {
                 return Err(CancelQueryError::NotRunning);
             };
-            match answer {
+            match response {
                 Ok(()) => Ok(member.name),
                 Err(PeerError::Failed(_)) => Err(CancelQueryError::NotRunning),
                 Err(error) => {
@@ -399,8 +402,8 @@ fn node_slots(of: &Assignment, incarnation: u64) -> NodeSlots {
     }
 }
 
-fn node_of(answer: NodeAnswer<TimedReport>, assignment: Option<&Assignment>) -> ClusterNode {
-    let Member { name, incarnation, address, state, heartbeat_age, log_bytes } = answer.member;
+fn node_of(response: NodeResponse<TimedReport>, assignment: Option<&Assignment>) -> ClusterNode {
+    let Member { name, incarnation, address, state, heartbeat_age, log_bytes } = response.member;
     let details = |(report, clock_ahead_ms): TimedReport| NodeDetails {
         version: report.version,
         held_bytes: report.memtable_bytes,
@@ -408,8 +411,8 @@ fn node_of(answer: NodeAnswer<TimedReport>, assignment: Option<&Assignment>) -> 
         clock_ahead_ms,
         problems: report.problems,
     };
-    // Its own figure is newer than that of the log table.
-    let log_bytes = answer.answer.as_ref().map_or(log_bytes, |(report, _)| report.log_bytes);
+    // The node's own figure is newer than the one in the log table.
+    let log_bytes = response.response.as_ref().map_or(log_bytes, |(report, _)| report.log_bytes);
     ClusterNode {
         name,
         address: address.unwrap_or_default(),
@@ -421,11 +424,11 @@ fn node_of(answer: NodeAnswer<TimedReport>, assignment: Option<&Assignment>) -> 
             MemberState::Left => "left",
         },
         incarnation,
-        is_this: answer.is_this,
+        is_this: response.is_this,
         heartbeat_age_ms: u64::try_from(heartbeat_age.as_millis()).unwrap_or(u64::MAX),
         log_bytes,
         slots: assignment.map(|of| node_slots(of, incarnation)),
-        report: answer.answer.map(details).map_err(|error| error.to_string()),
+        report: response.response.map(details).map_err(|error| SilentNodeError(error.to_string())),
     }
 }
 
@@ -456,7 +459,7 @@ mod tests {
             heartbeat_age_ms: 0,
             log_bytes: 0,
             slots: None,
-            report: Err(String::new()),
+            report: Err(SilentNodeError(String::new())),
         };
         let expected = SlotSummary { generation: 1, moving: 1, without_owner: 2 };
         assert_eq!(slot_summary(&of, &[node]), expected);

@@ -1,11 +1,13 @@
-//! The settings that all nodes of a cluster have alike, for an operator: shown, and changed where that is possible.
+//! Shows the settings that all nodes of a cluster share, and changes those that may change.
 
 use std::sync::Arc;
 
 use hbase_rs::Client;
 use tokio::time::Instant;
 use tsd_cluster::{ClusterId, Member, SharedSettings};
-use tsd_cluster_log::{ChangedSetting, ClusterLogConfig, adopt_settings, stored_settings};
+use tsd_cluster_log::{
+    ChangedSetting, ClusterLogConfig, MemberVersionsError, adopt_settings, stored_settings,
+};
 use tsd_cluster_net::{NetConfig, NodeIdentity, PeerClient};
 
 use super::{
@@ -26,11 +28,11 @@ pub(crate) struct ClusterSettings {
 }
 
 impl ClusterSettings {
-    /// That of the configuration, once its HBase is found.
+    /// Finds the HBase of the configuration and the cluster in it.
     pub(crate) async fn find(settings: &Settings) -> anyhow::Result<Self> {
         anyhow::ensure!(
             settings.storage.engine == EngineKind::HBase,
-            "a cluster is on HBase, and tsd.storage.engine is not hbase"
+            "a cluster needs HBase, and tsd.storage.engine is not hbase"
         );
         let hbase = &settings.storage.hbase;
         let log =
@@ -40,35 +42,35 @@ impl ClusterSettings {
         Ok(Self { client, log, net: hbase.cluster_net.clone() })
     }
 
-    /// The table that has the settings.
+    /// The table with the settings.
     pub(crate) fn table(&self) -> &str {
         &self.log.table
     }
 
-    /// What this configuration has.
+    /// The settings of this configuration.
     pub(crate) const fn own(&self) -> &SharedSettings {
         &self.log.shared
     }
 
-    /// What the cluster has; `None` if no node has started yet.
+    /// The settings of the cluster; `None` if no node has started yet.
     pub(crate) async fn stored(&self) -> anyhow::Result<Option<SharedSettings>> {
         Ok(Box::pin(stored_settings(&self.client, &self.log)).await?)
     }
 
-    /// Gives the cluster what it may change.
+    /// Writes the settings of this configuration that may change to the cluster.
     pub(crate) async fn adopt(&self) -> anyhow::Result<Vec<ChangedSetting>> {
         let net = net_config(&self.net)?;
         let speaks = async |cluster, members| self.all_speak(&net, cluster, members).await;
         Ok(Box::pin(adopt_settings(&self.client, &self.log, speaks)).await?)
     }
 
-    /// Connects to the nodes; one that speaks none of the versions of this release refuses that.
+    /// Checks that all nodes speak a version of this release, by connecting to each node.
     async fn all_speak(
         &self,
         net: &NetConfig,
         cluster: ClusterId,
         members: Vec<Member>,
-    ) -> Result<(), String> {
+    ) -> Result<(), MemberVersionsError> {
         let identity = NodeIdentity { cluster, name: TOOL.to_owned(), incarnation: 0 };
         let identity = Arc::new(identity);
         for member in members {
@@ -80,7 +82,8 @@ impl ClusterSettings {
                 net.clone(),
             );
             let probed = peer.probe(Instant::now() + self.net.read_timeout).await;
-            probed.map_err(|error| format!("node {}: {error}", member.name))?;
+            probed
+                .map_err(|error| MemberVersionsError(format!("node {}: {error}", member.name)))?;
         }
         Ok(())
     }

@@ -11,7 +11,8 @@ use anyhow::Context;
 use hbase_rs::{Client, DEFAULT_MAX_CELL, DiscoveryError};
 use tracing::{info, warn};
 use tsd_cluster_log::{ClusterLog, ClusterLogConfig};
-use tsd_storage::{DiskSpace, MeteredStorage, Recovery, Storage, StorageError, Table};
+use tsd_files::DiskSpace;
+use tsd_storage::{MeteredStorage, Recovery, Storage, StorageError, Table};
 use tsd_storage_hbase::{HBaseConfig, HBaseStorage, SeriesIndexConfig};
 use tsd_storage_wal::{
     BackendSharing, CommitLog, LoggedTables, OpenError, WalConfig, WalStorage, holds_log,
@@ -30,14 +31,14 @@ use crate::config::{Ack, HBaseSettings, Settings};
 
 /// Timeout of one attempt to reach HBase at the start.
 const ATTEMPT: Duration = Duration::from_secs(5);
-/// How long a start waits for HBase if it does not need it.
+/// How long a start waits for HBase if it can serve without HBase.
 const GLANCE: Duration = Duration::from_secs(3);
 /// Time between two reports of the same failure.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Bytes of a group with `ack = cluster`: with its last request it fits into few cells of 96 KiB.
+/// Bytes of a group with `ack = cluster`. With its last request the group fits into few cells of 96 KiB.
 const CLUSTER_GROUP_BYTES: usize = 88 << 10;
 /// Shortest time between two small groups with `ack = cluster` (docs/decisions/015).
 const CLUSTER_GROUP_INTERVAL: Duration = Duration::from_millis(5);
@@ -50,13 +51,13 @@ const IMPORT_LOG: &str = "hbase-import-log";
 pub(super) async fn open(settings: &Settings, purpose: Purpose) -> anyhow::Result<OpenStore> {
     let hbase = &settings.storage.hbase;
     let client = hbase.client();
-    // Of cells with the times of their points none is put again: it would need a later time.
-    // Nor is one that is copied: its cells keep their times.
+    // Read-backs put cells again with a later time. So they are off for cells with the times of their points, and for
+    // copies, whose cells keep their times.
     let is_copy = matches!(purpose, Purpose::Copy { .. });
     let has_cell_times = settings.engine.rows.use_otsdb_timestamp || is_copy;
     let compacted_table =
         (!has_cell_times).then(|| (settings.engine.tables.data.clone(), settings.storage.schema));
-    // A flush takes time, and the clocks of the daemons differ.
+    // Twice the hold time, because a flush takes time and clocks differ.
     let max_hold = hbase.hold * 2;
     let series_index = series_index(settings);
     let cluster = HBaseConfig { compacted_table, max_hold, series_index, ..hbase.cluster.clone() };
@@ -113,8 +114,8 @@ fn straight(settings: &Settings, client: Client, below: Arc<Metered>) -> OpenSto
     OpenStore { hbase, ..OpenStore::new(below, settings.storage.schema) }
 }
 
-/// Waits until ZooKeeper knows a server of HBase. The cause of a failure is reported at once, and every
-/// [`REPORT_INTERVAL`] while it lasts.
+/// Waits until ZooKeeper knows a server of HBase. Reports the cause of a failure at once, and then once per
+/// [`REPORT_INTERVAL`].
 pub(crate) async fn find_cluster(
     client: &Client,
     settings: &Settings,
@@ -193,8 +194,7 @@ fn unreachable_text(settings: &HBaseSettings) -> String {
     )
 }
 
-/// Tables whose rows go through the log: points and rollups. UIDs, meta data and trees are written to
-/// HBase directly.
+/// Tables whose rows go through the log: points and rollups. UIDs, meta data and trees go to HBase directly.
 fn held(settings: &Settings) -> Vec<Table> {
     let others = &settings.engine.tables;
     all_tables(settings)
@@ -210,10 +210,10 @@ fn wal_config(settings: &Settings, directory: &Path, tables: Vec<Table>) -> WalC
         memtable_bytes: storage.memtable_bytes,
         budget: storage.write_budget.clone(),
         max_age: hbase.hold,
-        // Several segments, so that flushed ones can be deleted.
+        // Several segments, so that flushed segments can be deleted.
         segment_bytes: storage.segment_bytes.min(hbase.max_log_bytes / 4).max(1 << 16),
         max_log_bytes: Some(hbase.max_log_bytes),
-        // A longer one would stay in the log for ever, and end its trims.
+        // A longer cell would stay in the log for ever and block trimming.
         max_cell_bytes: DEFAULT_MAX_CELL,
         backend: BackendSharing::MultiWriter,
         accept_damage: storage.accept_damage,
@@ -222,7 +222,7 @@ fn wal_config(settings: &Settings, directory: &Path, tables: Vec<Table>) -> WalC
     }
 }
 
-/// As [`wal_config`], for a log whose cost is by the group.
+/// As [`wal_config`], for a log with a cost per group.
 fn cluster_wal_config(settings: &Settings) -> WalConfig {
     WalConfig {
         space: None,
@@ -251,7 +251,7 @@ async fn open_log(
     Ok((log, Replayed { cells: report.cells, bytes: report.bytes }))
 }
 
-/// A daemon with `ack = log`. It starts as soon as the log is replayed, also while HBase is
+/// Opens the store of a daemon with `ack = log`. The daemon starts as soon as the log is replayed, even if HBase is
 /// unavailable.
 async fn logged(
     settings: &Settings,
@@ -269,7 +269,7 @@ async fn logged(
     match found.await {
         Ok(()) => {}
         Err(error) if is_unavailable(&error) => {
-            warn!("{error:#}; starting anyway, points of series with cached UIDs are accepted");
+            warn!("{error:#}; starting anyway: points of series with cached UIDs are accepted");
         }
         Err(error) => {
             log.stop().await;
@@ -279,7 +279,7 @@ async fn logged(
     Ok(behind_log(settings, client, log, replayed, Some(directory), false))
 }
 
-/// A daemon with `ack = cluster`: it takes the log in HBase over, and needs HBase for that.
+/// Opens the store of a daemon with `ack = cluster`, which takes over its log in HBase.
 async fn cluster_logged(
     settings: &Settings,
     client: Client,
@@ -287,7 +287,7 @@ async fn cluster_logged(
 ) -> anyhow::Result<OpenStore> {
     warn_of_appends(settings, "cluster");
     let hbase = &settings.storage.hbase;
-    // Connections of its own: a record must not wait behind a flush.
+    // Separate connections, so that a record does not wait behind a flush.
     let log_client = hbase.client();
     let net = cluster::net_config(&hbase.cluster_net)?;
     let listener = PeerListener::bind(&hbase.cluster_net).await?;
@@ -325,7 +325,7 @@ async fn cluster_logged(
         None => Ok(()),
     };
     if let Err(error) = admitted {
-        // It has acknowledged nothing; what it has replayed is flushed, or stays in its log.
+        // The node has acknowledged nothing. Its replayed rows are flushed, or stay in its log.
         open.close(settings.shutdown_timeout).await?;
         return Err(error);
     }
@@ -333,14 +333,15 @@ async fn cluster_logged(
     Ok(open)
 }
 
-/// Points that only the log in HBase has would be missing, so a daemon that does not use it must not start.
+/// Fails if the log in HBase may have points that are nowhere else. A daemon that does not use the log would miss
+/// them.
 async fn refuse_cluster_log(client: &Client, hbase: &HBaseSettings) -> anyhow::Result<()> {
     let is_in_use = Box::pin(tsd_cluster_log::is_in_use(client, &hbase.cluster_log)).await?;
     let table = &hbase.cluster_log.table;
     anyhow::ensure!(
         !is_in_use,
-        "table {table} may have acknowledged points that are nowhere else: start once with \
-         tsd.storage.ack = cluster and stop that daemon; or it is in use by another one, then name another \
+        "table {table} may have acknowledged points that are nowhere else; start once with tsd.storage.ack = cluster \
+         and stop that daemon; if another daemon uses the table, name another \
          tsd.cluster.log_table"
     );
     Ok(())
@@ -394,7 +395,7 @@ async fn drain_former_log(
         match flushed {
             Ok(Ok(())) => break Ok(()),
             Ok(Err(error)) if started.elapsed() < patience => {
-                warn!(%error, "flush of the log failed; retrying");
+                warn!(%error, "cannot flush the log; retrying");
                 tokio::time::sleep(PAUSE).await;
             }
             Ok(Err(error)) => break Err(error),
@@ -410,8 +411,8 @@ async fn drain_former_log(
     })
 }
 
-/// An import collects rows in a log of its own, so that they are flushed whole and an interrupted
-/// import keeps what it has read. A second concurrent import writes to HBase directly.
+/// Opens the log of an import, so that rows are flushed whole and an interrupted import keeps its points. A second
+/// concurrent import writes to HBase directly.
 async fn import_log(
     settings: &Settings,
     client: Client,
@@ -423,7 +424,7 @@ async fn import_log(
             Ok(behind_log(settings, client, log, replayed, Some(directory), true))
         }
         Err(error) if matches!(error.downcast_ref(), Some(OpenError::InUse { .. })) => {
-            warn!("{error:#}: rows are written to HBase directly");
+            warn!("{error:#}; writing rows to HBase directly");
             Ok(straight(settings, client, below))
         }
         Err(error) => Err(error),

@@ -1,4 +1,4 @@
-//! What a daemon and the nodes that are alive say to each other before it serves.
+//! Admission of a daemon to a cluster: the checks with the live nodes before it serves.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use tsd_cluster_net::{AdmissionError, NetConfig, NodeIdentity};
 use super::cluster::ClusterNodeHandle;
 use crate::config::ClusterNetSettings;
 
-/// Asks the live nodes whether this one may serve: they must reach it at its address, and its clock must agree with
-/// theirs.
+/// Asks the live nodes whether this node may serve. They must reach it at its address, and its clock must agree with
+/// their clocks.
 pub(super) async fn admit(
     node: &ClusterNodeHandle,
     address: &str,
@@ -21,14 +21,16 @@ pub(super) async fn admit(
     admitted.map_err(|error| explain(&error))
 }
 
-/// Adds what the operator can do.
+/// Adds advice for the operator.
 fn explain(error: &AdmissionError) -> anyhow::Error {
     match error {
         AdmissionError::Unreachable { .. } => anyhow::anyhow!(
-            "{error}: set tsd.cluster.advertise to an address of this host that the other nodes reach, and open its port"
+            "{error}; set tsd.cluster.advertise to an address of this host that the other nodes can reach, and open \
+            its port"
         ),
         AdmissionError::Tls { .. } => anyhow::anyhow!(
-            "{error}: all nodes of a cluster have tsd.cluster.tls.* or none has, and their certificates are of authorities \
+            "{error}; set tsd.cluster.tls.* on all nodes of a cluster or on no node, with certificates of \
+             authorities \
              that all of them have in tsd.cluster.tls.ca"
         ),
         AdmissionError::Clock { ahead_ms, own_ms, nodes } => {
@@ -36,8 +38,9 @@ fn explain(error: &AdmissionError) -> anyhow::Error {
                 (ahead_ms.unsigned_abs(), if *ahead_ms > 0 { "ahead of" } else { "behind" });
             let (own, theirs) = (time(*own_ms), time(own_ms - ahead_ms));
             anyhow::anyhow!(
-                "the clock of this host is {off} ms {direction} those of {nodes} other nodes, more than \
-                 tsd.cluster.max_clock_skew: it shows {own}, theirs {theirs}. Set it, and have it follow a time server"
+                "the clock of this host is {off} ms {direction} the clocks of {nodes} other nodes, more than \
+                 tsd.cluster.max_clock_skew: it shows {own}, theirs show {theirs}; set the clock, and let it follow \
+                 a time server"
             )
         }
         error => anyhow::anyhow!("{error}"),
@@ -49,7 +52,7 @@ fn time(epoch_ms: i64) -> String {
     time.map_or_else(|_| format!("{epoch_ms} ms since 1970"), |time| time.to_string())
 }
 
-/// Has the nodes that are alive note why this one does not join, if they may wonder.
+/// Tells the live nodes why this node does not join.
 pub(super) async fn note_refusal(
     client: &Client,
     config: &ClusterLogConfig,

@@ -1,9 +1,9 @@
-//! Notices that the log in front of HBase is missing.
+//! Detects a missing log in front of HBase.
 //!
-//! The log knows which of its segments must exist, but not that its directory was removed, and HBase has
-//! no record of it, as the embedded store has. So a file beside the directory, `hbase-log.mark`, names
-//! the log as long as it may hold acknowledged points: it is written before the log takes its first
-//! point, and removed when the log was closed empty.
+//! The log knows which of its segments must exist, but cannot detect that its directory was removed, and HBase,
+//! unlike the embedded store, has no record of the log. So the file `hbase-log.mark` next to the directory names the
+//! log while it may hold acknowledged points. The daemon writes the file before the log takes its first point, and
+//! removes it when the log is closed empty.
 
 use std::{
     fs, io,
@@ -31,10 +31,10 @@ pub(crate) enum LogMarkError {
     /// The mark cannot be read.
     #[error(transparent)]
     File(#[from] PropertiesFileError),
-    /// The log that was in use is not there.
+    /// The log is missing.
     #[error(
-        "the log in {} is missing: according to {} it may hold acknowledged points that HBase does not \
-         have yet; put the directory back, or start with --accept-damage to go on without what is lost",
+        "the log in {} is missing: according to {} it may hold acknowledged points that HBase does not have yet; put \
+         the directory back, or start with --accept-damage to continue without the lost points",
         directory.display(), mark.display()
     )]
     Missing {
@@ -45,7 +45,7 @@ pub(crate) enum LogMarkError {
     },
 }
 
-/// Fails if the log that was in use is missing, or if another one is in its place.
+/// Fails if the log is missing, or if another log is in its place.
 pub(super) fn check(directory: &Path, accept_damage: bool) -> Result<(), LogMarkError> {
     let mark = mark_of(directory);
     let Some(file) = PropertiesFile::read(&mark)? else { return Ok(()) };

@@ -1,8 +1,8 @@
 //! Records which cluster a log in front of HBase belongs to.
 //!
-//! The log of one cluster must never be replayed into another. Its directory records the cluster; as
-//! long as the log has rows, a configuration with another cluster is rejected. An empty log can be
-//! claimed by any cluster. Records name their tables, so table names may change.
+//! The log of one cluster must never be replayed into another cluster. Its directory records the cluster. While the
+//! log has rows, a configuration with another cluster is rejected; any cluster can claim an empty log. Records name
+//! their tables, so table names may change.
 
 use std::{
     fs, io,
@@ -38,15 +38,15 @@ pub(crate) enum LogOwnerError {
     #[error(transparent)]
     File(#[from] PropertiesFileError),
     /// The log has rows of an unknown cluster.
-    #[error("{} contains rows but no {FILE} with their cluster: restore the file", path.display())]
+    #[error("{} contains rows but no {FILE} with their cluster; restore the file", path.display())]
     Lost {
         /// Directory of the log.
         path: PathBuf,
     },
     /// The log has rows of another cluster.
     #[error(
-        "the log in {} contains rows of the HBase at {theirs}, not of {ours}: start once with the former \
-         settings to flush them, or choose another tsd.storage.data_directory", path.display()
+        "the log in {} contains rows of the HBase at {theirs}, not of {ours}; start once with the former settings to \
+         flush them, or choose another tsd.storage.data_directory", path.display()
     )]
     OtherCluster {
         /// Directory of the log.

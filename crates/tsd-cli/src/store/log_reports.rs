@@ -1,15 +1,14 @@
-//! What an operator is told of a log that was opened, or could not be. What it means for the store is
-//! decided where that is opened.
+//! Reports to the operator about opening a log.
 
 use tracing::{error, info};
 use tsd_storage_wal::{OpenError, ReplayReport};
 
-/// Adds what the operator can do about a damaged log.
+/// Adds advice about a damaged log.
 pub(super) fn explain_damage(error: OpenError) -> anyhow::Error {
     let is_damage = matches!(error, OpenError::Damaged { .. });
     let error = anyhow::Error::new(error);
     if is_damage {
-        error.context("start with --accept-damage to go on without what is lost")
+        error.context("start with --accept-damage to continue without the lost records")
     } else {
         error
     }

@@ -1,4 +1,4 @@
-//! The stores behind their logs, as types. They are opened in `store.rs` and `hbase.rs`.
+//! Types of stores behind their logs, which `store.rs` and `hbase.rs` open.
 
 use tsd_storage::MeteredStorage;
 use tsd_storage_embedded::EmbeddedStorage;
@@ -11,5 +11,5 @@ pub(crate) type EmbeddedLog = WalStorage<MeteredStorage<EmbeddedStorage>>;
 /// HBase with metrics.
 pub(super) type Metered = MeteredStorage<HBaseStorage>;
 
-/// A log in front of it.
+/// HBase behind a log.
 pub(crate) type HBaseLog = WalStorage<Metered>;

@@ -1,5 +1,5 @@
-//! Who else knows names and their UIDs: the other nodes, as the engine of a node or a tool needs them.
-//! What is sent to them is left out: `tsd-cluster-net`.
+//! The other nodes of a cluster, which also cache names and UIDs, for the engine of a node or a tool. The messages to
+//! them are in `tsd-cluster-net`.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use hbase_rs::Client;
 use tsd_cluster::Membership;
 use tsd_cluster_log::{ClusterLogConfig, ListedMembers};
 use tsd_cluster_net::{ForgottenNames, NodeIdentity, Peers};
-use tsd_engine::{NamePeers, UidKind};
+use tsd_engine::{NamePeers, UidKind, UnconfirmedRemovalError};
 use tsd_model::Uid;
 use tsd_storage::BoxFuture;
 
 use super::{cluster::net_config, on_hbase::OnHBase, open_store::Purpose};
 use crate::config::{ClusterNetSettings, Settings};
 
-/// Name of a tool, as nodes see it that it connects to.
+/// Name of this tool for the nodes.
 const TOOL: &str = "tsdb uid";
 
-/// The other nodes as names need them; `None` if there is no cluster for certain.
+/// The other nodes of the cluster; `None` if there is certainly no cluster.
 pub(crate) fn name_peers(
     hbase: &OnHBase,
     settings: &Settings,
@@ -27,7 +27,7 @@ pub(crate) fn name_peers(
     if let Some(node) = &hbase.cluster_node {
         return Some(node.names());
     }
-    // A daemon that is no node does not start beside those that are.
+    // A daemon that is not a cluster node does not start while cluster nodes run.
     (purpose != Purpose::Daemon).then(|| {
         let settings = &settings.storage.hbase;
         let tool = ToolNames {
@@ -39,7 +39,7 @@ pub(crate) fn name_peers(
     })
 }
 
-/// The names of a tool beside a cluster, if there is one.
+/// Tells the nodes of an existing cluster to forget names that a tool has changed.
 #[derive(Debug)]
 struct ToolNames {
     client: Client,
@@ -48,15 +48,19 @@ struct ToolNames {
 }
 
 impl ToolNames {
-    async fn forget(&self, names: ForgottenNames) -> Result<(), String> {
+    async fn forget(&self, names: ForgottenNames) -> Result<(), UnconfirmedRemovalError> {
         let found = Box::pin(ListedMembers::find(&self.client, &self.log)).await;
-        let unknown = |error| format!("the nodes of the cluster are not known: {error}");
+        let unknown = |error| {
+            UnconfirmedRemovalError(format!("the nodes of the cluster are not known: {error}"))
+        };
         let Some(members) = found.map_err(unknown)? else { return Ok(()) };
         let identity =
             NodeIdentity { cluster: members.cluster(), name: TOOL.to_owned(), incarnation: 0 };
-        let net = net_config(&self.net).map_err(|error| format!("{error:#}"))?;
+        let net = net_config(&self.net);
+        let net = net.map_err(|error| UnconfirmedRemovalError(format!("{error:#}")))?;
         let peers = Peers::new(identity, net, members);
-        peers.forget(&names, self.net.read_timeout).await
+        let forgotten = peers.forget(&names, self.net.read_timeout).await;
+        forgotten.map_err(|error| UnconfirmedRemovalError(error.to_string()))
     }
 }
 
@@ -74,7 +78,7 @@ impl NamePeers for ToolNames {
         kind: UidKind,
         names: Vec<Bytes>,
         uids: Vec<Uid>,
-    ) -> BoxFuture<'_, Result<(), String>> {
+    ) -> BoxFuture<'_, Result<(), UnconfirmedRemovalError>> {
         Box::pin(self.forget(ForgottenNames { kind, names, uids }))
     }
 }

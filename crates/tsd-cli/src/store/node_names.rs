@@ -1,10 +1,10 @@
-//! Names and their UIDs on the other nodes of the cluster, for the engine of a node. Tools are left out: [`super::names`].
+//! Names and their UIDs on the other nodes of the cluster, for the engine of a node. [`super::names`] is for tools.
 
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tsd_cluster_net::{ForgottenNames, NameOwners, Peers};
-use tsd_engine::{NamePeers, UidKind};
+use tsd_engine::{NamePeers, UidKind, UnconfirmedRemovalError};
 use tsd_model::Uid;
 use tsd_storage::BoxFuture;
 
@@ -12,9 +12,9 @@ use tsd_storage::BoxFuture;
 #[derive(Debug)]
 pub(super) struct NodeNames {
     pub(super) peers: Arc<Peers>,
-    /// Who assigns UIDs, if writes are forwarded.
+    /// The owners that assign UIDs, if writes are forwarded.
     pub(super) owners: Option<NameOwners>,
-    /// How long a node that does not answer is waited for.
+    /// Timeout for a silent node.
     pub(super) limit: Duration,
 }
 
@@ -38,8 +38,11 @@ impl NamePeers for NodeNames {
         kind: UidKind,
         names: Vec<Bytes>,
         uids: Vec<Uid>,
-    ) -> BoxFuture<'_, Result<(), String>> {
+    ) -> BoxFuture<'_, Result<(), UnconfirmedRemovalError>> {
         let names = ForgottenNames { kind, names, uids };
-        Box::pin(async move { self.peers.forget(&names, self.limit).await })
+        Box::pin(async move {
+            let forgotten = self.peers.forget(&names, self.limit).await;
+            forgotten.map_err(|error| UnconfirmedRemovalError(error.to_string()))
+        })
     }
 }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use tsd_files::DiskSpace;
 use tsd_storage::{
-    DirectBackend as _, DiskSpace, RepairAction, StorageError, Verifier, VerifyFinding, VerifyRun,
+    DirectBackend as _, RepairAction, StorageError, Verifier, VerifyFinding, VerifyRun,
 };
 use tsd_storage_embedded::{
     EmbeddedTables, accept_older_table, forget_table, rebuild_manifest, recorded_log_mark,
@@ -17,7 +18,7 @@ use crate::{
     store::{embedded_config, unknown_in_log},
 };
 
-/// Verifies the files as they are: the store is not opened, since that restores and quarantines some.
+/// Verifies the files unchanged. It does not open the store, because opening restores and quarantines files.
 #[derive(Debug)]
 pub(crate) struct DirectoryVerifier {
     settings: Settings,
@@ -39,7 +40,7 @@ impl DirectoryVerifier {
         Ok(Self { settings: settings.clone(), directory })
     }
 
-    /// Opens the store without its log, for repairs. Manifests of which no copy can be read must be made first.
+    /// Opens the store without its log, for repairs. Manifests without a readable copy must be rebuilt first.
     pub(crate) fn open_store(&self) -> Result<OpenedStore, StorageError> {
         let reserve = self.settings.storage.reserve_bytes;
         let space = Arc::new(DiskSpace::new(self.directory.path(), reserve));
@@ -56,12 +57,12 @@ impl Verifier for DirectoryVerifier {
             None => unknown_version(&store)?,
             unknown => unknown,
         };
-        // Nothing else is verified: what another release has written beside it may look damaged.
+        // Stops here, because files of another release may look damaged.
         if let Some(unknown) = unknown {
             run.report(VerifyFinding {
                 file: unknown.file().to_owned(),
                 what: unknown.to_string(),
-                cost: "nothing: this release does not start with it, whatever is accepted"
+                cost: "nothing; this release does not start with the file, whatever is accepted"
                     .to_owned(),
                 action: None,
             });
@@ -71,7 +72,7 @@ impl Verifier for DirectoryVerifier {
         verify_directory(&store, data, self.directory.schema(), run)
     }
 
-    /// Only what must be done before the store is opened; the rest is that of the open store.
+    /// Makes only the repairs that must precede the opening of the store. The open store makes the others.
     fn repair(&self, action: &RepairAction) -> Result<(), StorageError> {
         let store = self.directory.store();
         match action {
@@ -90,7 +91,7 @@ pub(crate) struct OpenedStore {
 }
 
 impl OpenedStore {
-    /// What verifies and repairs it.
+    /// The verifier, which also repairs.
     pub(crate) fn verifier(&self) -> Arc<dyn Verifier> {
         self.tables.verifier()
     }
@@ -99,7 +100,7 @@ impl OpenedStore {
 impl Drop for OpenedStore {
     fn drop(&mut self) {
         self.tables.stop();
-        // Its files are unlocked when the process ends, too.
+        // The end of the process also unlocks the files.
         let _ = self.tables.release();
     }
 }

@@ -1,4 +1,4 @@
-//! What an open store on HBase has beside its cells, and how it is closed. It is opened in `hbase.rs`.
+//! Client, logs and cluster node of an open store on HBase, and their closing. `hbase.rs` opens them.
 
 use std::{
     path::{Path, PathBuf},
@@ -20,13 +20,13 @@ use super::{cluster::ClusterNodeHandle, log_mark, log_types::HBaseLog};
 pub(crate) struct OnHBase {
     /// The client.
     pub(crate) client: Client,
-    /// The log in front, and its directory if it is in one.
+    /// The log in front, and its directory if it is on this host.
     pub(crate) log: Option<(Arc<HBaseLog>, Option<PathBuf>)>,
     /// The log in a table of HBase.
     pub(crate) cluster_log: Option<Arc<ClusterLog>>,
-    /// This daemon among the nodes that use that table.
+    /// This daemon as a node of the cluster.
     pub(crate) cluster_node: Option<Arc<ClusterNodeHandle>>,
-    /// True if rows that stay in the log at the end are an error.
+    /// True if remaining rows in the log are an error at the close.
     pub(crate) must_drain: bool,
 }
 
@@ -52,21 +52,22 @@ impl OnHBase {
         };
         log.stop().await;
         if self.cluster_log.as_ref().is_some_and(|log| log.is_fenced()) {
-            info!("what this node held is stored by the one that has fenced it");
+            info!("the node that fenced this one stores its held rows");
             return Ok(());
         }
         let place = directory.as_ref().map(|directory| directory.display().to_string());
         let log = place.unwrap_or_else(|| "the log table".to_owned());
         if self.must_drain {
             return Err(error).with_context(|| {
-                format!("not everything is flushed to HBase; the rest is in {log}, and the next import flushes it first")
+                format!("some rows are not flushed to HBase; they are in {log}, and the next import flushes them \
+                first")
             });
         }
-        warn!(log, %error, "rows stay in the log; they are flushed to HBase after the next start");
+        warn!(log, %error, "rows stay in the log; the next start flushes them to HBase");
         Ok(())
     }
 
-    /// Ends the log in HBase, all of whose rows are flushed.
+    /// Retires the log in HBase, whose rows are all flushed.
     async fn end_cluster_log(&self) {
         let Some(log) = &self.cluster_log else { return };
         match log.end().await {

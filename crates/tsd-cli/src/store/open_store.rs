@@ -1,4 +1,4 @@
-//! An open store of any engine, why it was opened, and how it is closed. It is opened in `store.rs`.
+//! An open store of any engine, its purpose, and its closing. `store.rs` opens it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,20 +17,20 @@ pub(crate) struct OpenStore {
     pub(crate) storage: Arc<dyn Storage>,
     /// UID widths and salting of its keys.
     pub(crate) schema: TableSchema,
-    /// Its directory, if on disk; locked until dropped.
+    /// Its directory, if it is on disk; locked until dropped.
     pub(crate) directory: Option<DataDirectory>,
-    /// What was replayed from its log.
+    /// Cells and bytes replayed from its log.
     pub(crate) replayed: Replayed,
     /// The log of the embedded store.
     pub(crate) log: Option<Arc<EmbeddedLog>>,
     /// Properties of a store on HBase.
     pub(crate) hbase: Option<OnHBase>,
-    /// How long its points are kept, if it has a retention.
+    /// The retention of its points, if any.
     pub(crate) retention: Option<Arc<Retention>>,
 }
 
 impl OpenStore {
-    /// A store without a directory and a log of its own.
+    /// A store without a directory or a log.
     pub(super) fn new(storage: Arc<dyn Storage>, schema: TableSchema) -> Self {
         Self {
             storage,
@@ -53,32 +53,32 @@ impl OpenStore {
             return self.storage.close().await.context("cannot close the store");
         };
         if let Some((rows, error)) = log.close_with_log().await.context("cannot close the store")? {
-            warn!(rows, %error, "rows stay in the log; they are replayed at the next start");
+            warn!(rows, %error, "rows stay in the log; the next start replays them");
         }
         Ok(())
     }
 }
 
-/// Why a store is opened.
+/// The purpose of an open store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// A daemon.
     Daemon,
     /// A tool that reads.
     Query,
-    /// A tool that writes; with `create` into a directory that need not exist.
+    /// A tool that writes.
     Import {
-        /// Create the data directory.
+        /// Creates a missing data directory.
         create: bool,
     },
-    /// A copy, which puts cells as they are; with `create` into a directory that need not exist.
+    /// A copy, which puts cells unchanged.
     Copy {
-        /// Create the data directory.
+        /// Creates a missing data directory.
         create: bool,
     },
 }
 
-/// What was replayed from the log.
+/// Cells and bytes replayed from the log.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Replayed {
     pub(crate) cells: u64,

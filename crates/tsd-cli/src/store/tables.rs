@@ -1,4 +1,4 @@
-//! The tables of the store by its settings. It creates none.
+//! Lists the configured tables of the store.
 
 use tsd_engine::Rollups;
 use tsd_storage::Table;

@@ -1,12 +1,13 @@
-//! The words of `tsdb uid`.
+//! Parser of the arguments of `tsdb uid`.
 
-use tsd_engine::{UidFsckOptions, UidKind};
+use tsd_engine::UidKind;
+use tsd_tools::UidFsckOptions;
 
-/// Shown with an invalid command line.
+/// Printed for an invalid command line.
 pub(super) const USAGE: &str = "\
 Usage: tsdb uid [OPTIONS] <sub-command>
   grep [KIND] REGEXP            names that match
-  assign KIND NAME...           UIDs of names, new ones for those that have none
+  assign KIND NAME...           UIDs of names; new names get new UIDs
   rename KIND OLD NEW           another name for a UID
   delete KIND NAME              removes a name; its points stay, without a name
   fsck [fix] [delete_unknown]   finds damaged mappings, and repairs them
@@ -21,11 +22,11 @@ KIND is metrics, tagk or tagv. `tsdb help uid` says more.";
 /// Flags that change what a sub-command does.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct UidFlags {
-    /// Bytes of a UID that is given as a number; `None` for those of the store.
+    /// Width of a UID that is given as a number; `None` for the widths of the store.
     pub(super) id_width: Option<usize>,
     pub(super) ignore_case: bool,
     pub(super) json: bool,
-    /// Tells also what is no error.
+    /// True to print more than errors.
     pub(super) verbose: bool,
 }
 
@@ -49,19 +50,19 @@ pub(super) enum UidCommand {
         kind: UidKind,
         name: String,
     },
-    /// Meta objects of everything that has points.
+    /// Writes the missing meta objects of names and series with points.
     MetaSync,
-    /// No meta objects any more.
+    /// Deletes all meta objects.
     MetaPurge,
-    /// The check of the table.
+    /// Checks the UID table.
     Fsck(UidFsckOptions),
-    /// All series that have meta objects into trees.
+    /// Places all series with meta objects in trees.
     TreeSync,
-    /// Without the content of a tree.
+    /// Deletes the content of a tree.
     TreePurge {
-        /// The number of the tree, as given.
+        /// The number of the tree, as written.
         tree: String,
-        /// With its definition.
+        /// True to delete its definition too.
         definition: bool,
     },
     /// A name, or a UID as a number.
@@ -71,7 +72,7 @@ pub(super) enum UidCommand {
     },
 }
 
-/// Words that are no sub-command.
+/// Words that are not a sub-command.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum UsageError {
     #[error("Wrong number of arguments")]
@@ -85,7 +86,7 @@ pub(super) enum UsageError {
 }
 
 impl UidCommand {
-    /// Reads the words of a command line.
+    /// Parses the words of a command line.
     pub(super) fn parse(words: &[String]) -> Result<Self, UsageError> {
         let Some((first, rest)) = words.split_first() else { return Err(UsageError::Count) };
         match (first.as_str(), rest) {
@@ -119,7 +120,7 @@ impl UidCommand {
         }
     }
 
-    /// The kind of the names that it changes, if it changes any.
+    /// The kind of the names that the command changes, if any.
     pub(super) const fn changes(&self) -> Option<UidKind> {
         match self {
             Self::Assign { kind, .. } | Self::Rename { kind, .. } | Self::Delete { kind, .. } => {
@@ -150,14 +151,20 @@ fn kind(word: &str) -> Result<UidKind, UsageError> {
     UidKind::from_name(word).ok_or_else(|| UsageError::Kind(word.to_owned()))
 }
 
-/// A UID of `width` bytes; the error is OpenTSDB's text.
-pub(super) fn id_bytes(id: i64, width: usize) -> Result<Vec<u8>, String> {
+/// A number that exceeds the width of UIDs. The text is OpenTSDB's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{id} is too large to fit on {width} bytes.  Maybe you forgot to adjust --idwidth?")]
+pub(super) struct IdTooLargeError {
+    id: i64,
+    width: usize,
+}
+
+/// A UID of `width` bytes.
+pub(super) fn id_bytes(id: i64, width: usize) -> Result<Vec<u8>, IdTooLargeError> {
     let bytes = id.to_be_bytes();
     let (head, uid) = bytes.split_at(bytes.len().saturating_sub(width));
     if head.iter().any(|byte| *byte != 0) {
-        return Err(format!(
-            "{id} is too large to fit on {width} bytes.  Maybe you forgot to adjust --idwidth?"
-        ));
+        return Err(IdTooLargeError { id, width });
     }
     Ok(uid.to_vec())
 }
@@ -231,7 +238,7 @@ mod tests {
         assert_eq!(id_bytes(258, 3).unwrap(), [0, 1, 2]);
         assert_eq!(id_bytes(i64::MAX, 8).unwrap(), i64::MAX.to_be_bytes());
         assert_eq!(
-            id_bytes(1 << 24, 3).unwrap_err(),
+            id_bytes(1 << 24, 3).unwrap_err().to_string(),
             "16777216 is too large to fit on 3 bytes.  Maybe you forgot to adjust --idwidth?"
         );
         assert!(id_bytes(-1, 3).is_err());

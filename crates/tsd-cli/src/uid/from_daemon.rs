@@ -1,7 +1,7 @@
 //! `tsdb uid` and `tsdb mkmetric` through the HTTP API of a daemon that has the embedded store open.
 //!
-//! `grep`, look-ups, `assign` and `rename` are in its API. `delete` and `fsck` are not: they change what the daemon
-//! has in its caches, and are run while it is stopped.
+//! The API has `grep`, lookups, `assign` and `rename`. It lacks `delete` and `fsck`, which change names that the
+//! daemon caches, and run while the daemon is stopped.
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
@@ -15,12 +15,12 @@ use super::{
 };
 use crate::{daemon_client::DaemonClient, tell};
 
-/// Bytes of a UID that is given as a number, as OpenTSDB has it; the daemon's widths are not in its API.
+/// Width of a UID that is given as a number, as in OpenTSDB. The API does not report the daemon's widths.
 const DEFAULT_WIDTH: usize = 3;
-/// What OpenTSDB says of a name that has a UID, before the UID.
+/// OpenTSDB's text before the UID of an existing name.
 const EXISTS: &str = "Name already exists with UID: ";
 
-/// True if a command can be executed by a daemon.
+/// True if a daemon can execute the command.
 pub(super) const fn is_possible(command: &UidCommand) -> bool {
     matches!(
         command,
@@ -43,7 +43,7 @@ pub(super) async fn execute(
         UidCommand::Assign { kind, names } => assign(daemon, *kind, names, out).await,
         UidCommand::Rename { kind, old, new } => rename(daemon, *kind, old, new, out).await,
         UidCommand::LookUp { kind, word } => look_up(daemon, *kind, word, flags, out).await,
-        _ => bail!("a daemon does not do this; stop it first"),
+        _ => bail!("a daemon cannot run this command; stop the daemon first"),
     }
 }
 
@@ -56,7 +56,7 @@ async fn grep(
 ) -> anyhow::Result<u8> {
     let flagged = if flags.ignore_case { format!("(?i){pattern}") } else { pattern.to_owned() };
     if let Err(error) = tsd_query::compile_pattern(&flagged) {
-        tell!("tsdb: invalid regular expression: {error}");
+        tell!("tsdb: {error}");
         return Ok(USAGE);
     }
     let mut any = false;
@@ -121,8 +121,8 @@ async fn assign(
                 let name = name.clone();
                 list.add(&StoredMapping { kind, name, uid: uid.into(), is_counter: false });
             }
-            Ok(Err(text)) => {
-                tell!("tsdb: {text}");
+            Ok(Err(error)) => {
+                tell!("tsdb: {error}");
                 ended = Ok(FAILED);
                 break;
             }
@@ -136,12 +136,17 @@ async fn assign(
     ended
 }
 
-/// The UID of a name, which is assigned if it has none; or why it gets none.
+/// The daemon assigns no UID to a name. The text is the daemon's.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+struct RejectedNameError(String);
+
+/// The UID of a name, assigned if the name is new; or why the name cannot get a UID.
 async fn assign_one(
     daemon: &mut DaemonClient,
     label: &str,
     name: &str,
-) -> anyhow::Result<Result<Vec<u8>, String>> {
+) -> anyhow::Result<Result<Vec<u8>, RejectedNameError>> {
     let body = json!({ label: [name] }).to_string();
     let response = daemon.post("/api/uid/assign", body).await?;
     let reply = response.json();
@@ -151,8 +156,8 @@ async fn assign_one(
     }
 }
 
-/// What the response to an assignment says of a name.
-fn assigned(reply: &Value, label: &str, name: &str) -> Option<Result<Vec<u8>, String>> {
+/// The result for a name in the response to an assignment.
+fn assigned(reply: &Value, label: &str, name: &str) -> Option<Result<Vec<u8>, RejectedNameError>> {
     let uid = |hex: &str| from_hex(hex.trim().as_bytes());
     if let Some(hex) = reply.get(label).and_then(|map| map.get(name)).and_then(Value::as_str) {
         return Some(Ok(uid(hex)?));
@@ -160,7 +165,7 @@ fn assigned(reply: &Value, label: &str, name: &str) -> Option<Result<Vec<u8>, St
     let text = reply.get(format!("{label}_errors"))?.get(name)?.as_str()?;
     Some(match text.strip_prefix(EXISTS) {
         Some(hex) => Ok(uid(hex)?),
-        None => Err(text.to_owned()),
+        None => Err(RejectedNameError(text.to_owned())),
     })
 }
 
@@ -195,7 +200,7 @@ const fn label(kind: UidKind) -> &'static str {
     }
 }
 
-/// A page of `/api/uid/list`, and where the next begins.
+/// A page of `/api/uid/list`, and the start of the next page.
 async fn listed(
     daemon: &mut DaemonClient,
     parameters: &[(&str, Option<&str>)],
@@ -205,7 +210,7 @@ async fn listed(
         .filter_map(|(name, value)| Some(format!("{name}={}", percent_encoded((*value)?))));
     let path = format!("/api/uid/list?{}", given.collect::<Vec<_>>().join("&"));
     let response = daemon.get(&path).await?;
-    page(&daemon.json_of(&response)?).context("the response is no list of names")
+    page(&daemon.json_of(&response)?).context("the response is not a list of names")
 }
 
 fn page(body: &Value) -> Option<(Vec<StoredMapping>, Option<String>)> {
@@ -221,7 +226,7 @@ fn page(body: &Value) -> Option<(Vec<StoredMapping>, Option<String>)> {
     Some((mappings, body.get("next").and_then(Value::as_str).map(str::to_owned)))
 }
 
-/// A value of a query string.
+/// Encodes a value of a query string.
 fn percent_encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     text.bytes()
@@ -241,7 +246,10 @@ mod tests {
         });
         assert_eq!(assigned(&reply, "metric", "a"), Some(Ok(vec![0, 0, 1])));
         assert_eq!(assigned(&reply, "metric", "b"), Some(Ok(vec![0, 0, 2])));
-        assert_eq!(assigned(&reply, "metric", "c"), Some(Err("Invalid metric".to_owned())));
+        assert_eq!(
+            assigned(&reply, "metric", "c"),
+            Some(Err(RejectedNameError("Invalid metric".to_owned())))
+        );
         assert_eq!(assigned(&reply, "metric", "d"), None);
         assert_eq!(assigned(&Value::Null, "metric", "a"), None);
     }

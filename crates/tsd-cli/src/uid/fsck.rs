@@ -1,7 +1,8 @@
-//! `tsdb uid fsck`: the check of the UID table, in OpenTSDB's words.
+//! `tsdb uid fsck`: checks the UID table, with OpenTSDB's output.
 
 use serde_json::json;
-use tsd_engine::{EngineHandle, FsckLevel, UidFsckOptions, UidFsckReport};
+use tsd_engine::EngineHandle;
+use tsd_tools::{FsckLevel, UidFsckOptions, UidFsckReport, uid_fsck};
 
 use super::{
     command::UidFlags,
@@ -10,8 +11,8 @@ use super::{
 };
 use crate::tell;
 
-/// Runs the check. The exit status is the number of errors that were found, as in OpenTSDB, at most 255: a
-/// shell has no more, and 256 errors must not look like none.
+/// Runs the check. The exit status is the number of errors, as in OpenTSDB, but at most 255: a shell keeps eight
+/// bits, and 256 errors must not look like success.
 pub(super) async fn fsck(
     engine: &EngineHandle,
     options: UidFsckOptions,
@@ -29,7 +30,7 @@ pub(super) async fn fsck(
             out.line(&line);
         }
     };
-    let checked = engine.uid_fsck(options, &mut found).await;
+    let checked = uid_fsck(engine, options, &mut found).await;
     match checked {
         Ok(report) => {
             if flags.json {

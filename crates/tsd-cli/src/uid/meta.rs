@@ -1,6 +1,7 @@
-//! `tsdb uid metasync` and `metapurge`: runs over all names and series, with their progress on a terminal.
+//! `tsdb uid metasync` and `metapurge`: run over all names and series, and show their progress on a terminal.
 
 use std::{
+    fmt,
     future::Future,
     pin::pin,
     sync::{
@@ -30,7 +31,7 @@ pub(super) async fn sync(engine: &EngineHandle, out: &mut UidOutput<'_>) -> u8 {
         ("creation times corrected", &progress.corrected_times),
         ("skipped", &progress.skipped),
     ];
-    ended("metasync", result.map_err(|error| format!("{error:#}")), &counts, out)
+    ended("metasync", result, &counts, out)
 }
 
 pub(super) async fn purge(engine: &EngineHandle, out: &mut UidOutput<'_>) -> u8 {
@@ -41,12 +42,12 @@ pub(super) async fn purge(engine: &EngineHandle, out: &mut UidOutput<'_>) -> u8 
         ("UIDMeta deleted", &progress.uid_metas),
         ("TSMeta and counters deleted", &progress.series_cells),
     ];
-    ended("metapurge", result.map_err(|error| format!("{error:#}")), &counts, out)
+    ended("metapurge", result, &counts, out)
 }
 
 fn ended(
     what: &str,
-    result: Result<(), String>,
+    result: Result<(), impl fmt::Display>,
     counts: &[(&str, &AtomicU64)],
     out: &mut UidOutput<'_>,
 ) -> u8 {
@@ -55,13 +56,13 @@ fn ended(
     match result {
         Ok(()) => 0,
         Err(error) => {
-            tell!("tsdb: {what} has failed, it can be repeated: {error}");
+            tell!("tsdb: {what} failed and can be repeated: {error:#}");
             FAILED
         }
     }
 }
 
-/// Waits for a run and shows how far it is, on a terminal.
+/// Waits for a run and shows its progress on a terminal.
 async fn shown<T>(
     run: impl Future<Output = T>,
     what: &'static str,

@@ -1,4 +1,4 @@
-//! What `tsdb uid` prints: OpenTSDB's lines, or JSON.
+//! Output of `tsdb uid`: OpenTSDB's lines, or JSON.
 
 use std::io::{self, Write};
 
@@ -9,16 +9,16 @@ use tsd_model::to_hex;
 use super::status::{FAILED, NOT_FOUND, not_found};
 use crate::{output::CannotWrite, tell};
 
-/// Where a command prints to. A reader that has closed its pipe has enough: what follows is dropped.
+/// Output of a command. If the reader has closed its pipe, later output is dropped.
 pub(super) struct UidOutput<'a> {
     out: &'a mut (dyn Write + Send),
     json: bool,
     is_closed: bool,
-    /// Why something was not written.
+    /// The first failed write.
     failure: Option<io::Error>,
 }
 
-/// Mappings that are printed as they are found.
+/// Prints mappings as they are found.
 pub(super) struct MappingList<'o, 'a> {
     out: &'o mut UidOutput<'a>,
     count: u64,
@@ -39,7 +39,7 @@ impl<'a> UidOutput<'a> {
         }
     }
 
-    /// The exit status of a command that would have this one, if all was written.
+    /// The exit status of the command: `status` if everything was written.
     pub(super) fn status(self, status: u8) -> u8 {
         match self.failure {
             Some(error) => {
@@ -65,7 +65,7 @@ impl<'a> UidOutput<'a> {
         MappingList { out: self, count: 0 }
     }
 
-    /// Prints what a look-up has found; returns the exit status.
+    /// Prints the result of a lookup; returns the exit status.
     pub(super) fn found(
         &mut self,
         found: &[StoredMapping],
@@ -92,7 +92,7 @@ impl<'a> UidOutput<'a> {
         }
     }
 
-    /// The numbers of a run over all names or series. OpenTSDB only logs them, so the lines are on standard error.
+    /// Prints the counts of a run over all names or series. OpenTSDB only logs them, so they go to standard error.
     pub(super) fn counted(&mut self, what: &str, counts: &[(&str, u64)]) {
         if self.json {
             self.object(&counts.iter().copied().collect());
@@ -102,7 +102,7 @@ impl<'a> UidOutput<'a> {
         }
     }
 
-    /// OpenTSDB prints nothing.
+    /// Prints JSON only, because OpenTSDB prints nothing.
     pub(super) fn deleted(&mut self, kind: UidKind, name: &str, uid: &[u8]) {
         if self.json {
             self.object(&json!({ "kind": kind.as_str(), "name": name, "uid": to_hex(uid) }));
@@ -111,7 +111,7 @@ impl<'a> UidOutput<'a> {
 }
 
 impl MappingList<'_, '_> {
-    /// Prints a mapping; false if nobody reads any more. Counters are not in JSON.
+    /// Prints a mapping; returns false if the reader has closed the pipe. Omits counters from JSON.
     pub(super) fn add(&mut self, mapping: &StoredMapping) -> bool {
         let StoredMapping { kind, name, uid, is_counter } = mapping;
         if !self.out.json {

@@ -1,7 +1,7 @@
-//! Exit statuses of `tsdb uid`, which are OpenTSDB's, and what is printed with them. Results are printed in
-//! `output.rs`.
+//! Exit statuses of `tsdb uid`, which are OpenTSDB's, and the messages with them. `output.rs` prints results.
 
-use tsd_engine::{UidError, UidKind};
+use tsd_engine::UidKind;
+use tsd_meta::UidError;
 
 use crate::tell;
 /// Nothing was found, or the name is unknown.
@@ -10,9 +10,9 @@ pub(super) const NOT_FOUND: u8 = 1;
 pub(super) const USAGE: u8 = 2;
 /// The store, or the daemon, failed.
 pub(super) const FAILED: u8 = 3;
-/// A name was not deleted, though the store works.
+/// A name was not deleted although the store works.
 pub(super) const NOT_DELETED: u8 = 4;
-/// The store failed when the work was done, or a repair is not possible.
+/// The store failed after the work was done, or a repair is impossible.
 pub(super) const NOT_CLOSED: u8 = 42;
 
 /// Prints why a name was not changed; returns the exit status.
@@ -33,7 +33,7 @@ pub(super) fn fail(error: &UidError, other: u8) -> u8 {
     }
 }
 
-/// Says that a name or a UID is not known.
+/// Prints that a name or a UID is unknown.
 pub(super) fn not_found(kind: Option<UidKind>, word: &str) {
     let of_kind = kind.map(|kind| format!(" for '{kind}'")).unwrap_or_default();
     let what = if word.parse::<i64>().is_ok() { "unique ID" } else { "name" };

@@ -1,6 +1,7 @@
-//! `tsdb uid treesync` and `treepurge`: trees from stored TSMeta, and trees without content.
+//! `tsdb uid treesync` and `treepurge`: fill trees from stored TSMeta, and delete the content of trees.
 
-use tsd_engine::{EngineHandle, TreeError, TreeId};
+use tsd_engine::{EngineHandle, TreeId};
+use tsd_meta::TreeError;
 
 use super::{output::UidOutput, status::FAILED};
 use crate::{tell, tool::default_threads};
@@ -41,7 +42,7 @@ pub(super) async fn purge(
     out: &mut UidOutput<'_>,
 ) -> u8 {
     let Some(id) = tree.parse().ok().and_then(TreeId::from_number) else {
-        tell!("tsdb: no number of a tree: '{tree}'");
+        tell!("tsdb: '{tree}' is not the number of a tree");
         return FAILED;
     };
     match engine.trees().delete(id, definition).await {

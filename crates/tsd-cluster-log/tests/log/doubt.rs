@@ -1,4 +1,4 @@
-//! Answers that are lost, calls that fail, and calls that are executed late.
+//! Lost answers, failed calls, and calls that are executed late.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,10 +7,11 @@ use tokio::runtime::Runtime;
 
 use crate::node::{World, put, value, wait_until};
 
-/// For faults without an answer: it ends the call.
+/// Call timeout for faults without an answer.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Rows put while every `n`th change of the log table has a fault; all must be there after a kill.
+/// Puts rows while every `n`th change of the log table has a fault; all rows must exist after a
+/// kill.
 async fn check(world: World, fault: FaultKind) {
     let node = world.open().await;
     for row in 0..40_u8 {

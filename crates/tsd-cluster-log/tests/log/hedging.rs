@@ -1,4 +1,4 @@
-//! Region servers that do not take records: these go to others.
+//! Region servers that do not take records: the records go to other servers.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tsd_storage_wal::CommitLog;
 
 use crate::node::{LogNode, PATIENCE, World, gauge, put, value, wait_until};
 
-/// A node with an active segment and two that stand by, each on another server.
+/// A node with an active and two standby segments, each on another server.
 async fn open(world: &World, append_timeout: Duration) -> LogNode {
     let config = ClusterLogConfig {
         append_timeout,
@@ -27,7 +27,7 @@ async fn open(world: &World, append_timeout: Duration) -> LogNode {
     node
 }
 
-/// Rows on this server cannot be changed from now on.
+/// Makes all changes of rows on this server fail from now on.
 fn break_server(world: &World, server: usize) {
     let busy = FaultKind::Exception { class: "RegionTooBusyException", text: "busy" };
     world.cluster.inject(InjectedFault::once("Mutate", busy).on(server).times(1_000_000));
@@ -45,7 +45,7 @@ async fn the_first_appends_of_a_node_are_hedged_too() {
 async fn a_record_that_no_open_segment_takes_goes_to_a_new_one() {
     let world = World::start().await;
     let node = open(&world, Duration::from_millis(500)).await;
-    // The regions of all open segments have come to one server, which dies.
+    // The regions of all open segments are on one server, which dies.
     let (table, keys) =
         ("tsdb-log".parse::<TableName>().unwrap(), LogKeys::new(node.log.cluster(), 6));
     for stripe in 0..3 {

@@ -1,4 +1,4 @@
-//! Recoveries that end at each of their steps, and begin again.
+//! Recoveries that are interrupted at each of their steps, and start again.
 
 use hbase_fake::{FaultKind, InjectedFault};
 use tsd_storage::Storage;
@@ -8,8 +8,8 @@ use crate::node::{World, delete, put, value, wait_until};
 const GONE: FaultKind =
     FaultKind::Exception { class: "DoNotRetryIOException", text: "the daemon is killed here" };
 
-/// Kills a daemon at call number `skipped` of a method, while it recovers; returns false if there is no
-/// such call. What it leaves must be recovered by the next one.
+/// Kills a recovering daemon at call number `skipped` of a method; returns false without such a call. The next
+/// daemon must complete the recovery.
 async fn check(method: &'static str, skipped: usize) -> bool {
     let world = World::start().await;
     let node = world.open().await;
@@ -30,7 +30,7 @@ async fn check(method: &'static str, skipped: usize) -> bool {
             let _ = node.store.flush().await;
             world.wait_until_retired(&node).await;
         };
-        // Its recovery ends in the middle, or is over.
+        // The recovery is interrupted, or complete.
         tokio::select! {
             () = wait_until(|| calls() > skipped) => {}
             () = recovering => {}
@@ -62,7 +62,8 @@ async fn a_recovery_that_ends_at_any_change_is_repeated() {
     while check("Mutate", steps).await {
         steps += 1;
     }
-    // An incarnation, its manifest, the manifest of the former one, its fences, a segment, and the retirement.
+    // An incarnation, its manifest, the manifest of the former incarnation, its fences, a segment, and the
+    // retirement.
     assert!(steps >= 10, "{steps}");
 }
 

@@ -39,7 +39,7 @@ async fn acknowledged_rows_survive_their_daemon() {
     node.store.flush().await.unwrap();
     assert_eq!(value(&*world.backend, &[1]).await, Some(Bytes::from_static(b"new")));
     world.wait_until_retired(&node).await;
-    // Nothing is left to replay, also by a third one.
+    // A third daemon has nothing to replay, either.
     drop(node);
     let node = world.open().await;
     assert_eq!(node.report.records, 0);

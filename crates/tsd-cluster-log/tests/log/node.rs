@@ -1,4 +1,4 @@
-//! A daemon's store on a log table, and how it is killed.
+//! A daemon's store on a log table, which a test can kill.
 
 use std::{
     path::Path,
@@ -14,14 +14,14 @@ use tsd_model::Family;
 use tsd_storage::{CellBatch, CellRef, Delete, Get, MemoryStorage, Storage, StorageError, Table};
 use tsd_storage_wal::{BackendSharing, CommitLog, OpenError, ReplayReport, WalConfig, WalStorage};
 
-/// A time that no call takes.
+/// A time longer than any call takes.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 /// HBase with the log, and the store of the rows.
 pub(crate) struct World {
     pub(crate) cluster: FakeCluster,
     pub(crate) backend: Arc<MemoryStorage>,
-    /// After which time a call without an answer is repeated.
+    /// Time after which a call without an answer is repeated.
     call_timeout: Duration,
 }
 
@@ -61,8 +61,8 @@ impl World {
         Self::repeating_after(Duration::from_mins(1)).await
     }
 
-    /// A world in which calls are not answered; all other tests leave them time, also on a machine that is busy
-    /// with something else.
+    /// A world for tests with calls that are not answered. All other tests leave calls enough time, even on a
+    /// busy machine.
     pub(crate) async fn repeating_after(call_timeout: Duration) -> Self {
         let backend = Arc::new(MemoryStorage::new([table()]));
         Self { cluster: FakeCluster::start(3).await, backend, call_timeout }
@@ -78,7 +78,8 @@ impl World {
         Client::new(config, self.cluster.discovery())
     }
 
-    /// No heartbeats after the first, and a former process of the same name counts as dead at once.
+    /// A configuration with only one heartbeat, in which a former process of the same name counts as dead at
+    /// once.
     pub(crate) fn config() -> ClusterLogConfig {
         ClusterLogConfig {
             heartbeat: Duration::from_hours(1),
@@ -113,7 +114,7 @@ impl World {
         Ok(node)
     }
 
-    /// A node to which the others have not agreed yet.
+    /// A node that the others have not admitted yet.
     pub(crate) async fn open_unadmitted(
         &self,
         config: ClusterLogConfig,

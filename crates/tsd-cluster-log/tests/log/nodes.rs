@@ -8,12 +8,12 @@ use tsd_cluster::{
     FORWARD, LogKeys, Member, MemberState, Membership, ProofError, SegmentId, Settlement,
     SharedSettings, WIRE_VERSIONS,
 };
-use tsd_cluster_log::{ClusterLogConfig, OpenLogError, adopt_settings};
+use tsd_cluster_log::{ClusterLogConfig, MemberVersionsError, OpenLogError, adopt_settings};
 use tsd_storage::{Storage, StorageError, system_clock_ms};
 
 use crate::node::{LogNode, NodeError, PATIENCE, World, delete, gauge, put, value, wait_until};
 
-/// A node that beats, and recovers others that are dead.
+/// A node that sends heartbeats, and recovers dead nodes.
 fn alive(name: &str) -> ClusterLogConfig {
     ClusterLogConfig {
         node: name.to_owned(),
@@ -23,7 +23,7 @@ fn alive(name: &str) -> ClusterLogConfig {
     }
 }
 
-/// A node that shows one heartbeat, as if it were paused after that.
+/// A node that sends one heartbeat, as if it were paused after that.
 fn paused(name: &str) -> ClusterLogConfig {
     let heartbeat = Duration::from_hours(1);
     ClusterLogConfig { heartbeat, suspect_after: Duration::from_mins(10), ..alive(name) }
@@ -71,7 +71,7 @@ async fn nodes_write_side_by_side_and_recover_only_themselves() {
 async fn a_live_node_stores_what_a_dead_one_has_left() {
     let world = World::start().await;
     let a = open(&world, alive("a")).await;
-    // Its clock is far behind.
+    // The clock of this node is far behind.
     let b = world.open_with(alive("b"), || 1_000_000).await.unwrap();
     put(&a.store, b"deleted", b"1").await.unwrap();
     a.store.flush().await.unwrap();
@@ -88,11 +88,11 @@ async fn a_live_node_stores_what_a_dead_one_has_left() {
     assert_eq!(value(&*world.backend, b"of b").await, None, "it is held");
     // Its segments are removed next, and then its manifest.
     wait_until(|| names(&b) == [("b".to_owned(), MemberState::Serving)]).await;
-    // A correction is later than what was recovered, whatever the clock says.
+    // A correction is later than the recovered points, whatever the clock says.
     put(&b.store, b"held", b"3").await.unwrap();
     b.store.flush().await.unwrap();
     assert_eq!(value(&*world.backend, b"held").await.as_deref(), Some(&b"3"[..]));
-    // The time outlasts the log that it is of, and the node that has recovered it.
+    // The commit time outlasts its log, and the node that recovered it.
     drop(b);
     let next = ClusterLogConfig { suspect_after: Duration::ZERO, ..alive("b") };
     let next = world.open_with(next, || 1_000_000).await.unwrap();
@@ -107,7 +107,7 @@ async fn a_node_that_wakes_up_after_its_recovery_finds_out() {
     let a = open(&world, paused("a")).await;
     put(&a.store, b"row", b"1").await.unwrap();
     let b = open(&world, alive("b")).await;
-    // It may still open segments that stand by.
+    // The node may still open standby segments.
     wait_until_stored(&b, a.log.this()).await;
     let proof = a.log.prove().await;
     assert!(matches!(proof, Err(ProofError::Fenced(_))), "{proof:?}");
@@ -129,7 +129,7 @@ async fn a_name_that_is_in_use_is_refused() {
     let first = ClusterLogConfig { address: Some("host:1".to_owned()), ..alive("a") };
     let a = open(&world, first).await;
     put(&a.store, b"row", b"1").await.unwrap();
-    // It watches the first one for as long as it takes until a heartbeat is seen.
+    // The second node watches the first one until it sees a heartbeat.
     let (heartbeat, suspect_after) = (PATIENCE, Duration::from_mins(10));
     let second = ClusterLogConfig { heartbeat, suspect_after, ..alive("a") };
     let second = world.open_with(second, system_clock_ms).await;
@@ -188,7 +188,7 @@ async fn a_node_with_other_settings_is_refused() {
     put(&b.store, b"row", b"1").await.unwrap();
 }
 
-/// Changes the settings of the cluster to these; nodes that run speak the new versions, or do not.
+/// Changes the settings of the cluster. `speaks` tells whether running nodes speak the new versions.
 async fn adopt(
     world: &World,
     settings: [(&str, &str); 3],
@@ -197,7 +197,7 @@ async fn adopt(
     let config = ClusterLogConfig { shared: SharedSettings::new(settings), ..paused("tool") };
     let speaks = async |_, members: Vec<Member>| {
         let names: Vec<_> = members.into_iter().map(|member| member.name).collect();
-        speaks.clone().map_err(|text| format!("{}: {text}", names.join(", ")))
+        speaks.clone().map_err(|text| MemberVersionsError(format!("{}: {text}", names.join(", "))))
     };
     let changed = adopt_settings(&world.client(), &config, speaks).await?;
     Ok(changed.into_iter().map(|change| format!("{} {}", change.name, change.now)).collect())
@@ -215,12 +215,12 @@ async fn versions_are_raised_while_nodes_run_that_speak_them() {
         ..paused(name)
     };
     let a = open(&world, with("a", "1-1")).await;
-    // The next release runs beside it, the one after that does not.
+    // The next release runs together with this one; the release after it does not.
     let b = open(&world, with("b", "1-2")).await;
     assert!(world.open_with(with("c", "2-3"), system_clock_ms).await.is_err());
     let raised = all_alike("1-2", "true", "2");
     let refused = adopt(&world, raised, Err("speaks 1".to_owned())).await.unwrap_err();
-    assert!(matches!(&refused, OpenLogError::Versions(text) if text == "a, b: speaks 1"));
+    assert!(matches!(&refused, OpenLogError::Versions(error) if error.0 == "a, b: speaks 1"));
     assert!(world.open_with(with("c", "2-3"), system_clock_ms).await.is_err());
     a.store.close().await.unwrap();
     assert!(a.log.end().await.unwrap());
@@ -276,7 +276,7 @@ async fn proofs_and_looks_are_shared() {
     assert!(futures_util::future::join_all(looks).await.iter().all(Result::is_ok));
     let made = world.cluster.calls("Scan") - before;
     assert!((1..=8).contains(&made), "{made}");
-    // A proof is not from before the call.
+    // A proof from before the call does not count.
     let before = world.cluster.calls("Mutate");
     a.log.prove().await.unwrap();
     assert!(world.cluster.calls("Mutate") > before);
@@ -290,7 +290,7 @@ async fn a_recovery_is_finished_by_another_node_if_the_recoverer_dies_too() {
         put(&a.store, &[row], &[row]).await.unwrap();
     }
     drop(a);
-    // It dies as soon as it has begun, or right after the end.
+    // The node dies as soon as the recovery has begun, or right after its end.
     let b = open(&world, alive("b")).await;
     put(&b.store, b"of b", b"1").await.unwrap();
     wait_until(|| {

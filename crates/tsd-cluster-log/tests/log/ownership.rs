@@ -45,7 +45,7 @@ async fn an_append_that_is_executed_after_the_fence_is_refused() {
         put(&new.store, b"row", b"2").await.unwrap();
         new
     };
-    // It is repeated, so it may be acknowledged before the fence.
+    // The request is repeated, so it may be acknowledged before the fence.
     let (_, new) = tokio::join!(late, new);
     world.cluster.execute_late_calls();
     assert_eq!(value(&new.store, b"row").await.as_deref(), Some(&b"2"[..]));

@@ -1,4 +1,4 @@
-//! The log is trimmed while it is written, and what is trimmed does not come back.
+//! Trims a log while it is written. Trimmed records must not come back.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ async fn corrections_and_deletes_are_not_undone_by_a_replay() {
     }
 }
 
-/// A token of a log that is gone, as a request leaves it that was executed late.
+/// The row has a token of a removed log, as a request that is executed late leaves it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_of_a_segment_whose_log_is_gone_is_removed_and_no_other_one() {
     let world = World::start().await;

@@ -7,7 +7,7 @@ use metrics::{
     gauge, histogram,
 };
 
-const COUNTERS: [(&str, Unit, &str); 7] = [
+const COUNTERS: [(&str, Unit, &str); 6] = [
     (
         "tsd_cluster_forward_cells_total",
         Unit::Count,
@@ -18,11 +18,6 @@ const COUNTERS: [(&str, Unit, &str); 7] = [
         "tsd_cluster_forward_frames_total",
         Unit::Count,
         "Frames with writes for the owners of their series: small puts share frames under load.",
-    ),
-    (
-        "tsd_cluster_forward_received_cells_total",
-        Unit::Count,
-        "Cells that this node has written for other nodes.",
     ),
     (
         "tsd_cluster_forward_refused_total",
@@ -40,20 +35,17 @@ const COUNTERS: [(&str, Unit, &str); 7] = [
         "Slots that this node has given away to another one.",
     ),
 ];
-const GAUGES: [(&str, &str); 5] = [
+const GAUGES: [(&str, &str); 4] = [
     (
         "tsd_cluster_forward_waiting_bytes",
         "Bytes of writes that wait for the answers of their owners.",
     ),
     ("tsd_cluster_slots_owned", "Slots whose series this node writes."),
     ("tsd_cluster_slots_moving", "Slots that are to be given to another node, of all nodes."),
-    ("tsd_cluster_slots_generation", "Generation of the assignment of slots to nodes."),
     ("tsd_cluster_slots_problem", "1 while the assignment of slots cannot be read or changed."),
 ];
-const HISTOGRAMS: [(&str, &str); 2] = [
-    ("tsd_cluster_forward_seconds", "Time of a forwarded write, until its owner has answered."),
-    ("tsd_cluster_slots_release_seconds", "Time for which released slots were not written."),
-];
+const HISTOGRAMS: [(&str, &str); 1] =
+    [("tsd_cluster_forward_seconds", "Time of a forwarded write, until its owner has answered.")];
 
 /// Values of the label `reason`.
 const REASONS: [&str; 4] = ["not_owner", "throttled", "unavailable", "failed"];
@@ -63,17 +55,14 @@ pub(super) struct ForwardMetrics {
     pub(super) cells: Counter,
     pub(super) bytes: Counter,
     pub(super) frames: Counter,
-    pub(super) received_cells: Counter,
     refused: [Counter; 4],
     pub(super) failed: Counter,
     pub(super) moves: Counter,
     pub(super) waiting_bytes: Gauge,
     pub(super) owned: Gauge,
     pub(super) moving: Gauge,
-    pub(super) generation: Gauge,
     pub(super) problem: Gauge,
     pub(super) seconds: Histogram,
-    pub(super) release_seconds: Histogram,
 }
 
 /// Why an owner did not make a write.
@@ -86,7 +75,7 @@ pub(super) enum RefusedReason {
 }
 
 impl ForwardMetrics {
-    /// Those of the process: a node has one of each.
+    /// Returns the handles of the process: a node has one of each.
     pub(super) fn of_process() -> &'static Self {
         static METRICS: OnceLock<ForwardMetrics> = OnceLock::new();
         METRICS.get_or_init(Self::new)
@@ -98,7 +87,6 @@ impl ForwardMetrics {
             cells: counter!("tsd_cluster_forward_cells_total"),
             bytes: counter!("tsd_cluster_forward_bytes_total"),
             frames: counter!("tsd_cluster_forward_frames_total"),
-            received_cells: counter!("tsd_cluster_forward_received_cells_total"),
             refused: REASONS
                 .map(|reason| counter!("tsd_cluster_forward_refused_total", "reason" => reason)),
             failed: counter!("tsd_cluster_forward_failed_total"),
@@ -106,10 +94,8 @@ impl ForwardMetrics {
             waiting_bytes: gauge!("tsd_cluster_forward_waiting_bytes"),
             owned: gauge!("tsd_cluster_slots_owned"),
             moving: gauge!("tsd_cluster_slots_moving"),
-            generation: gauge!("tsd_cluster_slots_generation"),
             problem: gauge!("tsd_cluster_slots_problem"),
             seconds: histogram!("tsd_cluster_forward_seconds"),
-            release_seconds: histogram!("tsd_cluster_slots_release_seconds"),
         }
     }
 

@@ -1,20 +1,17 @@
-//! Puts that wait for a frame to the node that owns their series.
+//! Joins puts for the owner of their series into frames.
 //!
-//! A put is sent at once, by its caller, while few frames are without an answer. Later ones are joined, and sent in one
-//! frame after the next answer: frames grow with the load, and no timer is needed. Callers that need an order wait for
+//! While few frames wait for a response, the caller sends its put at once. Later puts are joined and sent in one frame
+//! after the next response. So frames grow with the load, and no timer is needed. Callers that need an order wait for
 //! each put before the next one.
 //!
-//! Puts of a frame end together, so only those are joined that end their waits at about the same time: an old one takes
-//! no others with it into a timeout.
+//! Puts of a frame end together. Therefore only puts with close deadlines are joined, so that an old put does not
+//! take others into its timeout.
 //!
-//! What waits is bounded by the bytes that callers may have in progress to a node: a frame keeps their permits, also
-//! those of callers that do not wait any more.
+//! The byte limit of writes in progress to a node also bounds the queue: a frame keeps the permits of its puts, even
+//! if their callers no longer wait.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use parking_lot::Mutex;
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{OwnedSemaphorePermit, oneshot},
@@ -22,10 +19,13 @@ use tokio::{
 };
 use tsd_storage::{CellBatch, Table};
 
-use super::{FRAME_BYTES, ForwardMessage, send::FrameEnd};
+use super::{frame_outcome::FrameOutcome, wire::ForwardMessage};
 
-/// Frames with puts to one node that may be without an answer: the owner commits one, and the next one is there when
-/// it has.
+/// Size from which a batch is divided into frames, bytes.
+pub(super) const FRAME_BYTES: usize = 1 << 20;
+
+/// Maximum number of put frames to one node that wait for a response. While the owner commits one frame, the next one
+/// arrives.
 const FRAMES_IN_PROGRESS: usize = 2;
 
 /// Longest time between the deadlines of a frame's puts.
@@ -41,51 +41,47 @@ struct QueueState {
     in_progress: usize,
 }
 
-/// Puts of one table that are sent at once.
+/// Puts of one table that are sent in one frame.
 #[derive(Debug)]
 pub(super) struct PutFrame {
     table: Table,
-    /// The latest one of those by which the puts were routed.
+    /// The latest assignment generation by which a put was routed.
     generation: u64,
-    /// The earliest one.
+    /// The earliest deadline of the puts.
     pub(super) deadline: Instant,
     latest_deadline: Instant,
-    /// Batches, one behind the other, which are one batch.
+    /// Concatenated batches, which form one batch.
     cells: Vec<u8>,
-    waiters: Vec<oneshot::Sender<PutEnd>>,
-    /// For the bytes of its puts.
+    waiters: Vec<oneshot::Sender<PutOutcome>>,
+    /// Permits for the bytes of the puts.
     permits: Vec<Arc<OwnedSemaphorePermit>>,
 }
 
-/// The end of a put.
+/// The outcome of a put.
 #[derive(Debug)]
-pub(super) struct PutEnd {
-    pub(super) frame: FrameEnd,
-    /// Its frame had other puts too.
+pub(super) struct PutOutcome {
+    pub(super) frame: FrameOutcome,
+    /// True if the frame had other puts, too.
     pub(super) was_joined: bool,
 }
 
-/// How a put is sent.
+/// How an added put is sent.
 #[derive(Debug)]
 pub(super) enum AddedPut {
-    /// At once, by its caller.
-    Alone(FrameTurn, PutFrame),
-    /// With others; its end comes later. Whoever has a turn sends it.
-    Joined(oneshot::Receiver<PutEnd>, Option<FrameTurn>),
+    /// The caller sends it at once.
+    Alone(SendPermit, PutFrame),
+    /// Joined with other puts; its outcome comes later. The holder of a send permit sends the frame.
+    Joined(oneshot::Receiver<PutOutcome>, Option<SendPermit>),
 }
 
 /// The right to send frames of a queue, until it is empty.
 #[derive(Debug)]
-pub(super) struct FrameTurn {
+pub(super) struct SendPermit {
     queue: Arc<PutQueue>,
-    has_ended: bool,
+    is_released: bool,
 }
 
 impl PutQueue {
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a put.
     pub(super) fn add(
         self: &Arc<Self>,
@@ -95,15 +91,16 @@ impl PutQueue {
         deadline: Instant,
         permit: Arc<OwnedSemaphorePermit>,
     ) -> AddedPut {
-        let mut state = self.lock();
-        let has_turn = state.in_progress < FRAMES_IN_PROGRESS;
-        state.in_progress += usize::from(has_turn);
-        let turn = has_turn.then(|| FrameTurn { queue: Arc::clone(self), has_ended: false });
+        let mut state = self.0.lock();
+        let may_send = state.in_progress < FRAMES_IN_PROGRESS;
+        state.in_progress += usize::from(may_send);
+        let send_permit =
+            may_send.then(|| SendPermit { queue: Arc::clone(self), is_released: false });
         let open = state.waiting.back_mut().filter(|open| open.takes(table, batch, deadline));
         let mut frame = match open {
             Some(open) => {
                 open.join(generation, batch, deadline, permit);
-                return AddedPut::Joined(open.waiter(), turn);
+                return AddedPut::Joined(open.waiter(), send_permit);
             }
             None => PutFrame {
                 table: table.clone(),
@@ -115,40 +112,40 @@ impl PutQueue {
                 permits: vec![permit],
             },
         };
-        match turn {
-            Some(turn) if state.waiting.is_empty() => AddedPut::Alone(turn, frame),
-            turn => {
-                let end = frame.waiter();
+        match send_permit {
+            Some(send_permit) if state.waiting.is_empty() => AddedPut::Alone(send_permit, frame),
+            send_permit => {
+                let outcome = frame.waiter();
                 state.waiting.push_back(frame);
-                AddedPut::Joined(end, turn)
+                AddedPut::Joined(outcome, send_permit)
             }
         }
     }
 }
 
-impl FrameTurn {
-    /// The frame to be sent next. If there is none the turn has ended.
+impl SendPermit {
+    /// Returns the next frame to send. When no frame waits, releases the permit.
     pub(super) fn next_frame(&mut self) -> Option<PutFrame> {
-        let mut state = self.queue.lock();
+        let mut state = self.queue.0.lock();
         let frame = state.waiting.pop_front();
-        if frame.is_none() && !self.has_ended {
-            self.has_ended = true;
+        if frame.is_none() && !self.is_released {
+            self.is_released = true;
             state.in_progress -= 1;
         }
         frame
     }
 }
 
-impl Drop for FrameTurn {
+impl Drop for SendPermit {
     fn drop(&mut self) {
-        if !self.has_ended {
-            self.queue.lock().in_progress -= 1;
+        if !self.is_released {
+            self.queue.0.lock().in_progress -= 1;
         }
     }
 }
 
 impl PutFrame {
-    /// True if a put may be joined with those of the frame.
+    /// True if a put may join this frame.
     fn takes(&self, table: &Table, batch: &CellBatch, deadline: Instant) -> bool {
         let room = FRAME_BYTES.saturating_sub(batch.byte_len());
         let earliest = self.deadline.min(deadline);
@@ -170,24 +167,24 @@ impl PutFrame {
         self.permits.push(permit);
     }
 
-    /// Where the end of the put comes that was added last.
-    fn waiter(&mut self) -> oneshot::Receiver<PutEnd> {
-        let (waiter, end) = oneshot::channel();
+    /// Returns the receiver for the outcome of the put that was added last.
+    fn waiter(&mut self) -> oneshot::Receiver<PutOutcome> {
+        let (waiter, outcome) = oneshot::channel();
         self.waiters.push(waiter);
-        end
+        outcome
     }
 
-    /// What is sent.
+    /// Returns the message of the frame.
     pub(super) fn message(&mut self) -> ForwardMessage {
         ForwardMessage::of_cells(self.generation, &self.table, std::mem::take(&mut self.cells))
     }
 
-    /// Ends all puts of the frame.
-    pub(super) fn end(self, frame: &FrameEnd) {
+    /// Reports the outcome to all puts of the frame.
+    pub(super) fn report(self, frame: &FrameOutcome) {
         let was_joined = self.waiters.len() > 1;
         for waiter in self.waiters {
-            // One that does not wait any more needs no end.
-            let _ = waiter.send(PutEnd { frame: frame.clone(), was_joined });
+            // A caller that no longer waits needs no outcome.
+            let _ = waiter.send(PutOutcome { frame: frame.clone(), was_joined });
         }
     }
 }
@@ -223,9 +220,9 @@ mod tests {
         table: &str,
         number: u8,
         value: &[u8],
-    ) -> (FrameTurn, PutFrame) {
+    ) -> (SendPermit, PutFrame) {
         match add(queue, table, number, value) {
-            AddedPut::Alone(turn, frame) => (turn, frame),
+            AddedPut::Alone(send_permit, frame) => (send_permit, frame),
             joined @ AddedPut::Joined(..) => panic!("{joined:?}"),
         }
     }
@@ -236,71 +233,72 @@ mod tests {
         table: &str,
         number: u8,
         value: &[u8],
-    ) -> oneshot::Receiver<PutEnd> {
+    ) -> oneshot::Receiver<PutOutcome> {
         match add(queue, table, number, value) {
-            AddedPut::Joined(end, None) => end,
+            AddedPut::Joined(outcome, None) => outcome,
             other => panic!("{other:?}"),
         }
     }
 
-    /// Keys of the puts of the next frame, and the generation.
-    fn take(turn: &mut FrameTurn) -> Option<(Vec<u8>, u64)> {
-        turn.next_frame().map(keys_of)
+    /// Returns the keys of the puts of the next frame, and the generation.
+    fn take(send_permit: &mut SendPermit) -> Option<(Vec<u8>, u64)> {
+        send_permit.next_frame().map(keys_of)
     }
 
     fn keys_of(frame: PutFrame) -> (Vec<u8>, u64) {
         let batch = CellBatch::from_bytes(frame.cells.clone()).unwrap();
         let keys = batch.rows().flat_map(|row| row.key.to_vec()).collect();
         let generation = frame.generation;
-        frame.end(&FrameEnd::Fenced);
+        frame.report(&FrameOutcome::Fenced);
         (keys, generation)
     }
 
     #[tokio::test]
-    async fn puts_are_joined_while_frames_are_without_an_answer() {
+    async fn puts_are_joined_while_frames_are_without_a_response() {
         let queue = Arc::<PutQueue>::default();
-        let (mut turn, first) = add_alone(&queue, "t", 1, b"x");
-        let (mut second_turn, second) = add_alone(&queue, "t", 2, b"x");
+        let (mut send_permit, first) = add_alone(&queue, "t", 1, b"x");
+        let (mut second_permit, second) = add_alone(&queue, "t", 2, b"x");
         assert_eq!((keys_of(first), keys_of(second)), ((vec![1], 1), (vec![2], 2)));
-        let ends = [("t", 5), ("t", 3), ("other", 4), ("t", 6)]
+        let outcomes = [("t", 5), ("t", 3), ("other", 4), ("t", 6)]
             .map(|(table, number)| add_joined(&queue, table, number, b"x"));
-        assert_eq!(take(&mut turn), Some((vec![5, 3], 5)));
-        assert_eq!(take(&mut second_turn), Some((vec![4], 4)));
-        assert_eq!(take(&mut turn), Some((vec![6], 6)));
-        assert_eq!((take(&mut turn), take(&mut second_turn)), (None, None));
+        assert_eq!(take(&mut send_permit), Some((vec![5, 3], 5)));
+        assert_eq!(take(&mut second_permit), Some((vec![4], 4)));
+        assert_eq!(take(&mut send_permit), Some((vec![6], 6)));
+        assert_eq!((take(&mut send_permit), take(&mut second_permit)), (None, None));
         let mut joined = Vec::new();
-        for end in ends {
-            joined.push(end.await.unwrap().was_joined);
+        for outcome in outcomes {
+            joined.push(outcome.await.unwrap().was_joined);
         }
         assert_eq!(joined, [true, true, false, false]);
-        // A turn that is dropped has ended too.
+        // A dropped permit is released, too.
         for number in [7, 8, 9] {
             add_alone(&queue, "t", number, b"x");
         }
     }
 
     #[tokio::test]
-    async fn a_turn_that_was_dropped_leaves_its_frames_to_the_next_one() {
+    async fn a_dropped_send_permit_leaves_its_frames_to_the_next_one() {
         let queue = Arc::<PutQueue>::default();
-        let (turn, _) = add_alone(&queue, "t", 1, b"x");
-        let (_second_turn, _) = add_alone(&queue, "t", 2, b"x");
+        let (send_permit, _) = add_alone(&queue, "t", 1, b"x");
+        let (_second_permit, _) = add_alone(&queue, "t", 2, b"x");
         let _waits = add_joined(&queue, "t", 3, b"x");
-        drop(turn);
-        let AddedPut::Joined(_end, Some(mut turn)) = add(&queue, "t", 4, b"x") else {
+        drop(send_permit);
+        let AddedPut::Joined(_outcome, Some(mut send_permit)) = add(&queue, "t", 4, b"x") else {
             panic!("it is behind another one")
         };
-        assert_eq!(take(&mut turn), Some((vec![3, 4], 4)));
-        assert_eq!(take(&mut turn), None);
+        assert_eq!(take(&mut send_permit), Some((vec![3, 4], 4)));
+        assert_eq!(take(&mut send_permit), None);
     }
 
     #[tokio::test]
     async fn puts_are_not_joined_with_those_that_wait_much_longer() {
         let queue = Arc::<PutQueue>::default();
-        let [(mut turn, _), _second] = [1, 1].map(|number| add_alone(&queue, "t", number, b"x"));
+        let [(mut send_permit, _), _second] =
+            [1, 1].map(|number| add_alone(&queue, "t", number, b"x"));
         for number in [50, 54, 47, 30, 90] {
             add_joined(&queue, "t", number, b"x");
         }
-        let keys = std::iter::from_fn(|| take(&mut turn)).map(|(keys, _)| keys);
+        let keys = std::iter::from_fn(|| take(&mut send_permit)).map(|(keys, _)| keys);
         let expected = [vec![50, 54, 47], vec![30], vec![90]];
         assert_eq!(keys.collect::<Vec<_>>(), expected);
     }
@@ -309,14 +307,15 @@ mod tests {
     async fn a_frame_has_a_bounded_size_and_the_first_deadline() {
         let queue = Arc::<PutQueue>::default();
         let half = vec![0; FRAME_BYTES / 2];
-        let [(mut turn, _), _second] = [1, 1].map(|number| add_alone(&queue, "t", number, b"x"));
+        let [(mut send_permit, _), _second] =
+            [1, 1].map(|number| add_alone(&queue, "t", number, b"x"));
         for (number, value) in [(9, &half[..]), (8, b"x"), (7, &half)] {
             add_joined(&queue, "t", number, value);
         }
         let before = Instant::now() + Duration::from_millis(800);
-        let frame = turn.next_frame().unwrap();
+        let frame = send_permit.next_frame().unwrap();
         assert!(frame.deadline <= before && frame.waiters.len() == 2);
-        assert_eq!(take(&mut turn), Some((vec![7], 7)));
-        assert_eq!(take(&mut turn), None);
+        assert_eq!(take(&mut send_permit), Some((vec![7], 7)));
+        assert_eq!(take(&mut send_permit), None);
     }
 }

@@ -1,18 +1,19 @@
-//! Writes for other nodes.
+//! Executes writes that other nodes forward.
 
 use tokio::time::timeout;
 use tsd_storage::{BoxFuture, Storage};
 
 use super::{
-    ForwardFrame, ForwardMessage, ForwardReceiver, ForwardReply, ForwardedMessage, ForwardedWrites,
-    metrics::ForwardMetrics,
+    ForwardedWrites,
+    receiver::{ForwardFrame, ForwardReceiver, ForwardReply},
+    wire::{ForwardMessage, ForwardedMessage},
 };
 
 impl<S: Storage + ?Sized> ForwardedWrites<S> {
     /// Makes a write, if this node owns all of its slots.
     async fn write_for_peer(&self, message: ForwardMessage) -> ForwardedMessage {
         if message.generation > self.slots.view().generation() {
-            // The sender knows more. A failure is one of HBase, of which the answer will tell.
+            // The sender has a newer assignment. If HBase fails, the response reports it.
             let _ = timeout(self.config.timeout, self.slots.refresh()).await;
         }
         let view = self.slots.view();
@@ -24,15 +25,10 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
         if !self.has_owners(&table) || !view.accepts(&write, &self.config.layout) {
             return ForwardedMessage::not_owner(view.generation());
         }
-        // Their bytes are bounded by each sender. The budget of this node may be used up by writes that wait for the
-        // sender, so they must not wait for it.
+        // Each sender bounds the bytes of its writes. They bypass this node's byte budget: writes that wait for the
+        // sender may have used it up.
         write.set_admitted();
-        let cells = write.cell_count();
-        let made = self.execute(&view, &table, write).await;
-        if made.is_ok() {
-            ForwardMetrics::of_process().received_cells.increment(cells);
-        }
-        ForwardedMessage::of(made)
+        ForwardedMessage::of(self.execute(&view, &table, write).await)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where each slot goes, by its number: every row of every write is looked up.
+//! Routes of all slots by slot number, for the lookup of each written row.
 
 use tsd_cluster::{SeriesKeyLayout, Slot, SlotHolder, SlotRoute};
 use tsd_storage::CellBatch;
@@ -8,19 +8,19 @@ const OWN: u16 = 0;
 /// Number of [`SlotRoute::Unsettled`].
 const UNSETTLED: u16 = 1;
 
-/// Where each slot goes.
+/// Routes of all slots.
 #[derive(Debug)]
 pub(super) struct RouteTable {
     /// The different routes.
     routes: Vec<SlotRoute>,
-    /// Number of its route, for each slot.
+    /// Number of the route, for each slot.
     of_slot: Vec<u16>,
 }
 
-/// Where the rows of a batch go.
+/// Routes of the rows of a batch.
 #[derive(Debug)]
 pub(super) struct BatchRoutes {
-    /// Number of its route, for each row in order.
+    /// Number of the route, for each row in order.
     pub(super) of_row: Vec<u16>,
     /// Bytes of the rows of each route.
     pub(super) bytes: Vec<usize>,
@@ -36,7 +36,7 @@ impl RouteTable {
                 routes.push(route);
                 routes.len() - 1
             });
-            // There are hardly more routes than slots.
+            // The number of routes hardly exceeds the number of slots.
             at as u16
         };
         let of_slot = Slot::all().map(&mut number).collect();
@@ -44,7 +44,7 @@ impl RouteTable {
     }
 
     fn number(&self, slot: Slot) -> u16 {
-        // All slots are there.
+        // The table has all slots.
         self.of_slot.get(slot.number()).copied().unwrap_or(UNSETTLED)
     }
 
@@ -53,7 +53,7 @@ impl RouteTable {
         !self.of_slot.contains(&UNSETTLED)
     }
 
-    /// The different routes, by their numbers.
+    /// Returns the different routes, by their numbers.
     pub(super) fn all(&self) -> &[SlotRoute] {
         &self.routes
     }

@@ -1,10 +1,7 @@
 //! Sends writes to the owners of their slots.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use parking_lot::Mutex;
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use tokio::{
     runtime::Handle,
@@ -15,12 +12,12 @@ use tsd_cluster::{Member, Settlement};
 use tsd_storage::{CellBatch, StorageError, Table};
 
 use super::{
-    ForwardedMessage, PEER_BYTES,
+    frame_outcome::FrameOutcome,
     metrics::{ForwardMetrics, RefusedReason},
-    put_queue::{AddedPut, FrameTurn, PutFrame, PutQueue},
+    put_queue::{AddedPut, PutFrame, PutQueue, SendPermit},
     slot_write::{SlotWrite, SlotWriteResult},
     slots::ClusterSlots,
-    wire::{ForwardAnswer, ForwardMessage},
+    wire::{ForwardMessage, ForwardResponse, ForwardedMessage},
 };
 use crate::{
     client::PeerClient,
@@ -29,8 +26,10 @@ use crate::{
     wire::{RequestBody, ResponseBody},
 };
 
-/// After this time without an answer a node is reported as silent.
+/// Time without a response after which a node is reported as silent.
 const SILENCE: Duration = Duration::from_secs(1);
+/// Maximum bytes of writes in progress to one node.
+const PEER_BYTES: usize = 16 << 20;
 /// Unit of the permits, bytes.
 const PERMIT_BYTES: usize = 1 << 10;
 
@@ -38,14 +37,14 @@ const PERMIT_BYTES: usize = 1 << 10;
 #[derive(Debug)]
 pub(super) struct SlotSender {
     frames: FrameSender,
-    /// By incarnation. No more than members.
+    /// Queues by incarnation, at most one for each member.
     queues: Mutex<HashMap<u64, PeerQueue>>,
 }
 
 /// Writes in progress to one node.
 #[derive(Clone, Debug)]
 struct PeerQueue {
-    /// Their bytes.
+    /// Permits for the bytes of the writes.
     budget: Arc<Semaphore>,
     puts: Arc<PutQueue>,
 }
@@ -57,36 +56,23 @@ struct FrameSender {
     slots: Arc<ClusterSlots>,
 }
 
-/// Frames that wait for a turn. When it is dropped, also with a caller that does not wait any more, a task sends them.
+/// Sends the waiting frames of a send permit in a task when it is dropped, even if its caller no longer waits.
 struct WaitingFrames<'a> {
     frames: &'a FrameSender,
     to: &'a Member,
-    turn: Option<FrameTurn>,
+    send_permit: Option<SendPermit>,
 }
 
-/// What became of a frame.
-#[derive(Clone, Debug)]
-pub(super) enum FrameEnd {
-    /// The answer of its receiver; after an error of the connection it may have been made.
-    Answer(Result<ForwardedMessage, PeerError>),
-    /// It was not sent.
-    NotSent(PeerError),
-    /// The receiver was fenced, and its log is stored.
-    Fenced,
-    /// Its time was over before it was sent.
-    Late,
-}
-
-/// What became of a write that was sent.
+/// Outcome of a sent write.
 #[derive(Debug)]
 pub(super) enum SentWrite {
-    /// Its end.
+    /// The write has ended.
     Ended(Result<SlotWriteResult, StorageError>),
-    /// It was not made, and may be sent to another node. The text says why.
+    /// The write was not made, and may be sent to another node. The text has the reason.
     NotMade(String),
 }
 
-/// Counts bytes while they wait for an answer.
+/// Counts bytes while they wait for a response.
 struct WaitingBytes(f64);
 
 impl WaitingBytes {
@@ -118,12 +104,12 @@ impl PeerQueue {
 
 impl Drop for WaitingFrames<'_> {
     fn drop(&mut self) {
-        let Some(mut turn) = self.turn.take() else { return };
-        if let Some(frame) = turn.next_frame()
+        let Some(mut send_permit) = self.send_permit.take() else { return };
+        if let Some(frame) = send_permit.next_frame()
             && let Ok(runtime) = Handle::try_current()
         {
             let (frames, to) = (self.frames.clone(), self.to.clone());
-            runtime.spawn(async move { frames.send_puts(&to, frame, turn).await });
+            runtime.spawn(async move { frames.send_puts(&to, frame, send_permit).await });
         }
     }
 }
@@ -133,7 +119,7 @@ impl SlotSender {
         Self { frames: FrameSender { peers, slots }, queues: Mutex::default() }
     }
 
-    /// Sends a write to the node of this incarnation, once. Puts may share a frame.
+    /// Sends a write to the node with this incarnation, once. Puts may share a frame.
     pub(super) async fn send(
         &self,
         to: u64,
@@ -163,31 +149,33 @@ impl SlotSender {
             }
             _ => None,
         };
-        let end = if let Some(end) = joined {
-            end
+        let outcome = if let Some(outcome) = joined {
+            outcome
         } else {
             let message = ForwardMessage::of(generation, table, write);
             Box::pin(self.frames.send(&member, message, deadline)).await
         };
         drop(permit);
         metrics.seconds.record(begun.elapsed());
-        match end {
-            FrameEnd::Answer(Ok(answer)) => ended(&member, table, write, answer),
-            // Boxed, as all that is rare: each put that is forwarded has the size of the largest case.
-            FrameEnd::Answer(Err(error)) => Box::pin(self.failed(&member, &error, deadline)).await,
-            FrameEnd::NotSent(error @ PeerError::TooLarge { .. }) => {
+        match outcome {
+            FrameOutcome::Response(Ok(response)) => ended(&member, table, write, response),
+            // Rare cases are boxed, because the future of each forwarded put has the size of the largest case.
+            FrameOutcome::Response(Err(error)) => {
+                Box::pin(self.failed(&member, &error, deadline)).await
+            }
+            FrameOutcome::NotSent(error @ PeerError::TooLarge { .. }) => {
                 metrics.refused(RefusedReason::Failed);
                 let text = format!("node {}: {error}", member.name);
                 SentWrite::Ended(Err(StorageError::Rejected(text.into())))
             }
-            FrameEnd::NotSent(error) => self.not_made(&member, &error),
-            FrameEnd::Fenced => SentWrite::NotMade(format!("node {} was fenced", member.name)),
-            FrameEnd::Late => SentWrite::NotMade(format!("node {} is busy", member.name)),
+            FrameOutcome::NotSent(error) => self.not_made(&member, &error),
+            FrameOutcome::Fenced => SentWrite::NotMade(format!("node {} was fenced", member.name)),
+            FrameOutcome::Late => SentWrite::NotMade(format!("node {} is busy", member.name)),
         }
     }
 
-    /// Sends a put with those that wait. `None` if it is to be sent alone: it was refused, perhaps for the sake of
-    /// another one.
+    /// Sends a put together with waiting puts. Returns `None` if the put has to be sent alone, because its frame
+    /// was rejected, perhaps because of another put.
     async fn send_joined(
         &self,
         queue: &PeerQueue,
@@ -195,26 +183,27 @@ impl SlotSender {
         (generation, table, batch): (u64, &Table, &CellBatch),
         deadline: Instant,
         permit: Arc<OwnedSemaphorePermit>,
-    ) -> Option<FrameEnd> {
+    ) -> Option<FrameOutcome> {
         match queue.puts.add(generation, table, batch, deadline, permit) {
-            AddedPut::Alone(turn, frame) => {
-                let turn = Some(turn);
-                let _waiting = WaitingFrames { frames: &self.frames, to: member, turn };
+            AddedPut::Alone(send_permit, frame) => {
+                let send_permit = Some(send_permit);
+                let _waiting = WaitingFrames { frames: &self.frames, to: member, send_permit };
                 Some(self.frames.send_put(member, frame).await.1)
             }
-            AddedPut::Joined(end, turn) => {
-                drop(WaitingFrames { frames: &self.frames, to: member, turn });
-                match end.await {
-                    Ok(end) => (!end.was_joined || !end.frame.is_refused()).then_some(end.frame),
-                    // The node stops, and nobody knows.
-                    Err(_) => Some(FrameEnd::Answer(Err(PeerError::Lost))),
+            AddedPut::Joined(outcome, send_permit) => {
+                drop(WaitingFrames { frames: &self.frames, to: member, send_permit });
+                match outcome.await {
+                    Ok(outcome) => (!outcome.was_joined || !outcome.frame.is_refused())
+                        .then_some(outcome.frame),
+                    // This node stops: the outcome is unknown.
+                    Err(_) => Some(FrameOutcome::Response(Err(PeerError::Lost))),
                 }
             }
         }
     }
 
     fn queue(&self, to: u64) -> PeerQueue {
-        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queues = self.queues.lock();
         if !queues.contains_key(&to) {
             let members = self.frames.slots.membership().members();
             queues.retain(|known, _| members.iter().any(|of| of.incarnation == *known));
@@ -222,15 +211,15 @@ impl SlotSender {
         queues.entry(to).or_insert_with(PeerQueue::new).clone()
     }
 
-    /// A write that was not made, since the node is not reached, or cannot make it.
+    /// Reports a write as not made, because the node cannot be reached or cannot make it.
     fn not_made(&self, to: &Member, error: &PeerError) -> SentWrite {
         self.frames.slots.membership().suspect(to.incarnation);
         ForwardMetrics::of_process().refused(RefusedReason::Unavailable);
         SentWrite::NotMade(format!("node {}: {error}", to.name))
     }
 
-    /// A write that was sent and has no answer. If it may have been made, it is not sent again before the node is
-    /// fenced.
+    /// Decides about a sent write without a response. If it may have been made, it is sent again only after the
+    /// node was fenced and its log stored.
     async fn failed(&self, to: &Member, error: &PeerError, deadline: Instant) -> SentWrite {
         let not_made = self.not_made(to, error);
         if matches!(error, PeerError::Failed(_)) {
@@ -255,16 +244,21 @@ impl SlotSender {
     }
 }
 
-/// The end of a write that has an answer.
-fn ended(member: &Member, table: &Table, write: &SlotWrite, answer: ForwardedMessage) -> SentWrite {
+/// Returns the outcome of a write from its response.
+fn ended(
+    member: &Member,
+    table: &Table,
+    write: &SlotWrite,
+    response: ForwardedMessage,
+) -> SentWrite {
     let metrics = ForwardMetrics::of_process();
-    let result = match answer.into_answer(&member.name, table) {
-        ForwardAnswer::NotOwner => {
+    let result = match response.into_response(&member.name, table) {
+        ForwardResponse::NotOwner => {
             metrics.refused(RefusedReason::NotOwner);
             let text = format!("node {} does not own the slot", member.name);
             return SentWrite::NotMade(text);
         }
-        ForwardAnswer::Ended(result) => result,
+        ForwardResponse::Ended(result) => result,
     };
     match &result {
         Ok(_) => {
@@ -278,46 +272,39 @@ fn ended(member: &Member, table: &Table, write: &SlotWrite, answer: ForwardedMes
     SentWrite::Ended(result)
 }
 
-impl FrameEnd {
-    /// True if nothing of the frame was made, because of some of its cells.
-    fn is_refused(&self) -> bool {
-        matches!(self, Self::Answer(Ok(answer)) if answer.is_refused())
-    }
-}
-
 impl FrameSender {
-    /// Sends puts, and then those that wait, until none do.
-    async fn send_puts(&self, to: &Member, first: PutFrame, mut turn: FrameTurn) {
+    /// Sends puts, then the waiting puts, until no put waits.
+    async fn send_puts(&self, to: &Member, first: PutFrame, mut send_permit: SendPermit) {
         let mut next = Some(first);
         while let Some(frame) = next {
-            let (frame, end) = self.send_put(to, frame).await;
-            frame.end(&end);
-            next = turn.next_frame();
+            let (frame, outcome) = self.send_put(to, frame).await;
+            frame.report(&outcome);
+            next = send_permit.next_frame();
         }
     }
 
-    async fn send_put(&self, to: &Member, mut frame: PutFrame) -> (PutFrame, FrameEnd) {
+    async fn send_put(&self, to: &Member, mut frame: PutFrame) -> (PutFrame, FrameOutcome) {
         let deadline = frame.deadline;
-        let end = if deadline <= Instant::now() {
-            FrameEnd::Late
+        let outcome = if deadline <= Instant::now() {
+            FrameOutcome::Late
         } else {
             self.send(to, frame.message(), deadline).await
         };
-        (frame, end)
+        (frame, outcome)
     }
 
-    /// Sends a frame, and waits for its end.
-    async fn send(&self, to: &Member, message: ForwardMessage, deadline: Instant) -> FrameEnd {
+    /// Sends a frame, and waits for its outcome.
+    async fn send(&self, to: &Member, message: ForwardMessage, deadline: Instant) -> FrameOutcome {
         ForwardMetrics::of_process().frames.increment(1);
         let client = self.peers.client(to);
         tokio::select! {
-            end = client.forward(message, deadline) => end,
-            () = self.stored(to.incarnation) => FrameEnd::Fenced,
+            outcome = client.forward(message, deadline) => outcome,
+            () = self.stored(to.incarnation) => FrameOutcome::Fenced,
         }
     }
 
-    /// Completes when a node is fenced and all rows of its log are stored: what was sent to it is either there, or
-    /// never will be.
+    /// Completes when a node is fenced and all rows of its log are stored. Then a write that was sent to it is
+    /// either stored, or never will be.
     async fn stored(&self, incarnation: u64) {
         let membership = self.slots.membership();
         loop {
@@ -331,15 +318,15 @@ impl FrameSender {
 }
 
 impl PeerClient {
-    /// Sends a write, and returns what became of it.
-    async fn forward(&self, message: ForwardMessage, deadline: Instant) -> FrameEnd {
+    /// Sends a write, and returns its outcome.
+    async fn forward(&self, message: ForwardMessage, deadline: Instant) -> FrameOutcome {
         let request = match self.send(RequestBody::Forward(message), deadline).await {
             Ok(request) => request,
-            Err(error) => return FrameEnd::NotSent(error),
+            Err(error) => return FrameOutcome::NotSent(error),
         };
-        FrameEnd::Answer(match request.answer().await {
-            Ok(ResponseBody::Forwarded(answer)) => Ok(answer),
-            Ok(_) => Err(PeerError::Frame("an answer out of place".into())),
+        FrameOutcome::Response(match request.response().await {
+            Ok(ResponseBody::Forwarded(response)) => Ok(response),
+            Ok(_) => Err(PeerError::Frame("an unexpected response".into())),
             Err(error) => Err(error),
         })
     }

@@ -1,4 +1,4 @@
-//! A write of rows of one table, wherever it is made.
+//! A write of rows of one table, which this node or another one executes.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ pub(super) enum SlotWrite {
     Put(CellBatch),
     Append(CellBatch),
     Delete(Delete),
-    /// Puts `new`, or deletes the column, if its value is the expected one.
+    /// Puts `new`, or deletes the column, if it has the expected value.
     Swap {
         column: Column,
         expected: Option<Bytes>,
@@ -49,7 +49,7 @@ impl SlotWriteResult {
 }
 
 impl SlotWrite {
-    /// The key of its row; `None` for one of many rows.
+    /// Returns the row key; `None` for a write of several rows.
     pub(super) fn row(&self) -> Option<&[u8]> {
         Some(match self {
             Self::Put(_) | Self::Append(_) => return None,
@@ -59,13 +59,13 @@ impl SlotWrite {
         })
     }
 
-    /// The keys of its rows.
+    /// Iterates over the row keys.
     pub(super) fn keys(&self) -> impl Iterator<Item = &[u8]> {
         let rows = self.batch().into_iter().flat_map(CellBatch::rows);
         rows.map(|row| row.key).chain(self.row())
     }
 
-    /// Its cells, if it is of many rows.
+    /// Returns the cells of a write of several rows.
     pub(super) const fn batch(&self) -> Option<&CellBatch> {
         match self {
             Self::Put(batch) | Self::Append(batch) => Some(batch),
@@ -73,12 +73,12 @@ impl SlotWrite {
         }
     }
 
-    /// A write of the same kind with other cells.
+    /// Returns a write of the same kind with other cells.
     pub(super) fn with_batch(&self, batch: CellBatch) -> Self {
         if matches!(self, Self::Append(_)) { Self::Append(batch) } else { Self::Put(batch) }
     }
 
-    /// Bytes that it takes in memory, about.
+    /// Approximate bytes in memory.
     pub(super) fn byte_len(&self) -> usize {
         const EACH: usize = 64;
         EACH + match self {
@@ -100,17 +100,17 @@ impl SlotWrite {
         }
     }
 
-    /// Number of cells, for the metrics.
+    /// Number of cells for the metrics.
     pub(super) fn cell_count(&self) -> u64 {
         self.batch().map_or(1, |batch| batch.cell_count() as u64)
     }
 
-    /// True if the store below decides on the present value, which may be in HBase only.
+    /// True if the outcome depends on the present value, which may be in HBase only.
     pub(super) const fn is_conditional(&self) -> bool {
         matches!(self, Self::Append(_) | Self::Swap { .. } | Self::Increment { .. })
     }
 
-    /// Says that its bytes are admitted to the store.
+    /// Marks the write's bytes as admitted to the store.
     pub(super) const fn set_admitted(&mut self) {
         if let Self::Put(batch) | Self::Append(batch) = self {
             batch.set_admitted();
@@ -151,7 +151,7 @@ impl SlotWrite {
     }
 }
 
-/// Divides a batch: for each route batches of about `limit` bytes at most. Cells of a row stay in their order.
+/// Divides a batch by route into batches of at most about `limit` bytes. Cells of a row keep their order.
 pub(super) fn divide(
     batch: &CellBatch,
     routes: &BatchRoutes,
@@ -162,37 +162,37 @@ pub(super) fn divide(
         open.reserve((*bytes).min(limit));
         VecDeque::from_iter((*bytes > 0).then_some(open))
     };
-    let mut parts: Vec<VecDeque<CellBatch>> = routes.bytes.iter().map(open).collect();
+    let mut shares: Vec<VecDeque<CellBatch>> = routes.bytes.iter().map(open).collect();
     for (row, route) in batch.rows().zip(&routes.of_row) {
-        let Some(part) = parts.get_mut(usize::from(*route)) else { continue };
+        let Some(share) = shares.get_mut(usize::from(*route)) else { continue };
         if row.byte_len() > limit {
-            push_large_row(part, row, limit)?;
+            push_large_row(share, row, limit)?;
             continue;
         }
         let has_room = |open: &CellBatch| open.byte_len() + row.byte_len() <= limit;
-        if !part.back().is_some_and(has_room) {
-            part.push_back(CellBatch::new());
+        if !share.back().is_some_and(has_room) {
+            share.push_back(CellBatch::new());
         }
-        if let Some(open) = part.back_mut() {
+        if let Some(open) = share.back_mut() {
             open.push_row(row);
         }
     }
-    Ok(parts)
+    Ok(shares)
 }
 
-/// Divides a row that no batch may have as a whole.
+/// Divides a row that exceeds the limit of a batch.
 fn push_large_row(
-    part: &mut VecDeque<CellBatch>,
+    share: &mut VecDeque<CellBatch>,
     row: RowRef<'_>,
     limit: usize,
 ) -> Result<(), StorageError> {
     let mut is_begun = false;
     for cell in row.cells() {
-        if part.back().is_none_or(|open| open.byte_len() >= limit) {
-            part.push_back(CellBatch::new());
+        if share.back().is_none_or(|open| open.byte_len() >= limit) {
+            share.push_back(CellBatch::new());
             is_begun = false;
         }
-        let Some(open) = part.back_mut() else { continue };
+        let Some(open) = share.back_mut() else { continue };
         if !is_begun {
             open.begin_row(row.key)?;
             is_begun = true;
@@ -234,12 +234,12 @@ mod tests {
         let routes =
             BatchRoutes { of_row: vec![2, 0, 2], bytes: vec![bytes[1], 0, bytes[0] + bytes[2]] };
         for (limit, batches) in [(1, 9), (20, 3), (bytes[2], 2), (1_000, 1)] {
-            let parts = divide(&batch, &routes, limit).unwrap();
-            let values = |part: usize| -> Vec<u8> {
-                parts[part].iter().flat_map(cells).map(|(_, value)| value[0]).collect()
+            let shares = divide(&batch, &routes, limit).unwrap();
+            let values = |share: usize| -> Vec<u8> {
+                shares[share].iter().flat_map(cells).map(|(_, value)| value[0]).collect()
             };
             assert_eq!((values(0), values(2)), (vec![0, 1], (0..9).collect()), "{limit}");
-            assert_eq!((parts[1].len(), parts[2].len()), (0, batches), "{limit}");
+            assert_eq!((shares[1].len(), shares[2].len()), (0, batches), "{limit}");
         }
     }
 }

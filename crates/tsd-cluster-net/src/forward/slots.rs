@@ -1,13 +1,14 @@
-//! The slots of this node: what it takes by the present assignment, and the keeper that changes it.
+//! The slots of this node: which writes it takes by the present assignment, and the keeper that changes it.
 //!
-//! A write that is made here keeps a [`SlotView`] until its end. A release of slots publishes a view without them,
-//! then waits until no older view is in use: from then on nothing of these slots is written by this node.
+//! Each write on this node keeps a [`SlotView`] until its end. A release of slots publishes a view without them,
+//! then waits until no older view is in use. From then on this node writes no cell of these slots.
 
 mod keeper;
 
+use parking_lot::{Mutex, RwLock};
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -20,15 +21,26 @@ use tsd_cluster::{
     Assignment, Membership, ProofError, SeriesKeyLayout, Slot, SlotHolder, SlotRoute, SlotSet,
     SlotTable,
 };
+use tsd_storage::{BoxFuture, StorageError};
 
-use super::{SlotLog, metrics::ForwardMetrics, route_table::RouteTable, slot_write::SlotWrite};
+pub use self::keeper::DrainError;
+use super::{metrics::ForwardMetrics, route_table::RouteTable, slot_write::SlotWrite};
 
-/// Least time between two reads of the assignment that writes ask for.
+/// Minimum time between two reads of the assignment on behalf of writes.
 const READ_PAUSE: Duration = Duration::from_millis(20);
-/// After this time a problem of the assignment is one of the node's health.
+/// Time after which a problem of the assignment shows in the node's health.
 const LASTING: Duration = Duration::from_secs(5);
-/// Pause before a write without an owner looks again.
+/// Pause before a write looks for an owner again.
 const WAIT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The log of this node, for the moves of slots.
+pub trait SlotLog: std::fmt::Debug + Send + Sync + 'static {
+    /// Flushes all rows that were acknowledged before the call.
+    fn flush(&self) -> BoxFuture<'_, Result<(), StorageError>>;
+
+    /// Returns a time that is not before any commit until now, epoch milliseconds.
+    fn last_commit_ms(&self) -> i64;
+}
 
 /// The slots of this node.
 #[derive(Debug)]
@@ -39,25 +51,25 @@ pub struct ClusterSlots {
     log: Arc<dyn SlotLog>,
     holder: Mutex<SlotHolder>,
     view: RwLock<Arc<SlotView>>,
-    /// Views that were replaced, and may be in use.
+    /// Replaced views that may be in use.
     older: Mutex<Vec<Weak<SlotView>>>,
-    /// Notified when a view is not in use any more.
+    /// Notified when a view is no longer in use.
     view_ended: Arc<Notify>,
     /// Counts the views.
     changed: watch::Sender<u64>,
-    /// Begin of the last read of the assignment that succeeded. Owned by who reads it.
+    /// Start of the last successful read of the assignment. Locked during a read.
     read: tokio::sync::Mutex<Option<Instant>>,
-    /// Owned by who changes the assignment.
+    /// Locked during a change of the assignment.
     changing: tokio::sync::Mutex<()>,
-    /// Owned by who gives slots away.
+    /// Locked during a release.
     releasing: Arc<tokio::sync::Mutex<()>>,
     drain_state: watch::Sender<DrainState>,
-    /// Why the assignment cannot be read or changed, and since when.
+    /// Since when and why the assignment cannot be read or changed.
     problem: Mutex<Option<(Instant, String)>>,
     keeper: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
-/// What the node takes, as of one assignment.
+/// The writes that the node takes by one assignment.
 #[derive(Debug)]
 pub(super) struct SlotView {
     holder: SlotHolder,
@@ -69,11 +81,11 @@ pub(super) struct SlotView {
 /// Whether a node gives its slots away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DrainState {
-    /// It takes its share.
+    /// The node takes its share.
     Off,
-    /// It gives all away, or has done so.
+    /// The node gives all slots away, or has given them away.
     Draining,
-    /// As that, and it will stop.
+    /// As `Draining`, and the node stops afterwards.
     Stopping,
 }
 
@@ -82,9 +94,9 @@ enum DrainState {
 pub struct SlotCounts {
     /// Generation of the assignment.
     pub generation: u64,
-    /// Slots that this node takes writes of.
+    /// Slots whose writes this node takes.
     pub owned: usize,
-    /// Slots that are to be given to another node, of all nodes.
+    /// Slots of all nodes that have to be given to another node.
     pub moving: usize,
 }
 
@@ -113,7 +125,7 @@ impl SlotView {
         self.holder.adopted().leaving.contains(&incarnation)
     }
 
-    /// True if this node takes the write, whoever sends it.
+    /// True if this node takes all slots of the write.
     pub(super) fn accepts(&self, write: &SlotWrite, layout: &SeriesKeyLayout) -> bool {
         let accepts = |key| self.route(layout.slot_of(key)) == SlotRoute::Own;
         self.is_sole || write.keys().all(accepts)
@@ -130,25 +142,7 @@ impl Drop for SlotView {
     }
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl ClusterSlots {
-    /// The slots of a node that has just joined, whose own and former rows are in `log`. Its keeper runs until
-    /// the end of this value, or [`Self::stop`].
-    #[must_use]
-    pub fn start(
-        table: Arc<dyn SlotTable>,
-        membership: Arc<dyn Membership>,
-        log: Arc<dyn SlotLog>,
-    ) -> Arc<Self> {
-        let slots = Arc::new(Self::new(table, membership, log));
-        let keeper = tokio::spawn(keeper::keep(Arc::downgrade(&slots)));
-        *lock(&slots.keeper) = Some(AbortOnDropHandle::new(keeper));
-        slots
-    }
-
     fn new(
         table: Arc<dyn SlotTable>,
         membership: Arc<dyn Membership>,
@@ -176,15 +170,15 @@ impl ClusterSlots {
         }
     }
 
-    /// Ends the keeper. The slots stay those of this node until its log has ended.
+    /// Stops the keeper. The node keeps its slots until its log has ended.
     pub fn stop(&self) {
-        drop(lock(&self.keeper).take());
+        drop(self.keeper.lock().take());
     }
 
-    /// How many slots this node has.
+    /// Returns the numbers of slots.
     #[must_use]
     pub fn counts(&self) -> SlotCounts {
-        let holder = lock(&self.holder);
+        let holder = self.holder.lock();
         SlotCounts {
             generation: holder.adopted().generation,
             owned: holder.taken().len(),
@@ -192,32 +186,33 @@ impl ClusterSlots {
         }
     }
 
-    /// The assignment that this node goes by.
+    /// Returns the assignment that this node has adopted.
     #[must_use]
     pub fn assignment(&self) -> Arc<Assignment> {
-        Arc::clone(lock(&self.holder).adopted())
+        Arc::clone(self.holder.lock().adopted())
     }
 
-    /// True from the begin of a drain on, unless that ends in vain.
+    /// True from the start of a drain on, unless the drain fails.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         *self.drain_state.borrow() != DrainState::Off
     }
 
-    /// Why the assignment cannot be read or changed now.
+    /// Returns why the assignment cannot be read or changed now.
     #[must_use]
     pub fn problem(&self) -> Option<String> {
-        lock(&self.problem).as_ref().map(|(_, text)| text.clone())
+        self.problem.lock().as_ref().map(|(_, text)| text.clone())
     }
 
-    /// Why writes of some slots have no owner, if that lasts.
+    /// Returns why some slots have had no owner for a while.
     pub(super) fn unsettled(&self) -> Option<String> {
-        let (since, problem) = lock(&self.problem).clone()?;
+        let (since, problem) = self.problem.lock().clone()?;
         let is_lasting = since.elapsed() >= LASTING && !self.view().routes.is_settled();
         is_lasting.then(|| format!("slots of the cluster have no owner: {problem}"))
     }
 
-    /// The other node that owns a slot, unless it leaves; `None` also while nobody is known to own it.
+    /// Returns the other node that owns a slot, unless it leaves; `None` for an own slot, and while the owner is
+    /// unknown.
     pub(crate) fn other_owner(&self, slot: Slot) -> Option<u64> {
         let view = self.view();
         if view.is_sole() {
@@ -233,37 +228,36 @@ impl ClusterSlots {
         &self.membership
     }
 
-    /// What the node takes now. A write that is made here keeps it until its end.
+    /// Returns the present view. A write on this node keeps it until its end.
     pub(super) fn view(&self) -> Arc<SlotView> {
-        Arc::clone(&self.view.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.view.read())
     }
 
     /// Makes the state of the holder visible to writes.
     fn publish(&self, holder: &SlotHolder) {
         let new = Arc::new(SlotView::new(holder.clone(), Arc::clone(&self.view_ended)));
         let old = {
-            let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+            let mut view = self.view.write();
             std::mem::replace(&mut *view, new)
         };
-        let mut older = lock(&self.older);
+        let mut older = self.older.lock();
         older.retain(|view| view.strong_count() > 0);
         older.push(Arc::downgrade(&old));
         drop(older);
-        // If no write uses it, its end is noticed here.
+        // If no write uses the old view, it ends here.
         drop(old);
         self.changed.send_modify(|count| *count += 1);
         let metrics = ForwardMetrics::of_process();
         metrics.owned.set(holder.taken().len() as f64);
         metrics.moving.set(holder.adopted().moving_count() as f64);
-        metrics.generation.set(holder.adopted().generation as f64);
     }
 
-    /// Waits until no write is made by a view that was replaced.
+    /// Waits until no write uses a replaced view.
     async fn older_views_ended(&self) {
         loop {
             let ended = self.view_ended.notified();
             {
-                let mut older = lock(&self.older);
+                let mut older = self.older.lock();
                 older.retain(|view| view.strong_count() > 0);
                 if older.is_empty() {
                     return;
@@ -273,22 +267,22 @@ impl ClusterSlots {
         }
     }
 
-    /// Goes by an assignment from now on, if it is newer.
+    /// Adopts an assignment if it is newer.
     pub(crate) fn adopt(&self, assignment: Assignment) {
-        if assignment.generation <= lock(&self.holder).adopted().generation {
+        if assignment.generation <= self.holder.lock().adopted().generation {
             return;
         }
         if assignment.floor_ms > i64::MIN {
-            // Before a write of a slot that another node had.
+            // Must come before the first write of a slot that another node had.
             self.table.raise_commit_time(assignment.floor_ms);
         }
-        let mut holder = lock(&self.holder);
+        let mut holder = self.holder.lock();
         if holder.adopt(Arc::new(assignment)) {
             self.publish(&holder);
         }
     }
 
-    /// Reads the assignment, and goes by it.
+    /// Reads and adopts the assignment.
     async fn read_now(&self) -> Result<Option<Assignment>, ProofError> {
         let found = self.table.assignment().await?;
         if let Some(found) = &found {
@@ -297,7 +291,7 @@ impl ClusterSlots {
         Ok(found)
     }
 
-    /// Reads the assignment. One read serves all who ask while it waits, or just after.
+    /// Reads and adopts the assignment. Callers that ask during a read, or just after it, share it.
     pub(super) async fn refresh(&self) -> Result<(), ProofError> {
         let asked = Instant::now();
         let mut read = self.read.lock().await;
@@ -313,11 +307,11 @@ impl ClusterSlots {
         Ok(())
     }
 
-    /// Waits for a later generation, or a short time.
+    /// Waits for a later generation, but at most a short time.
     pub(super) async fn await_change(&self, generation: u64, deadline: Instant) {
         let mut changed = self.changed.subscribe();
         let until = deadline.min(Instant::now() + WAIT_PAUSE);
-        // A failure is one of HBase; the caller's deadline bounds it.
+        // A failure comes from HBase; the caller's deadline bounds it.
         let _ = timeout_at(deadline, self.refresh()).await;
         if self.view().generation() == generation {
             let _ = timeout_at(until, changed.changed()).await;
@@ -326,7 +320,7 @@ impl ClusterSlots {
 
     fn set_problem(&self, problem: Option<String>) {
         ForwardMetrics::of_process().problem.set(f64::from(u8::from(problem.is_some())));
-        let mut known = lock(&self.problem);
+        let mut known = self.problem.lock();
         if let Some(problem) = &problem
             && known.is_none()
         {

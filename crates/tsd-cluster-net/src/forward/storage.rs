@@ -1,4 +1,4 @@
-//! The decorated store: writes to the owners, all else to the store below.
+//! The decorated store: sends writes to the owners, and all other calls to the store below.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -8,12 +8,13 @@ use tokio::time::Instant;
 use tsd_cluster::SlotRoute;
 use tsd_storage::{
     CellBatch, Column, Delete, HealthImpact, HealthProblem, RowRewrite, Storage, StorageError,
-    StorageFuture, StorePart, Table, forward_storage,
+    StorageFuture, StoreComponent, Table, forward_storage,
 };
 
 use super::{
-    FRAME_BYTES, ForwardedWrites,
+    ForwardedWrites,
     metrics::ForwardMetrics,
+    put_queue::FRAME_BYTES,
     route_table::BatchRoutes,
     send::SentWrite,
     slot_write::{SlotWrite, SlotWriteResult, divide},
@@ -21,7 +22,7 @@ use super::{
 };
 
 impl<S: Storage + ?Sized> ForwardedWrites<S> {
-    /// Makes a write here, whose slots this node takes by `view`.
+    /// Executes a write whose slots this node takes by `view`.
     pub(super) async fn execute(
         &self,
         _in_use: &SlotView,
@@ -31,7 +32,8 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
         if !write.is_conditional() {
             return write.execute(&*self.inner, table).await;
         }
-        // HBase may decide it, whose rows have no fence: so a node that was fenced meanwhile acknowledges nothing.
+        // HBase may decide the write, and its rows have no fence. The proof makes sure that a fenced node
+        // acknowledges nothing.
         self.prove().await?;
         let result = write.execute(&*self.inner, table).await?;
         self.prove().await?;
@@ -43,7 +45,7 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
         proven.map_err(|error| StorageError::Unavailable(error.to_string().into()))
     }
 
-    /// Makes a write, wherever its slots are.
+    /// Executes a write on the owners of its slots.
     async fn write(
         &self,
         table: &Table,
@@ -65,7 +67,7 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
         Ok(SlotWriteResult::Done)
     }
 
-    /// Makes a write of one row.
+    /// Executes a write of one row.
     async fn write_row(
         &self,
         table: &Table,
@@ -82,7 +84,7 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
             if route == SlotRoute::Own {
                 return self.execute(&view, table, write).await;
             }
-            // Not kept while another node is asked: a release waits for it.
+            // A release waits for the view, so it is not kept during a request to another node.
             drop(view);
             if let SlotRoute::Peer(to) = route {
                 match self.sender.send(to, generation, table, &write, deadline).await {
@@ -94,7 +96,7 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
         }
     }
 
-    /// Makes a write of many rows: parts for several owners at once. Its first routes are those of a view.
+    /// Executes a write of several rows, on several owners at once. The first routes come from the view.
     async fn write_batch(
         &self,
         table: &Table,
@@ -109,10 +111,10 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
         loop {
             let generation = view.generation();
             let Some(batch) = left.batch() else { return Ok(()) };
-            let parts = divide(batch, &routes, FRAME_BYTES)?;
+            let shares = divide(batch, &routes, FRAME_BYTES)?;
             let (mut own, mut to_peers) = (VecDeque::new(), Vec::new());
             let mut again = CellBatch::new();
-            for (route, batches) in view.routes().all().iter().zip(parts) {
+            for (route, batches) in view.routes().all().iter().zip(shares) {
                 match route {
                     SlotRoute::Own => own = batches,
                     SlotRoute::Peer(to) if !batches.is_empty() => to_peers.push((*to, batches)),
@@ -135,8 +137,8 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
             let sent = join_all(to_peers.into_iter().map(send));
             let (written, sent) = tokio::join!(written_here, sent);
             written?;
-            for part in sent {
-                let NotMadePart { batch, reason: text } = part?;
+            for unwritten in sent {
+                let UnwrittenShare { batch, reason: text } = unwritten?;
                 if !batch.is_empty() {
                     again.extend(&batch);
                     reason = text;
@@ -152,7 +154,7 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
         }
     }
 
-    /// Sends batches to one owner, in their order. Returns what it did not write.
+    /// Sends batches to one owner, in their order. Returns the batches that were not written.
     async fn send_batches(
         &self,
         to: u64,
@@ -161,7 +163,7 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
         kind: &SlotWrite,
         mut batches: VecDeque<CellBatch>,
         deadline: Instant,
-    ) -> Result<NotMadePart, StorageError> {
+    ) -> Result<UnwrittenShare, StorageError> {
         while let Some(batch) = batches.pop_front() {
             let write = kind.with_batch(batch);
             match self.sender.send(to, generation, table, &write, deadline).await {
@@ -173,11 +175,11 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
                     for left in write.batch().into_iter().chain(&batches) {
                         batch.extend(left);
                     }
-                    return Ok(NotMadePart { batch, reason });
+                    return Ok(UnwrittenShare { batch, reason });
                 }
             }
         }
-        Ok(NotMadePart::default())
+        Ok(UnwrittenShare::default())
     }
 
     /// Waits for a change of the assignment.
@@ -202,9 +204,9 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
     }
 }
 
-/// Cells of a part that were not written, and why.
+/// Cells that an owner did not write, and the reason.
 #[derive(Default)]
-struct NotMadePart {
+struct UnwrittenShare {
     batch: CellBatch,
     reason: String,
 }
@@ -301,7 +303,7 @@ impl<S: Storage + ?Sized> Storage for ForwardedWrites<S> {
         if !self.has_owners(table) {
             return self.inner.rewrite_row(table, rewrite);
         }
-        // Also a row that this node has read: its owner compacts it.
+        // The owner of the row compacts it, although this node has read it.
         Box::pin(async move { self.write(table, SlotWrite::Rewrite(rewrite)).await.map(|_| ()) })
     }
 
@@ -312,10 +314,11 @@ impl<S: Storage + ?Sized> Storage for ForwardedWrites<S> {
 
     fn health(&self) -> Vec<HealthProblem> {
         let draining = self.slots.is_draining().then_some("draining");
-        let draining = draining
-            .map(|reason| HealthProblem::new(StorePart::Commit, HealthImpact::Unavailable, reason));
+        let draining = draining.map(|reason| {
+            HealthProblem::new(StoreComponent::Commit, HealthImpact::Unavailable, reason)
+        });
         let unsettled = self.slots.unsettled().map(|reason| {
-            HealthProblem::new(StorePart::Commit, HealthImpact::WritesRejected, reason)
+            HealthProblem::new(StoreComponent::Commit, HealthImpact::WritesRejected, reason)
         });
         self.inner.health().into_iter().chain(draining).chain(unsettled).collect()
     }

@@ -1,13 +1,12 @@
-//! Nodes on loopback with a store each and one assignment: who writes what, and what waits.
+//! Nodes on loopback, each with a store, and one assignment: tests which node writes, and which writes
+//! wait.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
+use parking_lot::Mutex;
 use std::{
     collections::BTreeSet,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
 };
 
 use bytes::Bytes;
@@ -18,7 +17,8 @@ use tsd_cluster::{
 };
 use tsd_model::Family;
 use tsd_storage::{
-    CellBatch, CellRef, Column, Delete, Fault, FaultyStorage, Get, MemoryStorage, Operation,
+    BoxFuture, CellBatch, CellRef, Column, Delete, Fault, FaultyStorage, Get, MemoryStorage,
+    Operation, StorageError,
 };
 
 use super::*;
@@ -44,7 +44,7 @@ fn cell(value: &[u8]) -> CellRef<'_> {
     CellRef { family: Family::T, qualifier: b"q1", value, timestamp_ms: None }
 }
 
-/// The column of such a cell.
+/// The column of a series' cell.
 fn column(series: u16) -> Column {
     Column { row: row(series).into(), family: Family::T, qualifier: "q1".into() }
 }
@@ -58,13 +58,13 @@ fn batch(series: impl IntoIterator<Item = u16>, value: &[u8]) -> CellBatch {
     batch
 }
 
-/// The row of the log table, of all nodes.
+/// The row of the log table that all nodes share.
 #[derive(Debug, Default)]
 pub(crate) struct SharedRow {
     pub(crate) assignment: Mutex<Option<Assignment>>,
-    /// The answers to so many changes are lost.
+    /// Number of changes whose responses are lost.
     lost: AtomicUsize,
-    /// Reads fail.
+    /// True if reads fail.
     is_unreachable: AtomicBool,
 }
 
@@ -76,7 +76,7 @@ struct FakeSlotTable {
 
 impl SlotTable for FakeSlotTable {
     fn assignment(&self) -> MembershipFuture<'_, Result<Option<Assignment>, ProofError>> {
-        let found = self.row.assignment.lock().unwrap().clone();
+        let found = self.row.assignment.lock().clone();
         let unreachable = || ProofError::Unavailable("its region is gone".to_owned());
         let is_unreachable = self.row.is_unreachable.load(Ordering::Relaxed);
         Box::pin(async move { if is_unreachable { Err(unreachable()) } else { Ok(found) } })
@@ -87,7 +87,7 @@ impl SlotTable for FakeSlotTable {
         expected: Option<&'a Assignment>,
         new: &'a Assignment,
     ) -> MembershipFuture<'a, Result<bool, ProofError>> {
-        let mut row = self.row.assignment.lock().unwrap();
+        let mut row = self.row.assignment.lock();
         let is_expected = row.as_ref() == expected;
         if is_expected {
             *row = Some(new.clone());
@@ -97,8 +97,8 @@ impl SlotTable for FakeSlotTable {
             .lost
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         let unavailable = || ProofError::Unavailable("no answer".to_owned());
-        let answer = if lost.is_ok() { Err(unavailable()) } else { Ok(is_expected) };
-        Box::pin(async { answer })
+        let response = if lost.is_ok() { Err(unavailable()) } else { Ok(is_expected) };
+        Box::pin(async { response })
     }
 
     fn former(&self) -> BTreeSet<u64> {
@@ -118,7 +118,7 @@ impl SlotTable for FakeSlotTable {
 struct FakeLog {
     commit_ms: Arc<AtomicI64>,
     flushes: AtomicUsize,
-    /// Flushes do not end.
+    /// True if flushes hang.
     hangs: AtomicBool,
 }
 
@@ -158,7 +158,7 @@ pub(crate) async fn nodes(count: u64, row: &Arc<SharedRow>, timeout: Duration) -
         (1..).zip(&listeners).map(|(node, of)| member(node, &address(of))).collect();
     let start = |(this, listener)| {
         let membership = FakeMembership::new(this);
-        *membership.members.lock().unwrap() = members.clone();
+        *membership.members.lock() = members.clone();
         start_node(this, listener, membership, Arc::clone(row), timeout)
     };
     (1..).zip(listeners).map(start).collect()
@@ -199,7 +199,7 @@ fn start_node(
     ForwardNode { store, log, membership, peers, control, slots, writes, server: Some(server) }
 }
 
-/// Waits until all slots have owners that take them.
+/// Waits until each slot has an owner that takes it.
 pub(crate) async fn settled(nodes: &[ForwardNode]) {
     loop {
         let counts: Vec<SlotCounts> = nodes.iter().map(|node| node.slots.counts()).collect();
@@ -217,7 +217,7 @@ async fn stored(node: &ForwardNode, series: u16) -> Option<Bytes> {
     Some(found.into_cells().unwrap()[0].value.clone())
 }
 
-/// Which nodes' stores have the row of a series.
+/// Returns the nodes whose stores have the row of a series.
 async fn holders(nodes: &[ForwardNode], series: u16) -> Vec<u64> {
     let mut holders = Vec::new();
     for (number, node) in (1..).zip(nodes) {
@@ -229,12 +229,12 @@ async fn holders(nodes: &[ForwardNode], series: u16) -> Vec<u64> {
 }
 
 fn owner(row: &SharedRow, series: u16) -> u64 {
-    let assignment = row.assignment.lock().unwrap();
+    let assignment = row.assignment.lock();
     let slot: Slot = LAYOUT.slot_of(&self::row(series));
     assignment.as_ref().unwrap().slot(slot).owner.unwrap()
 }
 
-/// A series that a node owns.
+/// Returns a series that a node owns.
 fn series_of(shared: &SharedRow, node: u64) -> u16 {
     (0..1_000).find(|series| owner(shared, *series) == node).unwrap()
 }
@@ -327,19 +327,19 @@ async fn a_drained_node_flushes_and_forwards_everything() {
     let shared = Arc::<SharedRow>::default();
     let nodes = nodes(2, &shared, TIMEOUT).await;
     settled(&nodes).await;
-    // The answers of some changes are lost.
+    // The responses of some changes are lost.
     shared.lost.store(2, Ordering::Relaxed);
     let flushes = nodes[1].log.flushes.load(Ordering::Relaxed);
-    assert_eq!(nodes[1].slots.drain(TIMEOUT).await, Ok(true));
+    assert!(nodes[1].slots.drain(TIMEOUT).await.unwrap());
     assert!(nodes[1].log.flushes.load(Ordering::Relaxed) >= flushes + 3);
     assert!(nodes[1].slots.is_draining() && !nodes[1].writes.health().is_empty());
     nodes[1].writes.put(&table(), batch(0..50, b"1")).await.unwrap();
     for series in 0..50 {
         assert_eq!(holders(&nodes, series).await, [1]);
     }
-    // What the first node commits is later than all that the second one has.
+    // The first node's commits are later than all commits of the second node.
     assert!(nodes[0].log.last_commit_ms() > 200);
-    assert_eq!(nodes[0].slots.drain(Duration::from_millis(50)).await, Ok(false), "it is alone");
+    assert!(!nodes[0].slots.drain(Duration::from_millis(50)).await.unwrap(), "it is alone");
     nodes[0].writes.put(&table(), batch(0..50, b"2")).await.unwrap();
     assert_eq!(stored(&nodes[0], 7).await, Some(Bytes::from_static(b"2")));
 }
@@ -360,16 +360,16 @@ async fn a_node_that_cannot_read_who_owns_the_slots_is_not_ready() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     settled(&nodes).await;
     assert!(slots.problem().is_none() && writes.health().is_empty());
-    // Later it goes by the assignment that it knows.
+    // Later the node uses the assignment that it knows.
     shared.is_unreachable.store(true, Ordering::Relaxed);
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert!(slots.problem().is_some() && writes.health().is_empty());
 }
 
-/// Waits until these nodes leave by the assignment.
+/// Waits until the assignment has these nodes as leaving.
 async fn leaving(row: &SharedRow, expected: &[u64]) {
     let is_so = || {
-        let assignment = row.assignment.lock().unwrap();
+        let assignment = row.assignment.lock();
         assignment.as_ref().is_some_and(|of| of.leaving.iter().eq(expected))
     };
     let until = async {
@@ -386,10 +386,10 @@ async fn a_drain_in_vain_is_taken_back() {
     let nodes = nodes(1, &shared, TIMEOUT).await;
     settled(&nodes).await;
     let ForwardNode { slots, writes, .. } = &nodes[0];
-    assert_eq!(slots.drain(TIMEOUT).await, Ok(false), "it is alone");
+    assert!(!slots.drain(TIMEOUT).await.unwrap(), "it is alone");
     assert!(!slots.is_draining() && writes.health().is_empty());
     leaving(&shared, &[]).await;
-    // A caller that does not wait for the end gives it up, too.
+    // A dropped call takes the drain back, too.
     let dropped = Arc::clone(slots);
     nodes[0].log.hangs.store(true, Ordering::Relaxed);
     let drain = tokio::spawn(async move { dropped.drain(TIMEOUT).await });
@@ -400,8 +400,8 @@ async fn a_drain_in_vain_is_taken_back() {
     leaving(&shared, &[]).await;
     // Before a stop it is final.
     nodes[0].log.hangs.store(false, Ordering::Relaxed);
-    assert_eq!(slots.drain_to_stop(TIMEOUT).await, Ok(false));
-    assert_eq!(slots.drain(TIMEOUT).await, Ok(false));
+    assert!(!slots.drain_to_stop(TIMEOUT).await.unwrap());
+    assert!(!slots.drain(TIMEOUT).await.unwrap());
     assert!(slots.is_draining());
     leaving(&shared, &[1]).await;
 }
@@ -422,7 +422,7 @@ async fn a_release_waits_for_the_writes_in_progress() {
     let drain = tokio::spawn(async move { slots.drain(TIMEOUT).await });
     let other = Arc::clone(&nodes[0].writes);
     let late = tokio::spawn(async move { other.put(&table(), batch([series], b"new")).await });
-    assert_eq!(drain.await.unwrap(), Ok(true));
+    assert!(drain.await.unwrap().unwrap());
     assert!(write.is_finished(), "the slot was given away with a write in progress");
     write.await.unwrap().unwrap();
     late.await.unwrap().unwrap();
@@ -431,7 +431,7 @@ async fn a_release_waits_for_the_writes_in_progress() {
 }
 
 #[tokio::test]
-async fn a_write_without_an_owner_that_answers_fails_after_its_time() {
+async fn a_write_without_an_owner_that_responds_fails_after_its_time() {
     let shared = Arc::<SharedRow>::default();
     let mut nodes = nodes(2, &shared, Duration::from_millis(300)).await;
     settled(&nodes).await;
@@ -439,7 +439,7 @@ async fn a_write_without_an_owner_that_answers_fails_after_its_time() {
     let series = series_of(&shared, 2);
     let error = nodes[0].writes.put(&table(), batch([series], b"1")).await.unwrap_err();
     assert!(error.is_transient() && error.to_string().contains("node2"), "{error}");
-    assert!(nodes[0].membership.suspected.lock().unwrap().contains(&2));
+    assert!(nodes[0].membership.suspected.lock().contains(&2));
     assert_eq!(holders(&nodes, series).await, [0; 0]);
 }
 
@@ -455,7 +455,7 @@ async fn a_write_goes_on_with_the_next_owner_after_the_recovery() {
     let write = tokio::spawn(async move { first.put(&table(), batch([series], b"1")).await });
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(!write.is_finished());
-    nodes[0].membership.members.lock().unwrap().pop();
+    nodes[0].membership.members.lock().pop();
     nodes[0].membership.settlement.send_replace(Some(Settlement::Stored));
     write.await.unwrap().unwrap();
     assert_eq!(holders(&nodes, series).await, [1]);
@@ -468,14 +468,15 @@ async fn a_write_that_was_not_sent_goes_on_with_the_next_owner_at_once() {
     settled(&nodes).await;
     nodes[1].slots.stop();
     let series = series_of(&shared, 2);
-    // It takes connections, and says nothing. Nobody says either that the log of the second node is stored.
+    // The listener accepts connections and never responds. The log of the second node does not count as
+    // stored, either.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = silent.local_addr().unwrap().to_string();
-    nodes[0].membership.members.lock().unwrap()[1].address = Some(address);
+    nodes[0].membership.members.lock()[1].address = Some(address);
     let first = Arc::clone(&nodes[0].writes);
     let write = tokio::spawn(async move { first.put(&table(), batch([series], b"1")).await });
     let (stream, _) = silent.accept().await.unwrap();
-    nodes[0].membership.members.lock().unwrap().pop();
+    nodes[0].membership.members.lock().pop();
     write.await.unwrap().unwrap();
     assert_eq!(holders(&nodes, series).await, [1]);
     drop(stream);
@@ -499,7 +500,7 @@ async fn a_write_that_fits_into_no_frame_is_refused_and_leaves_the_others_alone(
     let error = refused.unwrap_err();
     assert!(matches!(error, StorageError::Rejected(_)), "{error}");
     assert!(error.to_string().contains("too large"), "{error}");
-    // One of the longest cells by another one.
+    // Replaces one of the longest cells by another one.
     assert!(replace(Some(first), second).await.unwrap());
 }
 
@@ -523,7 +524,8 @@ async fn errors_of_the_owner_are_those_of_the_write() {
     }
 }
 
-/// Puts of one series each through the first node, all begun before one is sent. The second node owns them.
+/// Puts one point of each series through the first node. All puts begin before the first is sent. The
+/// second node owns the series.
 async fn put_at_once(
     nodes: &[ForwardNode],
     shared: &SharedRow,

@@ -9,7 +9,7 @@ use tsd_storage::{
 
 use super::slot_write::{SlotWrite, SlotWriteResult};
 
-/// A write of rows whose slots the receiver owns, as the sender believes by this generation.
+/// A write of rows whose slots the receiver owns by the assignment of this generation.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ForwardMessage {
     #[prost(uint64, tag = "1")]
@@ -43,10 +43,10 @@ struct NameMessage {
     family: u32,
     #[prost(bytes = "bytes", tag = "2")]
     qualifier: Bytes,
-    /// Of a replaced or a compacted cell.
+    /// Timestamp of a replaced or a compacted cell.
     #[prost(sfixed64, tag = "3")]
     timestamp_ms: i64,
-    /// Of a compacted cell.
+    /// Value of a compacted cell.
     #[prost(bytes = "bytes", tag = "4")]
     value: Bytes,
 }
@@ -67,10 +67,10 @@ struct SwapMessage {
     row: Bytes,
     #[prost(message, optional, tag = "2")]
     column: Option<NameMessage>,
-    /// Absent: the column is.
+    /// Expected value; absent if the column must be absent.
     #[prost(bytes = "bytes", optional, tag = "3")]
     expected: Option<Bytes>,
-    /// Absent: the column is deleted.
+    /// New value; absent to delete the column.
     #[prost(bytes = "bytes", optional, tag = "4")]
     new: Option<Bytes>,
     #[prost(sfixed64, optional, tag = "5")]
@@ -99,20 +99,20 @@ struct RewriteMessage {
     superseded_ms: Option<i64>,
 }
 
-/// What became of a forwarded write.
+/// Outcome of a forwarded write.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct ForwardedMessage {
     #[prost(enumeration = "ForwardStatus", tag = "1")]
     status: i32,
-    /// Why it is not made.
+    /// Reason of a failure.
     #[prost(string, tag = "2")]
     text: String,
-    /// The receiver's.
+    /// Generation of the receiver's assignment.
     #[prost(uint64, tag = "3")]
     generation: u64,
     #[prost(bool, tag = "4")]
     swapped: bool,
-    /// Of an increment; or the length of a value that is no counter.
+    /// New value of a counter, or the length of a value that is not a counter.
     #[prost(sint64, tag = "5")]
     sum: i64,
 }
@@ -135,9 +135,9 @@ enum ForwardStatus {
     Sum = 11,
 }
 
-/// An answer, as the sender acts on it.
+/// A decoded response.
 #[derive(Debug)]
-pub(super) enum ForwardAnswer {
+pub(super) enum ForwardResponse {
     /// The end of the write.
     Ended(Result<SlotWriteResult, StorageError>),
     /// The slots have another owner.
@@ -195,13 +195,13 @@ impl ForwardMessage {
         Self { generation, table: table.as_str().to_owned(), body: Some(body) }
     }
 
-    /// A put of cells, as [`CellBatch`] encodes them.
+    /// Returns the message of a put. `cells` is in the encoding of [`CellBatch`].
     pub(super) fn of_cells(generation: u64, table: &Table, cells: Vec<u8>) -> Self {
         let body = Some(ForwardBody::Put(cells.into()));
         Self { generation, table: table.as_str().to_owned(), body }
     }
 
-    /// The table and the write; `None` if it is none that this version knows.
+    /// Returns the table and the write, or `None` for a write that this version does not know.
     pub(super) fn into_write(self) -> Option<(Table, SlotWrite)> {
         let write = match self.body? {
             ForwardBody::Put(cells) => SlotWrite::Put(CellBatch::from_bytes(cells.into()).ok()?),
@@ -266,13 +266,14 @@ impl RewriteMessage {
             Some(ReplacedColumn { family, qualifier, timestamp_ms })
         };
         let delete = self.delete.into_iter().map(replaced).collect::<Option<Vec<_>>>()?;
-        // Stores with other writers have no versions.
+        // Stores with several writers have no versions.
         Some(RowRewrite {
             row: self.row,
             put,
             superseded_ms: self.superseded_ms,
             delete,
             read: ReadVersion::default(),
+            whole_row: false,
         })
     }
 }
@@ -307,7 +308,7 @@ impl ForwardedMessage {
                 let sum = i64::try_from(length).unwrap_or(i64::MAX);
                 Self { sum, ..Self::new(ForwardStatus::NotACounter, text) }
             }
-            // The sender may go on with another node.
+            // The sender may continue with another node.
             StorageError::Closed => Self::new(ForwardStatus::Unavailable, text),
             error if error.is_permanent() => Self::new(ForwardStatus::Rejected, text),
             error if error.is_transient() => Self::new(ForwardStatus::Unavailable, text),
@@ -315,23 +316,23 @@ impl ForwardedMessage {
         }
     }
 
-    /// True if nothing of the write was made, because of some of its cells.
+    /// True if the receiver rejected the whole write because of some of its cells.
     pub(super) fn is_refused(&self) -> bool {
         use ForwardStatus::{NotOwner, Rejected};
         matches!(ForwardStatus::try_from(self.status), Ok(NotOwner | Rejected))
     }
 
-    /// The answer of the node `peer` to a write of `table`.
-    pub(super) fn into_answer(self, peer: &str, table: &Table) -> ForwardAnswer {
+    /// Decodes the response of the node `peer` to a write of `table`.
+    pub(super) fn into_response(self, peer: &str, table: &Table) -> ForwardResponse {
         let text = || format!("node {peer}: {}", self.text);
         let error = match ForwardStatus::try_from(self.status) {
-            Ok(ForwardStatus::NotOwner) => return ForwardAnswer::NotOwner,
-            Ok(ForwardStatus::Done) => return ForwardAnswer::Ended(Ok(SlotWriteResult::Done)),
+            Ok(ForwardStatus::NotOwner) => return ForwardResponse::NotOwner,
+            Ok(ForwardStatus::Done) => return ForwardResponse::Ended(Ok(SlotWriteResult::Done)),
             Ok(ForwardStatus::Swapped) => {
-                return ForwardAnswer::Ended(Ok(SlotWriteResult::Swapped(self.swapped)));
+                return ForwardResponse::Ended(Ok(SlotWriteResult::Swapped(self.swapped)));
             }
             Ok(ForwardStatus::Sum) => {
-                return ForwardAnswer::Ended(Ok(SlotWriteResult::Sum(self.sum)));
+                return ForwardResponse::Ended(Ok(SlotWriteResult::Sum(self.sum)));
             }
             Ok(ForwardStatus::Throttled) => {
                 StorageError::Throttled("the node that owns the series is busy")
@@ -346,6 +347,6 @@ impl ForwardedMessage {
             }
             Ok(ForwardStatus::Failed) | Err(_) => StorageError::Backend(text().into()),
         };
-        ForwardAnswer::Ended(Err(error))
+        ForwardResponse::Ended(Err(error))
     }
 }

@@ -29,7 +29,7 @@ pub(crate) struct NameMetrics {
 }
 
 impl NameMetrics {
-    /// Those of the process: a node has one of each.
+    /// Returns the handles of the process: a node has one of each.
     pub(crate) fn of_process() -> &'static Self {
         static METRICS: OnceLock<NameMetrics> = OnceLock::new();
         METRICS.get_or_init(|| {

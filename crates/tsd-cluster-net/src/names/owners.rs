@@ -1,13 +1,14 @@
-//! New names, and the nodes that assign their UIDs: the owners of their slots.
+//! Assigns UIDs to new names through the owners of their slots.
 //!
-//! Names that are new to several nodes at once take one number each, since one node assigns them. That saves work and
-//! numbers; which UID a name has is decided by compare-and-set in the store. So a node assigns by itself whenever the
-//! owner is not known, leaves, or does not answer. An owner that is only slow is waited for: others that assign its
-//! names beside it would make the store slower still.
+//! If several nodes see a new name at once, its owner assigns one UID for all of them. That saves work and numbers.
+//! Correctness does not depend on it: compare-and-set in the store decides which UID a name has. So a node assigns a
+//! UID by itself if the owner is unknown, leaves, or does not respond. It waits for an owner that is only slow:
+//! assigning the same names twice would make the store slower still.
 
+use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -17,7 +18,7 @@ use tokio::time::{Instant, sleep};
 use tsd_cluster::{Member, MemberState, Slot};
 use tsd_model::{Uid, UidKind};
 
-use super::{AssignUidsMessage, NameMetrics};
+use super::{metrics::NameMetrics, wire::AssignUidsMessage};
 use crate::{
     client::PeerClient,
     error::PeerError,
@@ -27,13 +28,13 @@ use crate::{
     wire::{RequestBody, ResponseBody},
 };
 
-/// After this time without an answer, a probe says whether the owner is there.
+/// Time without a response after which a probe checks whether the owner responds.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Time in which a probe is answered.
+/// Timeout of a probe.
 const PROBE_LIMIT: Duration = Duration::from_secs(2);
-/// So many probes in a row without an answer are the end.
+/// Probes in a row without a response after which an owner is silent.
 const PROBES: u32 = 2;
-/// After a failure an owner is not asked for this time.
+/// Pause after a failure, during which the owner is not asked.
 const FAILED_PAUSE: Duration = Duration::from_secs(5);
 
 /// The nodes that assign UIDs.
@@ -42,47 +43,49 @@ pub struct NameOwners {
     peers: Arc<Peers>,
     slots: Arc<ClusterSlots>,
     limit: Duration,
-    /// Until when an owner is not asked, by incarnation. Those that are over are removed.
+    /// End of the pause of each owner that failed, by incarnation.
     failed: Mutex<HashMap<u64, Instant>>,
 }
 
 impl NameOwners {
-    /// The owners by `slots`. An answer is waited for no longer than `limit`.
+    /// Uses the owners by `slots`. `limit` bounds the wait for a response.
     #[must_use]
     pub fn new(peers: Arc<Peers>, slots: Arc<ClusterSlots>, limit: Duration) -> Self {
         Self { peers, slots, limit, failed: Mutex::default() }
     }
 
-    /// The other node that assigns the UID of a name; `None`: this one does.
+    /// Returns the other node that assigns the UID of a name; `None` if this node does.
     #[must_use]
     pub fn other_owner(&self, kind: UidKind, name: &[u8]) -> Option<u64> {
         self.slots.other_owner(Slot::of_name(kind.as_str(), name))
     }
 
-    /// The UIDs of names, each from the owner of its slot; `None` where that is this node, or has not answered.
+    /// Requests the UIDs of names, each from the owner of its slot. `None` means that this node is the owner, or
+    /// that the owner has not responded.
     pub async fn assign(&self, kind: UidKind, names: &[Bytes]) -> Vec<Option<Uid>> {
-        let mut parts: BTreeMap<u64, (Vec<usize>, Vec<Bytes>)> = BTreeMap::new();
+        let mut shares: BTreeMap<u64, (Vec<usize>, Vec<Bytes>)> = BTreeMap::new();
         for (at, name) in names.iter().enumerate() {
             if let Some(owner) = self.other_owner(kind, name) {
-                let (places, part) = parts.entry(owner).or_default();
-                places.push(at);
-                part.push(name.clone());
+                let (positions, share) = shares.entry(owner).or_default();
+                positions.push(at);
+                share.push(name.clone());
             }
         }
-        let ask =
-            |(owner, (places, part))| async move { (places, self.ask(owner, kind, part).await) };
+        let ask = |(owner, (positions, share))| async move {
+            (positions, self.ask(owner, kind, share).await)
+        };
         let mut uids = vec![None; names.len()];
-        for (places, answered) in join_all(parts.into_iter().map(ask)).await {
-            for (at, uid) in places.into_iter().zip(answered) {
-                if let Some(place) = uids.get_mut(at) {
-                    *place = uid;
+        for (positions, assigned) in join_all(shares.into_iter().map(ask)).await {
+            for (at, uid) in positions.into_iter().zip(assigned) {
+                if let Some(entry) = uids.get_mut(at) {
+                    *entry = uid;
                 }
             }
         }
         uids
     }
 
-    /// Asks an owner. The answer has nothing, or something for each name.
+    /// Asks an owner. The result is empty, or has an entry for each name.
     async fn ask(&self, owner: u64, kind: UidKind, names: Vec<Bytes>) -> Vec<Option<Uid>> {
         let metrics = NameMetrics::of_process();
         let count = names.len();
@@ -98,9 +101,9 @@ impl NameOwners {
         uids
     }
 
-    /// An owner, unless it has failed of late.
+    /// Returns an owner, unless it failed recently.
     fn reachable(&self, owner: u64) -> Option<Member> {
-        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = self.failed.lock();
         if failed.get(&owner).is_some_and(|until| Instant::now() < *until) {
             return None;
         }
@@ -108,19 +111,19 @@ impl NameOwners {
         self.serving(owner)
     }
 
-    /// A member whose heartbeats go on.
+    /// Returns a member whose heartbeats continue.
     fn serving(&self, incarnation: u64) -> Option<Member> {
         let member = self.peers.membership().member(incarnation)?;
         (member.state == MemberState::Serving).then_some(member)
     }
 
-    /// Completes when a node answers nothing any more, or its heartbeats have stopped.
+    /// Completes when a node no longer responds to probes, or its heartbeats have stopped.
     async fn silent(&self, member: &Member, client: &PeerClient) {
-        let mut unanswered = 0;
-        while unanswered < PROBES && self.serving(member.incarnation).is_some() {
+        let mut missed = 0;
+        while missed < PROBES && self.serving(member.incarnation).is_some() {
             sleep(SILENCE).await;
             let probed = client.probe(Instant::now() + PROBE_LIMIT).await;
-            unanswered = if probed.is_ok() { 0 } else { unanswered + 1 };
+            missed = if probed.is_ok() { 0 } else { missed + 1 };
         }
     }
 
@@ -131,20 +134,20 @@ impl NameOwners {
         names: Vec<Bytes>,
     ) -> Vec<Option<Uid>> {
         let client = self.peers.client(member);
-        let answer = tokio::select! {
-            answer = client.assign_uids(kind, names, Instant::now() + self.limit) => answer,
+        let response = tokio::select! {
+            response = client.assign_uids(kind, names, Instant::now() + self.limit) => response,
             () = self.silent(member, &client) => Err(PeerError::Timeout),
         };
-        let error = match answer {
+        let error = match response {
             Ok(uids) => return uids,
             Err(error) => error,
         };
         tracing::debug!(node = member.name, %error, "the owner of new names does not answer");
-        // These say nothing about the next request.
+        // A failed or too large request says nothing about the next one.
         if !matches!(error, PeerError::Failed(_) | PeerError::TooLarge { .. }) {
             self.peers.suspect(member);
             let now = Instant::now();
-            let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut failed = self.failed.lock();
             failed.retain(|_, until| *until > now);
             failed.insert(member.incarnation, now + FAILED_PAUSE);
         }
@@ -153,7 +156,7 @@ impl NameOwners {
 }
 
 impl PeerClient {
-    /// Has the peer assign UIDs to names that are new.
+    /// Makes the peer assign UIDs to new names.
     async fn assign_uids(
         &self,
         kind: UidKind,
@@ -164,8 +167,8 @@ impl PeerClient {
         let body = RequestBody::AssignUids(AssignUidsMessage::of(kind, names));
         self.metered(RequestKind::Uids, async {
             match self.ask(body, deadline).await? {
-                ResponseBody::AssignedUids(answer) => answer.into_uids(count),
-                _ => Err(PeerError::Frame("an answer out of place".into())),
+                ResponseBody::AssignedUids(response) => response.into_uids(count),
+                _ => Err(PeerError::Frame("an unexpected response".into())),
             }
         })
         .await

@@ -4,13 +4,13 @@ use bytes::Bytes;
 use prost::Message;
 use tsd_model::{Uid, UidKind};
 
-use super::ForgottenNames;
+use super::forgotten::ForgottenNames;
 use crate::error::PeerError;
 
 /// Names and UIDs that were changed in the store.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct ForgetMessage {
-    /// As [`UidKind::as_str`] has it.
+    /// Kind as in [`UidKind::as_str`].
     #[prost(string, tag = "1")]
     kind: String,
     #[prost(bytes = "bytes", repeated, tag = "2")]
@@ -26,7 +26,7 @@ impl ForgetMessage {
         Self { kind: kind.as_str().to_owned(), names: names.clone(), uids }
     }
 
-    /// `None` if there is something that this version does not know.
+    /// Returns `None` if this version does not know the kind, or a UID is invalid.
     pub(crate) fn into_names(self) -> Option<ForgottenNames> {
         let Self { kind, names, uids } = self;
         let uids = uids.iter().map(|uid| Uid::try_new(uid)).collect::<Result<_, _>>().ok()?;
@@ -34,10 +34,10 @@ impl ForgetMessage {
     }
 }
 
-/// Names that are to have UIDs.
+/// Names that need UIDs.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct AssignUidsMessage {
-    /// As [`UidKind::as_str`] has it.
+    /// Kind as in [`UidKind::as_str`].
     #[prost(string, tag = "1")]
     kind: String,
     #[prost(bytes = "bytes", repeated, tag = "2")]
@@ -49,7 +49,7 @@ impl AssignUidsMessage {
         Self { kind: kind.as_str().to_owned(), names }
     }
 
-    /// `None` if this version does not know the kind.
+    /// Returns `None` if this version does not know the kind.
     pub(crate) fn into_names(self) -> Option<(UidKind, Vec<Bytes>)> {
         Some((UidKind::from_name(&self.kind)?, self.names))
     }
@@ -58,7 +58,7 @@ impl AssignUidsMessage {
 /// UIDs of names, in their order.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct AssignedUidsMessage {
-    /// Empty for a name that has none.
+    /// Empty for a name without a UID.
     #[prost(bytes = "bytes", repeated, tag = "1")]
     uids: Vec<Bytes>,
 }
@@ -71,10 +71,10 @@ impl AssignedUidsMessage {
         Self { uids: uids.iter().map(bytes).collect() }
     }
 
-    /// The UIDs of so many names.
+    /// Returns the UIDs if the message has `count` of them.
     pub(super) fn into_uids(self, count: usize) -> Result<Vec<Option<Uid>>, PeerError> {
         if self.uids.len() != count {
-            return Err(PeerError::Frame("UIDs of other names".into()));
+            return Err(PeerError::Frame("wrong number of UIDs".into()));
         }
         let uid = |bytes: &Bytes| {
             if bytes.is_empty() { Ok(None) } else { Uid::try_new(bytes).map(Some) }

@@ -1,8 +1,8 @@
-//! Takes held rows of all members for one read.
+//! Takes the held rows of all members for one read.
 //!
-//! Every member has to answer, or to have its rows stored by a recovery. All members are asked that were known
-//! when the read began, and beside that the list is read again: those that are only in the new one are asked
-//! after it. So a member that is not asked has acknowledged nothing before the read began.
+//! Every member has to respond, or to have its rows stored by a recovery. The read asks all members that were
+//! known when it began. Meanwhile it reads the list of members again, and then asks the members that are only
+//! in the new list. So a member that is not asked has acknowledged nothing before the read began.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -13,18 +13,18 @@ use tsd_cluster::{Member, MemberState, ProofError};
 use tsd_storage::{HeldRow, HeldRowReader, KeyRange, StorageError, Table};
 
 use super::{
-    ReadConfig, ReadMemory,
+    config::{ReadConfig, ReadMemory},
     proof_failures::{ProofCall, ProofFailures},
 };
 use crate::{
     error::PeerError,
+    held_query::HeldQuery,
     metrics::NetMetrics,
     peers::{Peers, RETRY_PAUSE},
     row_merge::{merge, merge_rows},
-    service::HeldQuery,
 };
 
-/// Bytes by which memory is reserved.
+/// Unit of memory reservations, bytes.
 const RESERVE_BYTES: usize = 256 << 10;
 
 /// Takes held rows.
@@ -36,12 +36,12 @@ pub(super) struct HeldFetch {
     failures: ProofFailures,
 }
 
-/// Held rows of all members, merged, in key order. Of this node there are only those that another one has too.
+/// Merged held rows of all members, in key order. Rows that only this node holds are left out.
 pub(super) struct TakenRows {
     rows: Vec<HeldRow>,
     /// Index of the next row.
     at: usize,
-    /// The key from which on rows were not taken, if there were too many.
+    /// The key from which on rows were not taken, because there were too many.
     stopped_at: Option<Bytes>,
     memory: Arc<Vec<ReservedMemory>>,
 }
@@ -49,15 +49,15 @@ pub(super) struct TakenRows {
 /// Rows of one member, with their memory.
 struct MemberRows {
     rows: Vec<HeldRow>,
-    /// The key from which on it has sent none.
+    /// The key from which on the member has sent no rows.
     stopped_at: Option<Bytes>,
     memory: ReservedMemory,
 }
 
-/// How much a member is asked for, and until when.
+/// Limits of a request to a member.
 #[derive(Clone, Copy)]
 struct AskLimits {
-    /// Bytes of rows; 0: unlimited.
+    /// Maximum bytes of rows; 0 means unlimited.
     max_bytes: usize,
     deadline: Instant,
 }
@@ -78,18 +78,14 @@ impl HeldFetch {
         &self.config.tables
     }
 
-    /// All rows of all members, as new as the call.
+    /// Takes all rows of all members, as new as the call.
     pub(super) async fn fetch(&self, query: &HeldQuery) -> Result<TakenRows, StorageError> {
         self.fetch_up_to(query, 0).await
     }
 
-    /// The first rows of all members; where they are too many, up to [`TakenRows::stopped_at`].
-    pub(super) async fn fetch_part(&self, query: &HeldQuery) -> Result<TakenRows, StorageError> {
-        let taken = self.fetch_up_to(query, self.peers.config().part_bytes).await?;
-        if taken.stopped_at.is_some() {
-            NetMetrics::of_process().partial_reads.increment(1);
-        }
-        Ok(taken)
+    /// Takes the first rows of all members. If there are too many, stops at [`TakenRows::stopped_at`].
+    pub(super) async fn fetch_chunk(&self, query: &HeldQuery) -> Result<TakenRows, StorageError> {
+        self.fetch_up_to(query, self.peers.config().chunk_bytes).await
     }
 
     async fn fetch_up_to(
@@ -97,13 +93,13 @@ impl HeldFetch {
         query: &HeldQuery,
         max_bytes: usize,
     ) -> Result<TakenRows, StorageError> {
-        let started = Instant::now();
-        let deadline = started + self.config.patience;
+        let deadline = Instant::now() + self.config.patience;
         let membership = self.peers.membership();
         let this = membership.this();
         let mut known = membership.members();
         known.retain(|member| needs_asking(member, this));
-        // Of this moment, also if they are flushed meanwhile; they are read if another member has some.
+        // A snapshot of the own rows, which stays valid if they are flushed meanwhile. It is read only if
+        // another member has rows.
         let own = self.rows.held_rows(&query.table, query.ranges.clone(), query.filter.clone());
         let limits = AskLimits { max_bytes, deadline };
         let ask_known = self.ask_all(&known, query, limits);
@@ -118,21 +114,20 @@ impl HeldFetch {
         };
         let proving = self.proven(ProofCall::Own, membership.prove(), deadline);
         let (known_rows, new_rows, ()) = tokio::try_join!(ask_known, listing, proving)?;
-        NetMetrics::of_process().held_seconds.record(started.elapsed());
         let mut taken = TakenRows::merge(known_rows.into_iter().chain(new_rows));
         if !taken.is_empty() {
             for rows in own {
                 if !taken.add_own(rows) {
                     break;
                 }
-                // Copies of memtables are made between other tasks.
+                // Yields to other tasks between copies of memtables.
                 tokio::task::yield_now().await;
             }
         }
         Ok(taken)
     }
 
-    /// Waits for a call to the log table, and notes how it ends.
+    /// Waits for a call to the log table, and records its result.
     async fn proven<T>(
         &self,
         kind: ProofCall,
@@ -145,7 +140,7 @@ impl HeldFetch {
         result.map_err(|error| unproven(&error))
     }
 
-    /// What failed of the last reads.
+    /// Failures of the last reads.
     pub(super) const fn failures(&self) -> &ProofFailures {
         &self.failures
     }
@@ -160,7 +155,7 @@ impl HeldFetch {
         Ok(try_join_all(asking).await?.into_iter().flatten().collect())
     }
 
-    /// The rows of a member; `None` if a recovery has stored them.
+    /// Asks for the rows of a member; `None` if a recovery has stored them.
     async fn ask(
         &self,
         member: &Member,
@@ -168,20 +163,20 @@ impl HeldFetch {
         limits: AskLimits,
     ) -> Result<Option<MemberRows>, StorageError> {
         let mut last: Option<PeerError> = None;
-        let answer = async {
+        let response = async {
             tokio::select! {
                 rows = self.ask_again(member, query, limits, &mut last) => rows.map(Some),
                 () = self.peers.stored(member) => Ok(None),
             }
         };
-        if let Ok(answer) = timeout_at(limits.deadline, answer).await {
-            return answer;
+        if let Ok(response) = timeout_at(limits.deadline, response).await {
+            return response;
         }
         NetMetrics::of_process().failed_reads.increment(1);
         Err(silent(member, last.as_ref()))
     }
 
-    /// Asks until there is an answer. Rows of an answer that was broken off do not count.
+    /// Asks until the response is complete. Drops the rows of an interrupted response.
     async fn ask_again(
         &self,
         member: &Member,
@@ -191,7 +186,7 @@ impl HeldFetch {
     ) -> Result<MemberRows, StorageError> {
         loop {
             if matches!(member.state, MemberState::Recovering { .. }) {
-                // It is fenced, and cannot prove anything.
+                // The member is fenced, and cannot prove that its rows are complete.
                 std::future::pending::<()>().await;
             }
             let mut rows = MemberRows::new(Arc::clone(&self.config.memory));
@@ -220,7 +215,7 @@ impl HeldFetch {
     }
 }
 
-/// True if a member may hold rows that only it can answer for. One that joins has acknowledged nothing yet.
+/// True if a member may hold rows. A joining member has acknowledged nothing yet.
 fn needs_asking(member: &Member, this: u64) -> bool {
     member.incarnation != this && !matches!(member.state, MemberState::Joining | MemberState::Left)
 }
@@ -252,7 +247,7 @@ impl MemberRows {
         Self { rows: Vec::new(), stopped_at: None, memory }
     }
 
-    /// Adds rows in key order. Parts of one row follow each other.
+    /// Adds rows in key order. The fractions of a divided row follow each other.
     fn add(&mut self, rows: Vec<HeldRow>, query: &HeldQuery) -> Result<(), NoMemory> {
         for row in rows.into_iter().filter(|row| query.matches(&row.key)) {
             self.memory.add(memory_bytes(&row))?;
@@ -299,14 +294,14 @@ impl TakenRows {
             stopped_at = [stopped_at, member.stopped_at].into_iter().flatten().min();
         }
         if let Some(key) = &stopped_at {
-            // Of later rows another member may hold parts.
+            // Another member may hold columns of later rows.
             rows.retain(|row: &HeldRow| row.key < *key);
         }
         merge_rows(&mut rows);
         Self { rows, at: 0, stopped_at, memory: Arc::new(memory) }
     }
 
-    /// Divides rows by ranges in order; `None` for a range of which they were not taken.
+    /// Divides the rows by ranges in order; `None` for a range whose rows were not taken.
     pub(super) fn divide(mut self, ranges: &[KeyRange]) -> Vec<Option<Self>> {
         let mut divided: Vec<Option<Self>> = Vec::with_capacity(ranges.len());
         for range in ranges.iter().rev() {
@@ -320,7 +315,7 @@ impl TakenRows {
         divided
     }
 
-    /// Those of a part of the range that was taken; `None` if it begins after what was taken.
+    /// Returns the rows in `range`; `None` if it begins after the taken rows.
     pub(super) fn within(mut self, range: &KeyRange) -> Option<Self> {
         if self.stopped_at.as_ref().is_some_and(|key| *key <= range.start) {
             return None;
@@ -330,13 +325,13 @@ impl TakenRows {
         Some(self)
     }
 
-    /// The key from which on rows were not taken.
+    /// Returns the key from which on rows were not taken.
     pub(super) const fn stopped_at(&self) -> Option<&Bytes> {
         self.stopped_at.as_ref()
     }
 
-    /// Adds rows of this node to those of others: the store below has the rest. False: all later rows are not
-    /// needed.
+    /// Merges rows of this node into rows of other nodes; the store below has the rest. Returns false if later
+    /// rows are not needed.
     fn add_own(&mut self, own: Vec<HeldRow>) -> bool {
         for row in own {
             if self.stopped_at.as_ref().is_some_and(|key| row.key >= *key) {
@@ -363,7 +358,7 @@ impl TakenRows {
         self.rows.is_empty()
     }
 
-    /// Key of the next row.
+    /// Returns the key of the next row.
     pub(super) fn peek(&self) -> Option<&Bytes> {
         self.rows.get(self.at).map(|row| &row.key)
     }

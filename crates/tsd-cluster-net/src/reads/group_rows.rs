@@ -1,15 +1,15 @@
-//! Held rows of a read that is divided into several scans: the members are asked once for all of them.
+//! Held rows of a read with several scans, which asks the members only once for all scans.
 //!
-//! They are taken before the first of the scans opens, so the others see what was acknowledged until then: more than
-//! was before the read began. If there are more than a part's worth, the scans of later ranges ask for themselves.
+//! The rows are taken before the first scan opens. So each scan sees all points that were acknowledged before the
+//! read began. If the rows exceed `chunk_bytes`, the scans of later ranges ask the members again.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use tsd_storage::KeyRange;
 
 use super::fetch::TakenRows;
 
-/// Rows that were taken for several scans.
+/// Rows taken for several scans.
 pub(super) struct GroupRows(Mutex<Vec<Option<TakenRows>>>);
 
 impl GroupRows {
@@ -17,10 +17,10 @@ impl GroupRows {
         Self(Mutex::new(taken.divide(ranges)))
     }
 
-    /// The rows for a scan of the range with this index, or of a part of it. `None` if they were not taken, or another
-    /// scan has got them.
+    /// Returns the rows for a scan of the range with this index, or of a fraction of the range. `None` if they were
+    /// not taken, or another scan already got them.
     pub(super) fn take(&self, at: usize, scanned: &KeyRange) -> Option<TakenRows> {
-        let mut divided = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut divided = self.0.lock();
         divided.get_mut(at)?.take()?.within(scanned)
     }
 }

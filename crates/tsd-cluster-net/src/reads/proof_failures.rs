@@ -1,26 +1,25 @@
-//! What failed of the calls by which reads prove that they see everything, for the health of the node.
+//! Failures of the calls by which reads prove that they are complete, for the health of the node.
 //!
-//! Only reads make such calls. So a failure counts while reads go on to fail, and for a while after the last one.
+//! Only reads make such calls. So a failure counts while reads continue to fail, and for a while after the last
+//! failure.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use parking_lot::Mutex;
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 use tsd_cluster::ProofError;
 
-/// After this time failures are a problem: an answer that is late now and then is none.
+/// Failures that last this long are a problem; a response may be late now and then.
 const LASTING: Duration = Duration::from_secs(5);
-/// After this time without a read a failure says nothing any more.
+/// Time without a read after which a failure is forgotten.
 const FORGOTTEN: Duration = Duration::from_mins(1);
 
 /// A call to the log table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProofCall {
-    /// Who the members are.
+    /// Reads the members.
     Members,
-    /// That this node is one of them.
+    /// Proves that this node is a member.
     Own,
 }
 
@@ -31,19 +30,15 @@ pub(super) struct ProofFailures(Mutex<[Option<ProofFailure>; 2]>);
 #[derive(Clone, Debug)]
 struct ProofFailure {
     error: ProofError,
-    /// The first one of a row of them, and the last one.
+    /// Times of the first and the last of consecutive failures.
     since: Instant,
     last: Instant,
 }
 
 impl ProofFailures {
-    fn lock(&self) -> MutexGuard<'_, [Option<ProofFailure>; 2]> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes how a call has ended.
+    /// Records the result of a call.
     pub(super) fn note(&self, call: ProofCall, error: Option<&ProofError>) {
-        let mut failures = self.lock();
+        let mut failures = self.0.lock();
         let Some(known) = failures.get_mut(call as usize) else { return };
         let now = Instant::now();
         let since = known.as_ref().filter(|known| known.last + FORGOTTEN > now);
@@ -51,18 +46,18 @@ impl ProofFailures {
         *known = error.map(|error| ProofFailure { error: error.clone(), since, last: now });
     }
 
-    /// Why this node reads nothing any more.
+    /// Returns the reason of a fence, after which this node reads nothing more.
     pub(super) fn fence(&self) -> Option<Arc<str>> {
-        self.lock().iter().flatten().find_map(|failure| match &failure.error {
+        self.0.lock().iter().flatten().find_map(|failure| match &failure.error {
             ProofError::Fenced(why) => Some(why.as_str().into()),
             _ => None,
         })
     }
 
-    /// Why reads have failed for a while.
+    /// Returns why reads have failed for a while.
     pub(super) fn lasting(&self) -> Option<Arc<str>> {
         let now = Instant::now();
-        self.lock().iter().flatten().find_map(|failure| {
+        self.0.lock().iter().flatten().find_map(|failure| {
             let is_lasting = failure.since + LASTING <= now && now < failure.last + FORGOTTEN;
             let text = || format!("reads cannot prove that they see all points: {}", failure.error);
             is_lasting.then(|| text().into())

@@ -1,8 +1,8 @@
-//! Scans that merge held rows of all nodes with those of the store.
+//! Scans that merge the held rows of all nodes with the rows of the store.
 //!
-//! If the nodes hold more than a part's worth of rows in the range of a scan, it is read as several scans, one behind
-//! the other: each takes the held rows of its keys first, and has a proof of its own. So its memory is bounded, and a
-//! row is as new as the begin of its part.
+//! If the nodes hold more than `chunk_bytes` of rows in the range of a scan, consecutive scans read it. Each takes the
+//! held rows of its keys first, with its own proof. So the memory of a scan is bounded, and a row is as new as the
+//! start of its scan.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -14,26 +14,26 @@ use super::{
     fetch::{HeldFetch, TakenRows},
     group_rows::GroupRows,
 };
-use crate::{row_merge::overlay, service::HeldQuery};
+use crate::{held_query::HeldQuery, row_merge::overlay};
 
 /// Rows per batch if the scan does not specify it.
 const BATCH_ROWS: usize = 256;
-/// Bound of rows per batch.
+/// Maximum number of rows per batch.
 const MAX_BATCH_ROWS: usize = 4096;
 
 /// Opens the scan of the store.
 type OpenScan = Box<dyn Fn(Scan) -> Box<dyn RowScanner> + Send>;
 
-/// Takes held rows, then opens the scan of the store, and merges both, which are in key order.
+/// Takes held rows, then opens the scan of the store, and merges both in key order.
 pub(super) struct ClusterScanner {
     fetch: Arc<HeldFetch>,
     table: Table,
     scan: Scan,
     open: OpenScan,
-    /// Where the part begins that is read now or next; `None` after the last.
+    /// Start key of the present or next scan; `None` after the last.
     position: Option<Bytes>,
     merge: Option<RowMerge>,
-    /// Rows up to the limit of the scan.
+    /// Remaining rows up to the limit of the scan.
     remaining: usize,
     error: Option<StorageError>,
 }
@@ -54,8 +54,8 @@ impl ClusterScanner {
         Self { fetch, table, scan, open, position, merge: None, remaining, error: None }
     }
 
-    /// Opens the part that begins at a key.
-    async fn open_part(&mut self, start: Bytes) -> Result<RowMerge, StorageError> {
+    /// Opens the scan that begins at a key.
+    async fn open_chunk(&mut self, start: Bytes) -> Result<RowMerge, StorageError> {
         let Scan { stop, filter, .. } = self.scan.clone();
         let range = KeyRange { start: start.clone(), stop: stop.clone() };
         let held = match self.group_rows(&range).await? {
@@ -76,10 +76,10 @@ impl ClusterScanner {
         filter: Option<RowFilter>,
     ) -> Result<TakenRows, StorageError> {
         let query = HeldQuery { table: self.table.clone(), ranges, filter };
-        self.fetch.fetch_part(&query).await
+        self.fetch.fetch_chunk(&query).await
     }
 
-    /// The held rows of a range, if they were taken with those of the other scans of the read.
+    /// Returns the held rows of a range, if the read has taken them for all its scans.
     async fn group_rows(&mut self, range: &KeyRange) -> Result<Option<TakenRows>, StorageError> {
         let Some(group) = self.scan.group.clone() else { return Ok(None) };
         let Some(at) = group.index_of(range) else { return Ok(None) };
@@ -103,7 +103,7 @@ impl ClusterScanner {
                     self.position = position;
                     merge
                 }
-                (None, Some(start)) => self.open_part(start).await?,
+                (None, Some(start)) => self.open_chunk(start).await?,
                 (None, None) => return Ok(None),
             };
             let rows = merge.next_rows(max_rows, &self.scan).await?;
@@ -117,7 +117,7 @@ impl ClusterScanner {
 }
 
 impl RowMerge {
-    /// The next rows; none after the last.
+    /// Returns the next rows; empty after the last.
     async fn next_rows(&mut self, max_rows: usize, scan: &Scan) -> Result<Vec<Row>, StorageError> {
         let mut rows = Vec::new();
         while rows.len() < max_rows {

@@ -1,8 +1,8 @@
-//! Reads through a node against one map of all that was acknowledged, whoever holds it.
+//! Compares reads through a node with a map of all acknowledged points, whichever node holds them.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
-use std::{collections::BTreeMap, sync::atomic::Ordering};
+use std::{collections::BTreeMap, sync::atomic::Ordering, time::Duration};
 
 use futures_util::future::join_all;
 use proptest::{collection::vec, prelude::*};
@@ -20,8 +20,8 @@ fn table() -> Table {
     Table::new("tsdb")
 }
 
-/// A node that reads, two that hold rows, and a store. The store is that below the reads: with what the node that
-/// reads holds, since its own log is below them too.
+/// A node that reads, two nodes that hold rows, and a store. The store is the one below the reads. It includes
+/// the rows that the reading node holds, because that node's log is below the reads, too.
 struct ReadFixture {
     store: Arc<MemoryStorage>,
     own: Arc<FakeRows>,
@@ -40,11 +40,11 @@ impl ReadFixture {
             peers.push(FakeNode::start(incarnation, patient()).await);
         }
         let members: Vec<Member> = peers.iter().map(FakeNode::member).collect();
-        *membership.members.lock().unwrap() = members;
-        membership.members.lock().unwrap().push(member(1, "127.0.0.1:1"));
+        *membership.members.lock() = members;
+        membership.members.lock().push(member(1, "127.0.0.1:1"));
         let dyn_membership: Arc<dyn Membership> = Arc::<FakeMembership>::clone(&membership);
         // A few rows of the model.
-        let net_config = NetConfig { part_bytes: 100, ..patient() };
+        let net_config = NetConfig { chunk_bytes: 100, ..patient() };
         let net = Arc::new(Peers::new(identity(1), net_config, dyn_membership));
         let config = ReadConfig {
             tables: vec![table()],
@@ -77,7 +77,7 @@ impl ReadFixture {
         Ok(all)
     }
 
-    /// Writes what a node holds to the store, as a flush does.
+    /// Writes the held rows of a node to the store, as a flush does.
     async fn flush(&self, rows: Vec<HeldRow>) {
         for HeldRow { key, delete_row_ms, columns } in rows {
             let stored = self.store.get(&table(), Get::row(key.clone())).await.unwrap();
@@ -114,7 +114,7 @@ impl ReadFixture {
         }
     }
 
-    /// A node acknowledges a change of a row.
+    /// Lets a node acknowledge a change of a row.
     async fn change(&self, node: usize, change: impl Fn(&FakeRows)) {
         change(self.rows(node));
         if node == 0 {
@@ -124,7 +124,7 @@ impl ReadFixture {
         }
     }
 
-    /// A delete that is stored hides nothing that another node still holds: all are flushed, oldest first.
+    /// Flushes all nodes, oldest first: a stored delete hides no cell that another node still holds.
     async fn flush_node(&self, node: usize) {
         if !self.rows(node).has_deletes() && !self.own.has_deletes() {
             return self.flush(self.rows(node).take()).await;
@@ -135,7 +135,7 @@ impl ReadFixture {
     }
 }
 
-/// What a node acknowledges.
+/// A step of the model: a change that a node acknowledges, a flush, or a read.
 #[derive(Clone, Debug)]
 enum ModelStep {
     Put { node: usize, row: u8, column: u8, value: u8 },
@@ -233,12 +233,12 @@ fn range(from: u8, to: u8) -> KeyRange {
     KeyRange { start: vec![from].into(), stop: vec![to].into() }
 }
 
-/// Scans of two keys each, all at once; the first one leaves its first key to one more.
+/// Runs scans of two keys each, all at once. The first scan leaves its first key to an additional scan.
 async fn scan_as_group(fixture: &ReadFixture, keys: &std::ops::Range<u8>) -> Vec<Row> {
-    let part = |from: u8| range(from, keys.end.min(from + 2));
-    let parts: Vec<KeyRange> = keys.clone().step_by(2).map(part).collect();
-    let group = Arc::new(ScanGroup::new(parts.clone()));
-    let mut scanned = parts;
+    let chunk = |from: u8| range(from, keys.end.min(from + 2));
+    let chunks: Vec<KeyRange> = keys.clone().step_by(2).map(chunk).collect();
+    let group = Arc::new(ScanGroup::new(chunks.clone()));
+    let mut scanned = chunks;
     scanned[0].start = vec![keys.start + 1].into();
     scanned.insert(0, range(keys.start, keys.start + 1));
     let scan = |KeyRange { start, stop }: KeyRange| {
@@ -264,8 +264,8 @@ async fn a_node_that_joined_since_the_last_look_is_asked() {
     let fixture = ReadFixture::new().await;
     fixture.peers[1].rows.put(b"a", b"q", Some(b"1"), 10);
     let all = fixture.membership.members();
-    *fixture.membership.newer.lock().unwrap() = Some(all);
-    fixture.membership.members.lock().unwrap().retain(|member| member.incarnation != 3);
+    *fixture.membership.newer.lock() = Some(all);
+    fixture.membership.members.lock().retain(|member| member.incarnation != 3);
     assert_eq!(fixture.scan(Scan::default()).await.unwrap().len(), 1);
 }
 
@@ -277,7 +277,7 @@ async fn the_scans_of_a_read_ask_each_node_once() {
     }
     let rows = scan_as_group(&fixture, &(0..20)).await;
     assert_eq!(rows.iter().map(|row| row.key[0]).collect::<Vec<_>>(), [3, 7, 12]);
-    // The scan of a part of the first range, and the one of its rest.
+    // The scan of a fraction of the first range, and the scan of its rest.
     let requests = |node| fixture.rows(node).requests.load(Ordering::Relaxed);
     assert_eq!((requests(1), requests(2)), (2, 2));
 }
@@ -289,7 +289,7 @@ async fn a_silent_node_fails_the_read_by_name() {
     let error = fixture.scan(Scan::default()).await.unwrap_err().to_string();
     let expected = "node node2 does not answer, and its acknowledged points are not in HBase yet";
     assert!(error.contains(expected), "{error}");
-    assert!(fixture.membership.suspected.lock().unwrap().contains(&2));
+    assert!(fixture.membership.suspected.lock().contains(&2));
     let get = fixture.reads.get(&table(), Get::row(Bytes::from_static(b"a"))).await;
     assert!(get.unwrap_err().to_string().contains(expected));
 }
@@ -304,11 +304,11 @@ async fn a_node_whose_rows_were_recovered_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_fenced_node_neither_answers_nor_reads() {
+async fn a_fenced_node_neither_responds_nor_reads() {
     let fixture = ReadFixture::start(Duration::from_millis(300), 1 << 30).await;
     let fenced = || Some(Err(ProofError::Fenced("fenced by 9".to_owned())));
     fixture.peers[0].membership.proof.send_replace(fenced());
-    // The reason is known once the node has answered.
+    // The reason is only known after the node has responded.
     let is_named = |error: StorageError| {
         let error = error.to_string();
         assert!(error.contains("node node2 does not answer"), "{error}");
@@ -336,7 +336,7 @@ async fn rows_that_find_no_memory_fail_the_read() {
 }
 
 #[tokio::test]
-async fn a_scan_takes_more_than_fits_into_memory_part_by_part() {
+async fn a_scan_takes_more_than_fits_into_memory_in_chunks() {
     // Memory for three of them.
     let fixture = ReadFixture::start(Duration::from_mins(1), 1 << 20).await;
     let value = vec![1; 300 << 10];
@@ -368,6 +368,7 @@ async fn a_row_that_a_node_holds_is_not_compacted() {
         superseded_ms: None,
         delete: Vec::new(),
         read: ReadVersion::default(),
+        whole_row: false,
     };
     let error = fixture.reads.rewrite_row(&table(), rewrite(b"a")).await.unwrap_err();
     assert!(matches!(error, StorageError::Throttled(_)), "{error}");

@@ -1,23 +1,23 @@
-//! Connects to a node that joins, at the address that it has published.
+//! Dials back: connects to a joining node at its published address.
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
-use super::ServerContext;
+use super::context::ServerContext;
 use crate::{
     admission::DIAL_BACK_LIMIT, client::PeerClient, error::PeerError, wire::DialBackMessage,
 };
 
-/// Pause before another attempt.
+/// Pause before the next attempt.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Connects and asks for a sign of life. An attempt that was only slow is repeated.
+/// Connects and sends a probe. Repeats an attempt that timed out or lost its connection.
 pub(super) async fn dial_back(
     context: &ServerContext,
     message: &DialBackMessage,
     name: &str,
-) -> Result<(), String> {
+) -> Result<(), PeerError> {
     let DialBackMessage { address, incarnation } = message;
     let deadline = Instant::now() + context.config.connect_timeout * DIAL_BACK_LIMIT;
     let identity = Arc::new(context.identity.clone());
@@ -33,7 +33,7 @@ pub(super) async fn dial_back(
             context.warn(|| {
                 format!("node {name:?} joins at {address:?}, where it cannot be reached: {error}")
             });
-            return Err(error.to_string());
+            return Err(error);
         }
         sleep(PAUSE).await;
     }

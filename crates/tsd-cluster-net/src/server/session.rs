@@ -1,4 +1,4 @@
-//! One connection of a peer: greeting, requests, answers.
+//! One connection of a peer: greeting, requests, responses.
 
 use std::{collections::HashMap, io, sync::Arc, time::Duration};
 
@@ -8,20 +8,22 @@ use tokio::{
     io::AsyncWriteExt,
     net::TcpStream,
     sync::mpsc,
-    task::{AbortHandle, JoinSet},
+    task::{AbortHandle, JoinSet, coop::consume_budget},
     time::timeout,
 };
 use tokio_util::codec::{FramedRead, LengthDelimitedCodec};
-use tsd_storage::{HeldRow, HeldRowBatches};
+use tsd_storage::{HeldRow, HeldRowBatches, StorageError};
 
-use super::{ServerContext, dial_back::dial_back};
+use super::{context::ServerContext, dial_back::dial_back};
 use crate::{
-    forward::{ForwardFrame, ForwardMessage},
-    frame_writer::{WriteEnd, write_frames},
+    error::PeerError,
+    forward::{receiver::ForwardFrame, wire::ForwardMessage},
+    frame_writer::{WriteOutcome, write_frames},
+    held_query::HeldQuery,
     metrics::NetMetrics,
-    names::{AssignedUidsMessage, NameMetrics},
+    names::{metrics::NameMetrics, wire::AssignedUidsMessage},
     peers::no_query,
-    service::{HeldQuery, PeerService},
+    service::PeerService,
     socket::configure,
     tls::{ReadSide, WriteSide, accept},
     wire::{
@@ -30,10 +32,8 @@ use crate::{
     },
 };
 
-/// Frames that wait to be written.
+/// Maximum number of frames that wait for their write.
 const WAITING_FRAMES: usize = 8;
-/// Answer to a message about other names.
-const UNKNOWN_KIND: &str = "names of a kind that this version does not know";
 
 /// Why a connection was closed.
 #[derive(Debug, thiserror::Error)]
@@ -41,17 +41,49 @@ pub(super) enum SessionError {
     #[error("not encrypted: {0}")]
     Tls(String),
     #[error("refused: {0}")]
-    Greeting(String),
+    Greeting(GreetingError),
     #[error("bad frame: {0}")]
     Frame(String),
-    #[error("the node does not read its answers")]
+    #[error("the node does not read its responses")]
     SlowReader,
     #[error("no greeting in time")]
     NoGreeting,
 }
 
-/// Where a request puts its answers.
-struct AnswerWriter {
+/// Why this node rejects a peer. The peer gets the text.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum GreetingError {
+    #[error("the first frame is no greeting")]
+    Missing,
+    // The id of this node's cluster is a secret.
+    #[error("node {peer:?} belongs to another cluster than {this:?}")]
+    OtherCluster { peer: String, this: String },
+    #[error(
+        "node {peer:?} speaks versions {} to {} of the protocol of nodes, node {this:?} speaks {} to {}",
+        .peer_versions.0, .peer_versions.1, VERSIONS.0, VERSIONS.1
+    )]
+    Versions { peer: String, peer_versions: (u32, u32), this: String },
+}
+
+/// Why this node does not fulfil a request. The peer gets the text.
+#[derive(Debug, thiserror::Error)]
+enum RequestError {
+    #[error("too many requests in progress")]
+    Busy,
+    #[error("this node takes no writes of others")]
+    NoForwarding,
+    #[error("names of a kind that this version does not know")]
+    UnknownKind,
+    #[error("a request that this version does not know")]
+    UnknownRequest,
+    #[error(transparent)]
+    Flush(#[from] StorageError),
+    #[error(transparent)]
+    Peer(#[from] PeerError),
+}
+
+/// Sender of a request's responses.
+struct ResponseWriter {
     id: u64,
     frames: mpsc::Sender<Bytes>,
 }
@@ -59,30 +91,33 @@ struct AnswerWriter {
 /// The connection is closing.
 struct Closing;
 
-impl AnswerWriter {
+impl ResponseWriter {
     async fn send(&self, body: ResponseBody) -> Result<(), Closing> {
         let frame = encode(&ResponseFrame { id: self.id, body: Some(body) });
         self.frames.send(frame).await.map_err(|_| Closing)
     }
 
-    async fn done(&self, result: Result<(), String>) -> Result<(), Closing> {
-        let done = result.map_or_else(ResponseBody::Failed, |()| ResponseBody::Done(Nothing {}));
+    async fn done(&self, result: Result<(), RequestError>) -> Result<(), Closing> {
+        let done = match result {
+            Ok(()) => ResponseBody::Done(Nothing {}),
+            Err(error) => ResponseBody::Failed(error.to_string()),
+        };
         self.send(done).await
     }
 }
 
-/// Answers requests until the peer closes the connection, or breaks a rule.
+/// Handles requests until the peer closes the connection, or breaks a rule.
 pub(super) async fn serve(
     stream: TcpStream,
     context: &Arc<ServerContext>,
 ) -> Result<(), SessionError> {
     if configure(&stream, context.config.silence_timeout).is_err() {
-        // The peer is gone.
+        // The peer has closed the connection.
         return Ok(());
     }
     let greeted = async {
         let accepted = match accept(stream, context.config.tls.as_deref()).await {
-            // A check of the port, for example.
+            // For example, a check of the port.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             accepted => accepted,
         };
@@ -101,21 +136,21 @@ pub(super) async fn serve(
     let peer: Arc<str> = peer.into();
     let (frames, waiting) = mpsc::channel(WAITING_FRAMES);
     tokio::select! {
-        ended = answer_all(&mut requests, frames, context, &peer) => ended,
-        end = write_frames(write, waiting, context.config.write_timeout) => match end {
-            WriteEnd::Closed => Ok(()),
-            WriteEnd::SlowReader => Err(SessionError::SlowReader),
+        ended = handle_requests(&mut requests, frames, context, &peer) => ended,
+        outcome = write_frames(write, waiting, context.config.write_timeout) => match outcome {
+            WriteOutcome::Closed => Ok(()),
+            WriteOutcome::SlowReader => Err(SessionError::SlowReader),
         },
     }
 }
 
-/// Requests as they come.
+/// Stream of the requests.
 struct Requests {
     frames: FramedRead<ReadSide, LengthDelimitedCodec>,
 }
 
 impl Requests {
-    /// The next request; `None` at the end of the stream.
+    /// Returns the next request; `None` at the end of the stream.
     async fn next(&mut self) -> Result<Option<RequestFrame>, SessionError> {
         let bad = |text: String| {
             NetMetrics::of_process().bad_frames.increment(1);
@@ -129,13 +164,13 @@ impl Requests {
             Some(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
                 Err(bad(error.to_string()))
             }
-            // A peer that is gone is no error.
+            // A lost peer does not count as an error.
             Some(Err(_)) | None => Ok(None),
         }
     }
 }
 
-/// Checks who connects, and returns its name. `None`: the connection has ended before.
+/// Checks the identity of the peer, and returns its name; `None` if the connection ended before.
 async fn greet(
     requests: &mut Requests,
     write: &mut WriteSide,
@@ -146,46 +181,41 @@ async fn greet(
         Some(RequestBody::Hello(hello)) => {
             check_hello(hello, context).map(|welcome| (welcome, hello.name.clone()))
         }
-        _ => Err("the first frame is no greeting".to_owned()),
+        _ => Err(GreetingError::Missing),
     };
     let (body, greeted) = match checked {
         Ok((welcome, name)) => (ResponseBody::Welcome(welcome), Ok(Some(name))),
         Err(reason) => {
             NetMetrics::of_process().greetings_refused.increment(1);
-            (ResponseBody::Failed(reason.clone()), Err(SessionError::Greeting(reason)))
+            (ResponseBody::Failed(reason.to_string()), Err(SessionError::Greeting(reason)))
         }
     };
     let frame = encode(&ResponseFrame { id: request.id, body: Some(body) });
-    // A failure is noticed by the next read.
+    // The next read reports a failure.
     if write.write_all(&frame).await.is_ok() {
         let _ = write.flush().await;
     }
     greeted
 }
 
-fn check_hello(hello: &Hello, context: &ServerContext) -> Result<Welcome, String> {
+fn check_hello(hello: &Hello, context: &ServerContext) -> Result<Welcome, GreetingError> {
     let identity = &context.identity;
+    let (peer, this) = (hello.name.clone(), identity.name.clone());
     if hello.cluster != identity.cluster.to_string() {
-        // The number of the own cluster is a secret.
-        return Err(format!(
-            "node {:?} is of another cluster than {:?}",
-            hello.name, identity.name
-        ));
+        return Err(GreetingError::OtherCluster { peer, this });
     }
     let (lowest, highest) = VERSIONS;
     let version = highest.min(hello.highest_version);
     if version < lowest.max(hello.lowest_version) {
-        return Err(format!(
-            "node {:?} speaks versions {} to {} of the protocol of nodes, node {:?} speaks {lowest} to {highest}",
-            hello.name, hello.lowest_version, hello.highest_version, identity.name
-        ));
+        let peer_versions = (hello.lowest_version, hello.highest_version);
+        return Err(GreetingError::Versions { peer, peer_versions, this });
     }
-    Ok(Welcome { version, name: identity.name.clone(), incarnation: identity.incarnation })
+    Ok(Welcome { version, name: this, incarnation: identity.incarnation })
 }
 
-/// Answers requests: writes of others in the task of the connection, which has little to do until the log has them; all
-/// else in tasks of its own.
-async fn answer_all(
+/// Handles requests. Forwarded writes run in the task of the connection, which has little to do until the log has
+/// them. All other requests run in their own tasks.
+async fn handle_requests(
     requests: &mut Requests,
     frames: mpsc::Sender<Bytes>,
     context: &Arc<ServerContext>,
@@ -200,6 +230,8 @@ async fn answer_all(
             Some(()) = writes.next() => continue,
             next = timeout(context.config.idle_timeout, requests.next()) => next,
         };
+        // Without this yield the frames of one read could occupy the task for long.
+        consume_budget().await;
         let request = match next {
             Ok(request) => request?,
             Err(_) if running.is_empty() && writes.is_empty() => return Ok(()),
@@ -208,7 +240,7 @@ async fn answer_all(
         let Some(RequestFrame { id, timeout_ms, body }) = request else { return Ok(()) };
         while running.try_join_next().is_some() {}
         by_id.retain(|_, request| !request.is_finished());
-        let answers = AnswerWriter { id, frames: frames.clone() };
+        let responses = ResponseWriter { id, frames: frames.clone() };
         let limit = Duration::from_millis(timeout_ms.into());
         match body {
             Some(RequestBody::Cancel(_)) => {
@@ -218,21 +250,21 @@ async fn answer_all(
             }
             Some(_) if by_id.len() + writes.len() >= context.config.max_requests * 2 => {
                 NetMetrics::of_process().busy.increment(1);
-                let busy = Err("too many requests in progress".to_owned());
-                if answers.done(busy).await.is_err() {
+                if responses.done(Err(RequestError::Busy)).await.is_err() {
                     return Ok(());
                 }
             }
             Some(RequestBody::Forward(message)) => writes.push(async move {
-                // The peer has its own deadline; what it does not wait for is dropped.
-                let _ = timeout(limit, answer_write(context, message, &answers)).await;
+                // The peer has its own deadline; writes for which it no longer waits are dropped.
+                let _ = timeout(limit, handle_write(context, message, &responses)).await;
             }),
             body => {
                 let (context, peer) = (Arc::clone(context), Arc::clone(peer));
                 by_id.insert(
                     id,
                     running.spawn(async move {
-                        let _ = timeout(limit, answer(&context, &peer, body, &answers)).await;
+                        let _ =
+                            timeout(limit, handle_request(&context, &peer, body, &responses)).await;
                     }),
                 );
             }
@@ -240,25 +272,25 @@ async fn answer_all(
     }
 }
 
-/// Makes a write of another node.
-async fn answer_write(
+/// Executes a forwarded write.
+async fn handle_write(
     context: &ServerContext,
     message: ForwardMessage,
-    answers: &AnswerWriter,
+    responses: &ResponseWriter,
 ) -> Result<(), Closing> {
     let Some(writes) = &context.service.writes else {
-        return answers.done(Err("this node takes no writes of others".to_owned())).await;
+        return responses.done(Err(RequestError::NoForwarding)).await;
     };
     let reply = writes.receive(ForwardFrame(message)).await;
-    answers.send(ResponseBody::Forwarded(reply.0)).await
+    responses.send(ResponseBody::Forwarded(reply.0)).await
 }
 
-/// Answers a request that is no write for another node.
-async fn answer(
+/// Handles any request other than a forwarded write.
+async fn handle_request(
     context: &ServerContext,
     peer: &str,
     body: Option<RequestBody>,
-    answers: &AnswerWriter,
+    responses: &ResponseWriter,
 ) -> Result<(), Closing> {
     let service = &context.service;
     match body {
@@ -267,81 +299,84 @@ async fn answer(
                 batch_bytes: context.config.batch_bytes,
                 max_bytes: usize::try_from(query.max_bytes).unwrap_or(usize::MAX),
             };
-            answer_held(service, query.into_query(), answers, limits).await
+            handle_held(service, query.into_query(), responses, limits).await
         }
-        Some(RequestBody::Probe(_)) => answers.done(Ok(())).await,
+        Some(RequestBody::Probe(_)) => responses.done(Ok(())).await,
         Some(RequestBody::Report(_)) => {
             let report = ReportMessage::of(service.node.report());
-            answers.send(ResponseBody::Report(report)).await
+            responses.send(ResponseBody::Report(report)).await
         }
-        Some(RequestBody::Flush(_)) => answers.done(service.node.flush().await).await,
+        Some(RequestBody::Flush(_)) => {
+            responses.done(service.node.flush().await.map_err(RequestError::from)).await
+        }
         Some(RequestBody::DialBack(message)) => {
-            answers.done(dial_back(context, &message, peer).await).await
+            let dialled = dial_back(context, &message, peer).await;
+            responses.done(dialled.map_err(RequestError::from)).await
         }
         Some(RequestBody::NoteRefusal(reason)) => {
             context.note_refusal(peer, &reason);
-            answers.done(Ok(())).await
+            responses.done(Ok(())).await
         }
         Some(RequestBody::Queries(_)) => {
-            answers.send(ResponseBody::Queries(service.node.queries().await)).await
+            responses.send(ResponseBody::Queries(service.node.queries().await)).await
         }
         Some(RequestBody::CancelQuery(id)) => {
             let is_cancelled = service.node.cancel_query(id);
-            let done = if is_cancelled { Ok(()) } else { Err(no_query(id).to_string()) };
-            answers.done(done).await
+            let done = if is_cancelled { Ok(()) } else { Err(no_query(id).into()) };
+            responses.done(done).await
         }
         Some(RequestBody::Forget(message)) => {
             let names = message.into_names();
             let done = names.map(|names| service.node.forget(&names));
-            answers.done(done.ok_or_else(|| UNKNOWN_KIND.to_owned())).await
+            responses.done(done.ok_or(RequestError::UnknownKind)).await
         }
         Some(RequestBody::AssignUids(message)) => match message.into_names() {
             Some((kind, names)) => {
                 NameMetrics::of_process().received.increment(names.len() as u64);
                 let uids = service.node.assign_uids(kind, names).await;
-                let answer = AssignedUidsMessage::of(&uids);
-                answers.send(ResponseBody::AssignedUids(answer)).await
+                let response = AssignedUidsMessage::of(&uids);
+                responses.send(ResponseBody::AssignedUids(response)).await
             }
-            None => answers.done(Err(UNKNOWN_KIND.to_owned())).await,
+            None => responses.done(Err(RequestError::UnknownKind)).await,
         },
         Some(RequestBody::Hello(_) | RequestBody::Cancel(_) | RequestBody::Forward(_)) | None => {
-            answers.done(Err("a request that this version does not know".to_owned())).await
+            responses.done(Err(RequestError::UnknownRequest)).await
         }
     }
 }
 
-/// Sizes of an answer with held rows, bytes.
+/// Sizes of a response with held rows, bytes.
 #[derive(Clone, Copy)]
 struct HeldLimits {
-    /// Of a frame.
+    /// Bytes of a frame.
     batch_bytes: usize,
-    /// Of all rows; 0: unlimited.
+    /// Bytes of all rows; 0 means unlimited.
     max_bytes: usize,
 }
 
-/// Sends held rows up to the limit, and then whether the node was not fenced after the request came.
-async fn answer_held(
+/// Sends held rows up to the limit, then the proof that the node was not fenced after the request arrived.
+async fn handle_held(
     service: &PeerService,
     query: HeldQuery,
-    answers: &AnswerWriter,
+    responses: &ResponseWriter,
     limits: HeldLimits,
 ) -> Result<(), Closing> {
     let HeldQuery { table, ranges, filter } = query;
     let rows = service.rows.held_rows(&table, ranges, filter);
-    let sending = send_rows(rows, answers, limits);
+    let sending = send_rows(rows, responses, limits);
     let (stopped_at, proven) = tokio::join!(sending, service.membership.prove());
     let complete = match stopped_at? {
         None => ResponseBody::Proven(Nothing {}),
         Some(key) => ResponseBody::ProvenUpTo(key),
     };
     let failed = |error: tsd_cluster::ProofError| ResponseBody::Failed(error.to_string());
-    answers.send(proven.map_or_else(failed, |()| complete)).await
+    responses.send(proven.map_or_else(failed, |()| complete)).await
 }
 
-/// Returns the key of the first row that was not sent, if the limit was reached.
+/// Sends rows. If the limit is reached, returns the key of the first row that was not sent.
 async fn send_rows(
     rows: HeldRowBatches,
-    answers: &AnswerWriter,
+    responses: &ResponseWriter,
     limits: HeldLimits,
 ) -> Result<Option<Bytes>, Closing> {
     let mut batch = RowBatch { rows: Vec::new(), bytes: 0, limit: limits.batch_bytes };
@@ -349,16 +384,16 @@ async fn send_rows(
     for rows in rows {
         for row in rows {
             if limits.max_bytes > 0 && sent_bytes >= limits.max_bytes {
-                batch.send(answers).await?;
+                batch.send(responses).await?;
                 return Ok(Some(row.key));
             }
             sent_bytes += row.byte_len();
-            batch.add(row, answers).await?;
+            batch.add(row, responses).await?;
         }
-        // Copies of memtables are made between other tasks.
+        // Yields to other tasks between copies of memtables.
         tokio::task::yield_now().await;
     }
-    batch.send(answers).await?;
+    batch.send(responses).await?;
     Ok(None)
 }
 
@@ -370,8 +405,8 @@ struct RowBatch {
 }
 
 impl RowBatch {
-    /// Adds a row; a large one in parts, of which only the first one has its delete.
-    async fn add(&mut self, mut row: HeldRow, answers: &AnswerWriter) -> Result<(), Closing> {
+    /// Adds a row. A large row is divided; only its first fraction has the delete.
+    async fn add(&mut self, mut row: HeldRow, responses: &ResponseWriter) -> Result<(), Closing> {
         loop {
             let at = split_at(&row, self.limit);
             let rest = row.columns.split_off(at);
@@ -379,7 +414,7 @@ impl RowBatch {
             self.bytes += row.byte_len();
             self.rows.push(RowMessage::of(row));
             if self.bytes >= self.limit {
-                self.send(answers).await?;
+                self.send(responses).await?;
             }
             if rest.is_empty() {
                 return Ok(());
@@ -388,17 +423,17 @@ impl RowBatch {
         }
     }
 
-    async fn send(&mut self, answers: &AnswerWriter) -> Result<(), Closing> {
+    async fn send(&mut self, responses: &ResponseWriter) -> Result<(), Closing> {
         if self.rows.is_empty() {
             return Ok(());
         }
         self.bytes = 0;
         let rows = std::mem::take(&mut self.rows);
-        answers.send(ResponseBody::Rows(RowsMessage { rows })).await
+        responses.send(ResponseBody::Rows(RowsMessage { rows })).await
     }
 }
 
-/// Number of columns of the first part of a row.
+/// Returns the number of columns in the first fraction of a row.
 fn split_at(row: &HeldRow, limit: usize) -> usize {
     let mut bytes = 0;
     for (at, column) in row.columns.iter().enumerate() {

@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     config::NetConfig,
     fakes::{FakeNode, far, patient},
-    service::HeldQuery,
+    held_query::HeldQuery,
 };
 
 /// Certificates of two authorities.
@@ -47,7 +47,7 @@ fn with_tls(files: &TlsFiles) -> NetConfig {
     NetConfig { tls: Some(Arc::new(PeerTls::load(files.clone()).unwrap())), ..patient() }
 }
 
-/// What a client with other settings gets from a node.
+/// Probes a node with a client that has other settings.
 async fn probe(node: NetConfig, client: NetConfig) -> Result<(), PeerError> {
     let node = FakeNode::start(1, node).await;
     node.client(client).probe(far()).await
@@ -63,7 +63,7 @@ fn check_refused(probed: Result<(), PeerError>, text: &str) {
 #[tokio::test]
 async fn nodes_of_one_authority_are_connected() {
     let node = FakeNode::start(1, node_of("one")).await;
-    // More than the buffers of an encrypted connection.
+    // Larger than the buffers of an encrypted connection.
     let value = vec![7; 1 << 20];
     for key in 0..8 {
         node.rows.put(&[key], b"q", Some(&value), 10);
@@ -84,7 +84,7 @@ async fn nodes_of_one_authority_are_connected() {
 #[tokio::test]
 async fn a_certificate_of_another_authority_is_refused() {
     check_refused(probe(node_of("one"), node_of("two")).await, "UnknownIssuer");
-    // The client trusts the node, but not the node the client.
+    // The client trusts the node, but the node does not trust the client.
     let mixed = TlsFiles { authority: files("one", "node").authority, ..files("two", "node") };
     check_refused(probe(node_of("one"), with_tls(&mixed)).await, "UnknownCA");
 }
@@ -107,7 +107,7 @@ async fn changed_certificates_are_used_by_the_next_connection() {
     let changing = copied(&files("one", "node"), &directory);
     let node = FakeNode::start(1, with_tls(&changing)).await;
     node.client(node_of("one")).probe(far()).await.unwrap();
-    // A file that is not complete changes nothing.
+    // An incomplete file changes nothing.
     fs::write(&changing.key, "-----BEGIN").unwrap();
     node.client(node_of("one")).probe(far()).await.unwrap();
     copy(&files("two", "node"), &changing);

@@ -1,9 +1,8 @@
-//! Paces row compaction: how many due rows a round takes.
+//! Paces row compaction: decides how many due rows a round takes.
 //!
-//! All series of a table start a new row in the same second, so an hour's rows become due at once.
-//! OpenTSDB's allowance compacts most of them in the first minutes. Here the allowance is the upper
-//! bound, and below it the due rows are distributed evenly over the rounds that remain until the
-//! next hour's rows become due.
+//! All series of a table start a new row in the same second, so an hour's rows become due at once. OpenTSDB's
+//! allowance compacts most of them in the first minutes. Here the allowance is only the upper bound. Below it, the due
+//! rows are spread evenly over the rounds that remain until the next hour's rows become due.
 
 use tsd_model::{BaseTime, FlushPace};
 
@@ -37,7 +36,7 @@ impl CompactionPace {
         if round.due == 0 || round.queued_total == 0 {
             return 0;
         }
-        // The bucket's share, in proportion to its queue.
+        // The share of this bucket, in proportion to its queue.
         let share = |all: usize| {
             (all as u128 * round.queued as u128).div_ceil(round.queued_total as u128) as usize
         };
@@ -46,8 +45,8 @@ impl CompactionPace {
         paced.max(share(self.allowance.min_rows as usize)).min(max).min(round.due)
     }
 
-    /// Rounds to distribute the due rows over, this one included: those left of the hour after they
-    /// became due, or of a fraction of it if the configured speed is above the default of 2.
+    /// Rounds over which to spread the due rows, including this one: the rounds left in the hour after the rows became
+    /// due, or in a fraction of that hour if the configured speed is above the default of 2.
     fn rounds_left(&self, now_secs: i64) -> usize {
         let interval = i64::from(self.allowance.interval_secs.max(1));
         let window = (2 * SPAN_SECS / i64::from(self.allowance.speed.max(1))).min(SPAN_SECS);
@@ -68,8 +67,8 @@ mod tests {
     const OPENTSDB: CompactionPace =
         CompactionPace { allowance: FlushPace { interval_secs: 10, min_rows: 100, speed: 2 } };
 
-    /// Rows taken in each minute of the hour in which `rows` rows become due at its start, while as
-    /// many of the next hour are queued.
+    /// Rows taken in each minute of an hour. `rows` rows become due at its start, and as many rows of the next hour
+    /// are queued.
     fn minutes(pace: CompactionPace, buckets: usize, rows: usize, jitter: bool) -> Vec<usize> {
         let start = 1_356_998_400 + tsd_model::RowCompaction::MIN_AGE_SECS;
         let mut due = vec![rows / buckets; buckets];

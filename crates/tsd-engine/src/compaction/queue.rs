@@ -1,7 +1,7 @@
 //! Queue of rows to compact, oldest hour first.
 //!
-//! Ordered by base time, then by row key, as in OpenTSDB. Bounded in bytes over all buckets; a row
-//! that exceeds the bound is not queued and stays fragmented until a query reads it.
+//! Ordered by base time, then by row key, as in OpenTSDB. The bytes of all buckets are bounded. A row beyond the bound
+//! is not queued and stays fragmented until a query reads it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +13,7 @@ use std::{
 
 use bytes::Bytes;
 
-/// Memory of a queued row beside its key: tree node and handle.
+/// Memory of a queued row in addition to its key: tree node and handle.
 const ENTRY_BYTES: usize = 64;
 
 /// Totals over the queues of all buckets.
@@ -39,7 +39,7 @@ pub(crate) struct RowQueue {
 }
 
 impl RowQueue {
-    /// An empty queue of keys whose base time starts at byte `base_at`.
+    /// An empty queue for keys whose base time starts at byte `base_at`.
     pub(crate) const fn new(
         base_at: usize,
         max_total_bytes: usize,
@@ -48,7 +48,7 @@ impl RowQueue {
         Self { hours: BTreeMap::new(), rows: 0, bytes: 0, max_total_bytes, base_at, totals }
     }
 
-    /// Queues a row. Has no effect if the row is queued already or `key` is no row key.
+    /// Queues a row. Has no effect if the row is queued already or `key` is not a row key.
     pub(crate) fn insert(&mut self, key: Bytes) {
         let Some(base) = self.base_of(&key) else { return };
         let cost = key.len() + ENTRY_BYTES;
@@ -85,7 +85,7 @@ impl RowQueue {
         Some(key)
     }
 
-    /// Rows whose base time is at most `latest_base`.
+    /// Number of rows whose base time is at most `latest_base`.
     pub(crate) fn due(&self, latest_base: i64) -> usize {
         let Ok(latest) = u32::try_from(latest_base.min(i64::from(u32::MAX))) else { return 0 };
         self.hours.range(..=latest).map(|(_, rows)| rows.len()).sum()

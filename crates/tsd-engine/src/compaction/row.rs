@@ -7,7 +7,7 @@ use tsd_model::{
 };
 use tsd_storage::{Column, Get, Recovery, RowRewrite, Storage, StorageError, Table};
 
-/// How the cells of a row are interpreted.
+/// Rules for interpreting the cells of a row.
 #[derive(Clone, Debug)]
 pub(crate) struct RowRules {
     pub(crate) schema: TableSchema,
@@ -19,9 +19,9 @@ pub(crate) struct RowRules {
 /// Result of compacting a row.
 #[derive(Debug)]
 pub(crate) enum CompactionOutcome {
-    /// Compacted, now or before.
+    /// The row is compacted, now or since before.
     Done { put: bool, deleted: usize, identical: u64, variant: u64 },
-    /// The storage is overloaded or unavailable; retry later.
+    /// The storage is overloaded or unavailable: retry later.
     RetryLater,
     /// Reading failed.
     ReadFailed(StorageError),
@@ -31,7 +31,7 @@ pub(crate) enum CompactionOutcome {
     Invalid(RowError),
 }
 
-/// Plans of a row that is written meanwhile, before it is left for a later round.
+/// Most attempts for a row that is written meanwhile; after these it is left to a later round.
 const MAX_PLANS: usize = 3;
 
 const NOTHING: CompactionOutcome =
@@ -56,7 +56,7 @@ pub(crate) async fn compact(
     CompactionOutcome::RetryLater
 }
 
-/// Plans and executes; `None` if the row was changed in between.
+/// Makes a plan and executes it; `None` if the row was changed in between.
 async fn compact_once(
     storage: &dyn Storage,
     table: &Table,
@@ -64,7 +64,7 @@ async fn compact_once(
     rules: &RowRules,
 ) -> Option<CompactionOutcome> {
     let read = storage.read_version(table);
-    let get = Get { row: key.clone(), family: Some(Family::T), qualifiers: Vec::new() };
+    let get = Get { family: Some(Family::T), ..Get::row(key.clone()) };
     let row = match storage.get(table, get).await {
         Ok(Some(row)) if is_fragmented(&row) => row,
         Ok(Some(row)) if rules.repair_appends => {
@@ -93,6 +93,7 @@ async fn compact_once(
         superseded_ms: plan.superseded_ms,
         delete: plan.delete,
         read,
+        whole_row: false,
     };
     Some(match storage.rewrite_row(table, rewrite).await {
         Ok(()) => done,
@@ -102,14 +103,14 @@ async fn compact_once(
     })
 }
 
-/// True if a later round may succeed: the storage is overloaded or unavailable.
+/// True if a later round may succeed because the storage is only overloaded or unavailable.
 fn is_transient(error: &StorageError) -> bool {
     error.recovery() == Recovery::RetryLater
 }
 
-/// Rewrites append columns with their points in order, each instant once. A column that is appended
-/// to meanwhile is left unchanged, so no point is lost. The cell keeps its time: with one of this
-/// process's clock, which may be ahead of HBase's, the marker of a delete would hide later appends.
+/// Rewrites append columns with their points in order, each instant once. A column that is appended to meanwhile stays
+/// unchanged, so no point is lost. The cell keeps its timestamp: this process's clock may be ahead of HBase's, and
+/// then the marker of a delete would hide later appends.
 async fn repair_appends(
     storage: &dyn Storage,
     table: &Table,
@@ -145,12 +146,12 @@ fn plan(key: &Bytes, row: Row, rules: &RowRules) -> Result<RowCompaction, RowErr
     plan_row_compaction(key, &cells, rules.merge)
 }
 
-/// True if the row of that key is old enough to be compacted.
+/// True if the row of this key is old enough to be compacted.
 pub(crate) fn is_due(schema: TableSchema, key: &[u8], now_secs: i64) -> bool {
     RowKey::decode(&schema, key).is_ok_and(|key| RowCompaction::is_due(key.base_time(), now_secs))
 }
 
-/// True if a row is to be reported to its compactor.
+/// True if a row must be reported to its compactor.
 pub(crate) fn needs_compaction(row: &Row, repair_appends: bool) -> bool {
     is_fragmented(row)
         || (repair_appends
@@ -161,7 +162,7 @@ pub(crate) fn needs_compaction(row: &Row, repair_appends: bool) -> bool {
 
 /// True if compaction could change a row, judged by its columns without decoding values.
 ///
-/// True for every row that a plan would write to, and for few others.
+/// True for every row to which a plan would write, and for few others.
 fn is_fragmented(row: &Row) -> bool {
     let mut columns = row.runs.len();
     let mut compacted =
@@ -179,7 +180,7 @@ fn is_fragmented(row: &Row) -> bool {
     columns > 1 || (columns == 1 && !compacted)
 }
 
-/// True if compaction would write the column as it is.
+/// True if compaction would leave the column unchanged.
 fn is_compacted(kind: ColumnKind, cell: &Cell) -> bool {
     let mut qualifiers = &*cell.qualifier;
     let (mut length, mut seconds, mut millis, mut last) = (0, false, false, None);

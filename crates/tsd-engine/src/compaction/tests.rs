@@ -51,7 +51,7 @@ async fn written_rows_are_compacted_when_their_hour_is_over() {
         ]
     );
     assert_eq!(compacted(&engine).await, 1);
-    // A late point queues the row again, though its series started no new row since.
+    // A late point queues the row again, although its series did not start a new row.
     put_one(&engine, "m", "host=a", HOUR + 3_602, 6).await.unwrap();
     put_one(&engine, "m", "host=a", HOUR + 30, 7).await.unwrap();
     engine.flush_compactions().await;
@@ -80,7 +80,7 @@ async fn throttled_row_is_retried_and_failed_row_is_dropped() {
     engine.flush_compactions().await;
     engine.flush_compactions().await;
     assert_eq!(data(&store).await.len(), 2);
-    // A rewrite whose acknowledgement is lost took effect; the next flush has nothing to do.
+    // A rewrite whose acknowledgement is lost took effect, so the next flush has nothing to do.
     put_one(&engine, "m", "host=a", HOUR + 30, 1).await.unwrap();
     store.script(Operation::RewriteRow, [Fault::LostAck(StorageError::Timeout("test"))]);
     engine.flush_compactions().await;
@@ -139,7 +139,7 @@ async fn rounds_compact_due_rows() {
 async fn rows_of_a_single_shard_chunk_are_reported_to_the_compactors_of_their_buckets() {
     let store = store();
     let (engine, _clock) = engine_at(HOUR + 7_200, &store);
-    // Twice, since the second chunk finds its series in the cache.
+    // Twice, because the second chunk finds its series in the cache.
     for offset in [0, 10] {
         let mut session = engine.ingest_session(NameText::Utf8);
         session.use_single_shard(1);

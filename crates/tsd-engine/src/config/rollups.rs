@@ -16,8 +16,7 @@ pub struct Rollups {
     pub tag_raw: bool,
     /// Rejects averages and deviations (`tsd.rollups.block_derived`).
     pub block_derived: bool,
-    /// Reads recent data that is not rolled up yet from the data table
-    /// (`tsd.rollups.split_query.enable`).
+    /// Reads recent data that is not rolled up yet from the data table (`tsd.rollups.split_query.enable`).
     pub split_queries: bool,
 }
 

@@ -19,7 +19,7 @@ use crate::{
     writer::TouchedRow,
 };
 
-/// Bytes of most points in a batch: the key of a row with two or three tags, and the cell.
+/// Bytes of most points in a batch: the cell, and the key of a row with two or three tags.
 const POINT_BYTES: usize = 40;
 
 /// Cells of one chunk.
@@ -30,7 +30,7 @@ pub(super) struct Chunk {
     shards: Vec<ShardBatch>,
     // Cells of other write targets.
     extra: Vec<ExtraShardBatch>,
-    // The shard of a chunk that uses a single one, else the first one.
+    // Shard of a chunk that uses a single one, otherwise the first shard.
     single_shard: usize,
     // Reused buffer of a row key.
     key: Vec<u8>,
@@ -42,19 +42,19 @@ pub(super) struct Chunk {
 #[derive(Debug, Default)]
 pub(super) struct ShardBatch {
     pub(super) cells: CellBatch,
-    /// Identify the points in failures.
+    /// Tags that identify the points in failures.
     pub(super) tags: Vec<u32>,
     pub(super) touched: Vec<TouchedRow>,
-    /// The points, if plug-ins get them.
+    /// The points, if a plug-in gets them.
     pub(super) records: Vec<PointRecord>,
     record_bytes: usize,
     // Key of the last row of `cells`.
     row: Vec<u8>,
-    // Points and bytes of the batch of the chunk before: room for as many is made at once.
+    // Points and bytes of this batch in the previous chunk: memory for as many is allocated at once.
     last_size: (usize, usize),
 }
 
-/// Cells of one chunk for one write shard and another target than points.
+/// Cells of one chunk for one write shard, with a write target other than points.
 #[derive(Debug)]
 struct ExtraShardBatch {
     target: usize,
@@ -68,7 +68,7 @@ impl Chunk {
         self.shards.is_empty()
     }
 
-    /// Sends every later cell to one write shard, with room for so many points.
+    /// Sends all later cells to one write shard, and reserves memory for this many points.
     pub(super) fn use_single_shard(&mut self, shard: usize, points: usize) {
         let mut batch = ShardBatch { tags: Vec::with_capacity(points), ..ShardBatch::default() };
         batch.cells.reserve(points * POINT_BYTES);
@@ -76,14 +76,14 @@ impl Chunk {
         self.single_shard = shard;
     }
 
-    /// Sends every later cell to the write shard of its series.
+    /// Sends each later cell to the write shard of its series.
     pub(super) fn use_all_shards(&mut self) {
         self.shards = Vec::new();
         self.single_shard = 0;
     }
 
-    /// Adds a point. `notify` reports its row to row compaction once it is stored; `names` are set if a
-    /// plug-in gets the point.
+    /// Adds a point. `notify` reports its row to row compaction after it is stored; `names` are set if a plug-in gets
+    /// the point.
     #[inline]
     pub(super) fn point(
         &mut self,
@@ -135,7 +135,7 @@ impl Chunk {
         Ok(())
     }
 
-    /// Adds another cell.
+    /// Adds a cell other than a point.
     pub(super) fn cell(
         &mut self,
         shared: &IngestShared,
@@ -185,7 +185,7 @@ impl Chunk {
         }
     }
 
-    /// Adds an entry whose series was just resolved. Returns the row reported to row compaction.
+    /// Adds an entry whose series was just resolved. Returns the row that it reports to row compaction.
     pub(super) fn first_of_series(
         &mut self,
         shared: &IngestShared,
@@ -222,7 +222,7 @@ impl Chunk {
         batches.flat_map(|batch| batch.tags.iter().copied())
     }
 
-    /// Takes the points as plug-ins get them.
+    /// Takes the points in the form that plug-ins get.
     pub(super) fn take_records(&mut self) -> Vec<PointRecord> {
         let batches = self.shards.iter_mut().chain(self.extra.iter_mut().map(|e| &mut e.batch));
         batches.flat_map(ShardBatch::take_records).collect()
@@ -260,7 +260,7 @@ impl Chunk {
     }
 }
 
-/// The batch of a target and shard, created if there is none.
+/// The batch of a target and shard, created if it is missing.
 fn extra_batch(
     extra: &mut Vec<ExtraShardBatch>,
     target: usize,
@@ -294,7 +294,7 @@ impl ShardBatch {
         std::mem::replace(self, Self { row, last_size, ..Self::default() })
     }
 
-    /// Starts a row unless it is the last one.
+    /// Starts a row, unless the last row has this key.
     #[inline]
     fn open_row(&mut self, key: &[u8]) -> Result<(), PutError> {
         if self.row != key {
@@ -310,7 +310,7 @@ impl ShardBatch {
         Ok(())
     }
 
-    /// Keeps a value for the plug-ins.
+    /// Records a value for the plug-ins.
     fn record(
         &mut self,
         shared: &IngestShared,
@@ -328,7 +328,7 @@ impl ShardBatch {
         std::mem::take(&mut self.records)
     }
 
-    /// Bytes of the cells, and of the points that plug-ins get.
+    /// Bytes of the cells, and of the records for plug-ins.
     pub(super) fn byte_len(&self) -> usize {
         self.cells.byte_len() + self.record_bytes
     }

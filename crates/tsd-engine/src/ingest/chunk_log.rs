@@ -1,14 +1,14 @@
 //! The log of a chunk: entries that wait for UIDs, and all entries after them.
 //!
-//! Two points of one connection for one cell must be stored in the order they were sent, even if
-//! the series of the first is not cached. So from the first such series on, a chunk is kept as a
-//! log, which is turned into cells, in order, when the names are resolved.
+//! Two points of one connection for one cell must be stored in the order in which they were sent, even if the series
+//! of the first is not cached. So from its first uncached series on, a chunk is kept as a log. After the names are
+//! resolved, the log is turned into cells, in order.
 
 use smallvec::SmallVec;
 use tsd_model::{PointValue, Timestamp, decode_latin1};
 
 use super::{
-    extra_cell::{CellView, ExtraCell, seconds},
+    extra_cell::{CellView, ExtraCell},
     name_list::NameList,
 };
 use crate::point_plugins::PointRecord;
@@ -22,9 +22,9 @@ pub(crate) struct PointBody {
 }
 
 impl PointBody {
-    /// Its time, epoch seconds.
+    /// Timestamp in epoch seconds.
     pub(crate) fn time_secs(&self) -> u32 {
-        seconds(self.timestamp)
+        self.timestamp.as_secs()
     }
 }
 
@@ -33,12 +33,12 @@ impl PointBody {
 pub(crate) enum EntryBody {
     /// A point.
     Point(PointBody),
-    /// Another cell, and the tag that identifies it in failures.
+    /// A cell other than a point, and the tag that identifies it in failures.
     Cell(Box<ExtraCell<'static>>, u32),
 }
 
 impl EntryBody {
-    /// Its time, epoch seconds.
+    /// Timestamp in epoch seconds.
     pub(crate) fn time_secs(&self) -> u32 {
         match self {
             Self::Point(body) => body.time_secs(),
@@ -46,7 +46,7 @@ impl EntryBody {
         }
     }
 
-    /// What is stored, as plug-ins get it.
+    /// The value in the form that plug-ins get.
     pub(crate) fn view(&self) -> CellView<'_> {
         match self {
             Self::Point(body) => CellView::Point(body.timestamp, body.value),
@@ -54,7 +54,7 @@ impl EntryBody {
         }
     }
 
-    /// Identifies the entry in failures.
+    /// The tag that identifies the entry in failures.
     pub(crate) const fn tag(&self) -> u32 {
         match self {
             Self::Point(body) => body.tag,
@@ -66,20 +66,20 @@ impl EntryBody {
 /// An entry of the log.
 #[derive(Debug)]
 pub(crate) enum LogEntry {
-    /// Of a cached series.
+    /// An entry of a cached series.
     Cached {
         /// Row key without time.
         template: Box<[u8]>,
         /// Write shard.
         shard: usize,
-        /// True if row compaction is to be notified of the row.
+        /// True if the row must be reported to row compaction.
         notify: bool,
         /// What is stored.
         body: EntryBody,
         /// Names of the series, if a plug-in gets the point.
         names: Option<Box<NameList>>,
     },
-    /// Of a series that is not cached.
+    /// An entry of a series that is not cached.
     New(Box<UnresolvedPoint>),
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct UnresolvedPoint {
 }
 
 impl UnresolvedPoint {
-    /// The point as plug-ins get it, without a TSUID.
+    /// The point in the form that plug-ins get, without a TSUID.
     pub(crate) fn record(&self) -> PointRecord {
         PointRecord::new(&self.names, SmallVec::new(), self.body.view())
     }

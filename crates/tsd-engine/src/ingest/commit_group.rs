@@ -1,10 +1,11 @@
-//! Completion of a chunk: counts its parts down until each is durable or has failed.
+//! Completion of a chunk: counts its batches down until each is durable or has failed.
 //!
-//! A chunk is written by many write actors. One shared countdown costs one allocation per chunk; a
-//! channel per actor would cost one per salt bucket.
+//! Many write actors write a chunk. One shared countdown costs one allocation per chunk; a channel per actor would
+//! cost one per salt bucket.
 
+use parking_lot::Mutex;
 use std::sync::{
-    Arc, Mutex, PoisonError,
+    Arc,
     atomic::{AtomicUsize, Ordering},
 };
 
@@ -18,7 +19,7 @@ use crate::{
 /// Countdown of one chunk.
 #[derive(Debug)]
 pub(crate) struct CommitGroup {
-    // Parts without a result, plus one until all parts are submitted.
+    // Batches without a result, plus one until all batches are submitted.
     open: AtomicUsize,
     report: Mutex<CommitReport>,
     done: Notify,
@@ -27,12 +28,12 @@ pub(crate) struct CommitGroup {
     holds: bool,
 }
 
-/// Completion of one write actor's part of a chunk. Dropping it fails the part's points as lost.
+/// Completion of one write actor's batch of a chunk. Dropping it fails the points of the batch as lost.
 #[derive(Debug)]
 pub(crate) struct WriteCompletion {
     group: Arc<CommitGroup>,
     tags: Vec<u32>,
-    /// The points, if plug-ins get them.
+    /// The points, if a plug-in gets them.
     records: Option<Records>,
 }
 
@@ -44,8 +45,8 @@ struct Records {
 }
 
 impl CommitGroup {
-    /// A countdown that stays open until [`Self::close_one`]. With a channel, failures are sent
-    /// there instead of being added to the report.
+    /// A countdown that stays open until [`Self::close_one`]. With a channel, failures are sent to it and not added to
+    /// the report.
     pub(crate) fn new(
         failures: Option<mpsc::UnboundedSender<PointFailure>>,
         holds: bool,
@@ -59,13 +60,13 @@ impl CommitGroup {
         })
     }
 
-    /// Opens a part of the chunk: the points with these tags.
+    /// Opens a batch of the chunk: the points with these tags.
     pub(crate) fn completion(self: &Arc<Self>, tags: Vec<u32>) -> WriteCompletion {
         self.open.fetch_add(1, Ordering::Relaxed);
         WriteCompletion { group: Arc::clone(self), tags, records: None }
     }
 
-    /// Reports failures of points that are in no part.
+    /// Reports failures of points that are in no batch.
     pub(crate) fn fail(&self, failures: impl IntoIterator<Item = PointFailure>) {
         if let Some(sender) = &self.failures {
             for failure in failures {
@@ -75,7 +76,7 @@ impl CommitGroup {
                 }
             }
         } else {
-            let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut report = self.report.lock();
             report.failures.extend(failures);
         }
     }
@@ -90,29 +91,28 @@ impl CommitGroup {
         self.failures.is_some()
     }
 
-    /// Ends a part, or the submission of parts: the chunk is done when all have ended.
+    /// Ends a batch, or the submission. The chunk is done when all have ended.
     pub(crate) fn close_one(&self) {
         if self.open.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.done.notify_one();
         }
     }
 
-    /// True if every part has a result.
+    /// True if every batch has a result.
     pub(crate) fn is_done(&self) -> bool {
         self.open.load(Ordering::Acquire) == 0
     }
 
-    /// Waits until every part has a result. Supports one waiter at a time.
+    /// Waits until every batch has a result. Supports one waiter at a time.
     pub(crate) async fn wait(&self) {
         while !self.is_done() {
             self.done.notified().await;
         }
     }
 
-    /// Takes the results so far, failures in order of their tags.
+    /// Takes the results so far. Failures are in the order of their tags.
     pub(crate) fn take_report(&self) -> CommitReport {
-        let mut report =
-            std::mem::take(&mut *self.report.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut report = std::mem::take(&mut *self.report.lock());
         report.failures.sort_by_key(|f| f.tag);
         report
     }
@@ -121,7 +121,7 @@ impl CommitGroup {
         let tags = std::mem::take(tags);
         match result {
             Ok(()) => {
-                let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut report = self.report.lock();
                 report.stored += tags.len();
             }
             Err(error) => {
@@ -132,7 +132,7 @@ impl CommitGroup {
 }
 
 impl WriteCompletion {
-    /// Points of this part.
+    /// Number of points of this batch.
     pub(crate) fn points(&self) -> usize {
         self.tags.len()
     }
@@ -155,7 +155,7 @@ impl WriteCompletion {
         self
     }
 
-    /// Sets the result of this part.
+    /// Sets the result of this batch.
     pub(crate) fn complete(mut self, result: Result<(), PutError>) {
         self.pass_on(result.as_ref().copied());
         self.group.complete(&mut self.tags, result);

@@ -1,21 +1,20 @@
 //! Cells other than points: rolled-up values, pre-aggregates and histograms.
 //!
-//! Such a cell is encoded before its series is resolved, and waits for its UIDs like a point. On the
-//! cached path it borrows the value of a histogram.
-//! Rolled-up values are written to their own tables, always by put: no appends, no row compaction.
-//! Histograms are stored in the rows of the data table, also by put.
+//! Such a cell is encoded before its series is resolved, and waits for its UIDs like a point. If the series is cached,
+//! the cell borrows the value of a histogram instead of copying it. Rolled-up values are put into tables of their own,
+//! without appends and row compaction. Histograms are put into the rows of the data table.
 
 use std::{borrow::Cow, sync::Arc};
 
 use smallvec::SmallVec;
 use tsd_model::{
-    BaseTime, EncodedValue, Flags, PointValue, Qualifier, RollupConfig, Timestamp,
+    BaseTime, EncodedValue, Flags, PointValue, Qualifier, RollupConfig, Timestamp, TimestampError,
     histogram_qualifier,
 };
 use tsd_storage::Table;
 
 use super::sample::{RolledUpValue, RollupPlace, check_numbers, check_time};
-use crate::{config::Rollups, put_error::PutError};
+use crate::{config::rollups::Rollups, put_error::PutError};
 
 /// An encoded cell without its series.
 #[derive(Clone, Debug)]
@@ -32,7 +31,7 @@ pub(crate) struct ExtraCell<'v> {
 pub(super) enum CellValue<'v> {
     Rollup {
         encoded: EncodedValue,
-        /// As it was given, for plug-ins.
+        /// The value as the client sent it, for plug-ins.
         given: RolledUpValue,
     },
     Histogram(Cow<'v, [u8]>),
@@ -46,14 +45,14 @@ impl CellValue<'_> {
         }
     }
 
-    /// True if it counts for meta tracking.
+    /// True if the cell counts for meta tracking.
     pub(super) const fn is_tracked(&self) -> bool {
         matches!(self, Self::Histogram(_))
     }
 }
 
 impl ExtraCell<'_> {
-    /// Copies a value that is borrowed.
+    /// Copies a borrowed value.
     pub(super) fn into_owned(self) -> ExtraCell<'static> {
         let Self { target, base, timestamp, qualifier, value } = self;
         let value = match value {
@@ -63,12 +62,12 @@ impl ExtraCell<'_> {
         ExtraCell { target, base, timestamp, qualifier, value }
     }
 
-    /// Time of the value, epoch seconds.
+    /// Timestamp in epoch seconds.
     pub(super) fn time_secs(&self) -> u32 {
-        seconds(self.timestamp)
+        self.timestamp.as_secs()
     }
 
-    /// The value as plug-ins get it.
+    /// The value in the form that plug-ins get.
     pub(super) fn view(&self) -> CellView<'_> {
         match &self.value {
             CellValue::Rollup { given, .. } => CellView::Rollup(self.timestamp, *given),
@@ -77,7 +76,7 @@ impl ExtraCell<'_> {
     }
 }
 
-/// A value as plug-ins get it.
+/// A value in the form that plug-ins get.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CellView<'a> {
     /// A point.
@@ -97,7 +96,7 @@ pub(crate) struct WriteTarget {
     pub(crate) appends: bool,
 }
 
-/// All write targets; the first is that of points.
+/// All write targets, that of points first.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteTargets {
     pub(crate) list: Arc<[WriteTarget]>,
@@ -107,7 +106,7 @@ pub(crate) struct WriteTargets {
 #[derive(Debug)]
 struct RollupTargets {
     config: RollupConfig,
-    /// For each interval the targets of its table and of its pre-aggregate table.
+    /// Targets of each interval: its table and its pre-aggregate table.
     of_interval: Vec<[usize; 2]>,
     /// Target of the pre-aggregate table of the default interval.
     pre_aggregates: usize,
@@ -116,10 +115,10 @@ struct RollupTargets {
 impl WriteTargets {
     /// Target of points.
     pub(crate) const POINTS: usize = 0;
-    /// Puts into the data table, also if points are appended.
+    /// Puts into the data table, even if points are appended.
     const DATA_PUTS: usize = 1;
 
-    /// The targets of a data table, to which points are appended or put, and of rollups.
+    /// The targets of a data table, to which points are appended or put, and the targets of rollups.
     pub(crate) fn new(data: &Table, appends: bool, rollups: Option<&Rollups>) -> Self {
         let mut list = vec![
             WriteTarget { table: data.clone(), appends },
@@ -129,7 +128,7 @@ impl WriteTargets {
         Self { list: list.into(), rollups }
     }
 
-    /// Checks and encodes a rolled-up value, whose time must be in seconds.
+    /// Checks and encodes a rolled-up value. Its timestamp must be in seconds.
     pub(super) fn rollup(
         &self,
         place: RollupPlace,
@@ -137,10 +136,9 @@ impl WriteTargets {
         value: PointValue,
     ) -> Result<ExtraCell<'static>, PutError> {
         let timestamp = check_numbers(timestamp, value)?;
-        let time_secs = match u32::try_from(timestamp.as_given()) {
-            Ok(secs) if !timestamp.is_millis() => secs,
-            _ => return Err(PutError::BadTimestamp(timestamp.as_given())),
-        };
+        if timestamp.is_millis() {
+            return Err(TimestampError::OutOfRange(timestamp.as_given()).into());
+        }
         let rollups = self.rollups.as_ref().ok_or(PutError::NoRollups)?;
         let given = RolledUpValue { place, value };
         let (flags, encoded) = value.encode();
@@ -151,14 +149,14 @@ impl WriteTargets {
                 (rollups.pre_aggregates, base, SmallVec::from_slice(qualifier.as_bytes()))
             }
             RollupPlace::Slot { interval, aggregator_id, pre_aggregate } => {
-                rollups.slot(interval, aggregator_id, pre_aggregate, time_secs, flags)?
+                rollups.slot(interval, aggregator_id, pre_aggregate, timestamp.as_secs(), flags)?
             }
         };
         let value = CellValue::Rollup { encoded, given };
         Ok(ExtraCell { target, base, timestamp, qualifier, value })
     }
 
-    /// Checks the time of a histogram, given as stored, and encodes it.
+    /// Checks the timestamp of a histogram, and encodes the histogram, which is given as it is stored.
     pub(super) fn histogram<'v>(
         &self,
         timestamp: i64,
@@ -167,7 +165,7 @@ impl WriteTargets {
         let timestamp = check_time(timestamp)?;
         let appends = self.list.get(Self::POINTS).is_some_and(|target| target.appends);
         Ok(ExtraCell {
-            // The same target as points if these are puts, so that both are in one batch.
+            // If points are put, histograms share their target, so that both are in one batch.
             target: if appends { Self::DATA_PUTS } else { Self::POINTS },
             base: timestamp.base_time(),
             timestamp,
@@ -175,11 +173,6 @@ impl WriteTargets {
             value: CellValue::Histogram(Cow::Borrowed(value)),
         })
     }
-}
-
-/// Epoch seconds of a time.
-pub(super) fn seconds(timestamp: Timestamp) -> u32 {
-    u32::try_from(timestamp.as_millis() / 1_000).unwrap_or(u32::MAX)
 }
 
 impl RollupTargets {
@@ -415,16 +408,19 @@ mod tests {
         let unknown = RollupPlace::Slot { interval: 9, aggregator_id: 0, pre_aggregate: false };
         let infinite =
             SampleContent::Rollup { place: HOURLY_SUM, value: PointValue::Double(f64::INFINITY) };
-        // Whether the series is cached or not.
+        // With and without a cached series.
         for tags in ["host=a", "host=new"] {
             let mut session = engine.ingest_session(NameText::Latin1);
             let mut rejected =
                 |time, content| put_content(&mut session, "m", tags, time, content, 0).unwrap_err();
             let error = rejected(1_370_532_925_123, rollup(HOURLY_SUM, 1));
-            assert!(matches!(error, PutError::BadTimestamp(1_370_532_925_123)));
+            assert!(matches!(
+                error,
+                PutError::BadTimestamp(TimestampError::OutOfRange(1_370_532_925_123))
+            ));
             assert!(matches!(rejected(1, rollup(unknown, 1)), PutError::NoRollups));
             let histogram = rejected(-1, SampleContent::Histogram(&[]));
-            assert!(matches!(histogram, PutError::BadTimestamp(-1)));
+            assert!(matches!(histogram, PutError::BadTimestamp(TimestampError::OutOfRange(-1))));
             assert!(matches!(rejected(1, infinite), PutError::NotFinite));
             assert_eq!(session.pending(), 0);
         }

@@ -1,9 +1,9 @@
-//! The names of a point, in one piece of memory.
+//! The names of a point, in one allocation.
 
 use smallvec::SmallVec;
 
-/// Names of one point as they are stored: metric, then key and value of each tag, in the order
-/// in which OpenTSDB assigns their UIDs.
+/// Names of one point as they are stored: metric, then key and value of each tag. OpenTSDB assigns their UIDs in this
+/// order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NameList {
     bytes: Vec<u8>,

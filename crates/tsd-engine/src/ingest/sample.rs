@@ -1,41 +1,41 @@
-//! What a front end passes to a session: one value of a series, in any of its kinds.
+//! A sample: one value of a series, of any kind, as a front end passes it to a session.
 
 use tsd_model::{PointValue, Timestamp};
 
 use crate::put_error::PutError;
 
-/// A value of a series as a client sent it. Borrows from the caller's buffers.
+/// A value of a series as a client sent it. Borrows the caller's buffers.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample<'a> {
     /// Metric as sent.
     pub metric: &'a [u8],
     /// Tags as sent. Samples with equal metric and tag bytes belong to one series.
     pub tags_raw: &'a [u8],
-    /// Unchecked epoch seconds, or milliseconds if the number does not fit 32 bits.
+    /// Epoch seconds, or milliseconds if the number does not fit 32 bits; not checked yet.
     pub timestamp: i64,
-    /// What is stored.
+    /// The value.
     pub content: SampleContent<'a>,
     /// Identifies the sample in failures.
     pub tag: u32,
 }
 
-/// What a sample stores; not checked yet.
+/// Value of a sample; not checked yet.
 #[derive(Clone, Copy, Debug)]
 pub enum SampleContent<'a> {
     /// The value of a point.
     Point(PointValue),
-    /// A rolled-up value or a pre-aggregate. Its time must be in seconds.
+    /// A rolled-up value or a pre-aggregate. Its timestamp must be in seconds.
     Rollup {
         /// Where it is stored.
         place: RollupPlace,
         /// The value.
         value: PointValue,
     },
-    /// A histogram as stored: codec id, then the encoded histogram.
+    /// A histogram as it is stored: codec id, then the encoded histogram.
     Histogram(&'a [u8]),
 }
 
-/// Where a rolled-up value is stored.
+/// Destination of a rolled-up value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RollupPlace {
     /// A slot of an interval's row.
@@ -44,11 +44,11 @@ pub enum RollupPlace {
         interval: usize,
         /// Id of the time aggregator.
         aggregator_id: u8,
-        /// True if the value is aggregated over a group of series, which has its own table.
+        /// True if the value is aggregated over a group of series; such values have a table of their own.
         pre_aggregate: bool,
     },
-    /// A value of a group of series at one instant: a point in the pre-aggregate table of the
-    /// default interval.
+    /// A value of a group of series at one instant, stored as a point in the pre-aggregate table of the default
+    /// interval.
     PreAggregate,
 }
 
@@ -61,7 +61,7 @@ pub struct RolledUpValue {
     pub value: PointValue,
 }
 
-/// Checks value, then time, as OpenTSDB does.
+/// Checks the value, then the timestamp, like OpenTSDB.
 #[inline]
 pub(super) fn check_numbers(timestamp: i64, value: PointValue) -> Result<Timestamp, PutError> {
     let finite = match value {
@@ -75,8 +75,8 @@ pub(super) fn check_numbers(timestamp: i64, value: PointValue) -> Result<Timesta
     check_time(timestamp)
 }
 
-/// Checks a time.
+/// Checks a timestamp.
 #[inline]
 pub(super) fn check_time(timestamp: i64) -> Result<Timestamp, PutError> {
-    Timestamp::try_new(timestamp).map_err(|_| PutError::BadTimestamp(timestamp))
+    Ok(Timestamp::try_new(timestamp)?)
 }

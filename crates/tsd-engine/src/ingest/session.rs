@@ -27,16 +27,16 @@ use crate::{
     uid::CreatableNames,
 };
 
-/// A sent chunk with fewer points is followed by chunks for one write shard.
+/// After a chunk smaller than this, the session sends to a single write shard.
 const FEW_POINTS: usize = 64;
-/// A sent chunk with so many points is followed by chunks for all of them.
+/// After a chunk of at least this many points, the session sends to all write shards again.
 const MANY_POINTS: usize = 512;
 
-/// Points of one connection or request, collected into chunks.
+/// Collects the samples of one connection or request into chunks.
 ///
-/// [`Self::put`] adds points of all kinds. [`Self::commit`] ends a chunk and waits until it is durable;
-/// [`Self::send`] ends it and waits until it is accepted. Points of one cell are stored in the
-/// order they were put.
+/// [`Self::put`] adds samples of all kinds. [`Self::commit`] ends a chunk and waits until it is durable;
+/// [`Self::send`] ends it and waits until it is accepted. Points of one cell are stored in the order in which they
+/// were put.
 #[derive(Debug)]
 pub struct IngestSession {
     pub(super) shared: Arc<IngestShared>,
@@ -46,15 +46,15 @@ pub struct IngestSession {
     pub(super) points: usize,
     pub(super) due_before: u32,
     pub(super) in_flight: VecDeque<Arc<CommitGroup>>,
-    /// Sent chunks go to one write shard.
+    /// True if sent chunks go to one write shard.
     pub(super) sends_to_one: bool,
-    /// The last sent chunk had [`FEW_POINTS`].
+    /// True if the last sent chunk was smaller than [`FEW_POINTS`].
     sent_few: bool,
     pub(super) failures: Option<mpsc::UnboundedSender<PointFailure>>,
     pub(super) holds: bool,
     pub(super) stored: u64,
     pub(super) creatable: CreatableNames,
-    /// Where the cache has the series of the next point, most likely.
+    /// Predicts where the cache has the series of the next point.
     pub(super) order: SeriesOrder,
 }
 
@@ -82,44 +82,42 @@ impl IngestSession {
         }
     }
 
-    /// Sends each chunk to a single write shard instead of one shard per bucket, and makes room for
-    /// so many points. For small chunks that end with [`Self::commit`]: twenty calls of two points
-    /// cost more than the points.
+    /// Sends each chunk to a single write shard instead of one shard per bucket, and reserves memory for this many
+    /// points. Meant for small chunks that end with [`Self::commit`]: twenty calls of two points cost more than the
+    /// points.
     ///
-    /// Writes of other sessions to the same cells may then use other shards. A client that needs an
-    /// order between sessions waits for the first response, as with any two requests. Has no effect
-    /// after the first point.
+    /// Other sessions may write the same cells through other shards. A client that needs an order between sessions
+    /// must wait for the first response, as with any two requests. Has no effect after the first point.
     pub fn use_single_shard(&mut self, points: usize) {
         if self.chunk.is_unused() {
             self.use_next_shard(points);
         }
     }
 
-    /// Sends later cells to one write shard, another one than the session before.
+    /// Sends later cells to one write shard, chosen round robin among sessions.
     fn use_next_shard(&mut self, points: usize) {
         let next = self.shared.next_shard.fetch_add(1, Ordering::Relaxed);
         self.chunk.use_single_shard(next % self.shared.shards.len().max(1), points);
     }
 
-    /// Limits which names the points may create. Points with other new names fail.
+    /// Limits the names that the points may create. Points with other new names fail.
     pub fn restrict_creation(&mut self, creatable: CreatableNames) {
         self.creatable = creatable;
     }
 
-    /// Holds points that end with [`Self::send`] while the store does not accept them, instead of
-    /// failing them: they are written again, in order, until they are stored, fail permanently, or
+    /// Holds points that end with [`Self::send`] while the store does not accept them, instead of failing them. Held
+    /// points are written again, in order, until they are stored, fail permanently, or
     /// [`EngineHandle::end_holds`](crate::EngineHandle::end_holds) is called.
     pub fn hold_points(&mut self) {
         self.holds = true;
     }
 
-    /// Adds samples, in order; best [`Self::GROUP`] per call. Returns the rejected ones, in order:
-    /// index in `inputs` and error. This is the only way into a chunk, for every kind of value.
+    /// Adds samples, in order; best [`Self::GROUP`] per call. Returns the rejected samples, in order: index in
+    /// `inputs` and error. Every kind of value enters a chunk here.
     ///
-    /// `sample` converts a caller's input. `tags` parses the tags of a sample whose series is not
-    /// cached, with distinct keys; such a sample is logged until its UIDs are resolved. Its numbers
-    /// and names are checked here, in OpenTSDB's order; missing UIDs are reported when the chunk
-    /// ends.
+    /// `sample` converts a caller's input. `tags` parses the tags of a sample whose series is not cached, and must
+    /// return distinct keys; such a sample is logged until its UIDs are resolved. Numbers and names are checked here,
+    /// in OpenTSDB's order; missing UIDs are reported when the chunk ends.
     #[inline]
     pub fn put<'p, P, T, E>(
         &mut self,
@@ -160,7 +158,7 @@ impl IngestSession {
         rejected
     }
 
-    /// True if the series of these bytes, as sent, is cached: its points need no UID look-ups.
+    /// True if the series of these bytes, as the client sent them, is cached, so its points need no UID look-ups.
     #[must_use]
     pub fn is_cached(&self, metric: &[u8], tags_raw: &[u8]) -> bool {
         self.shared.series.read().find(self.text, metric, tags_raw).is_some()
@@ -185,8 +183,8 @@ impl IngestSession {
                 } else {
                     None
                 };
-                // Points are taken apart at once. A sample in memory has its value written in parts and
-                // read as a whole, which waits for all writes before it.
+                // Take the fields of a point apart at once. A sample in memory is written in pieces and read as a
+                // whole, and such a read waits for all the writes.
                 Ok(match sample(input) {
                     Sample { content: SampleContent::Point(value), timestamp, tag, .. } => {
                         self.put_cached_point(series, timestamp, value, tag, names)
@@ -198,7 +196,7 @@ impl IngestSession {
         }
     }
 
-    /// The names of a sample, which plug-ins get.
+    /// The names of a sample, for plug-ins.
     #[inline(never)]
     fn names_of(&self, sample: &Sample<'_>, tags: &[(&[u8], &[u8])]) -> Result<NameList, PutError> {
         let shared = &*self.shared;
@@ -258,7 +256,7 @@ impl IngestSession {
         Ok(())
     }
 
-    // Not inlined: it would crowd the loop over points.
+    // Not inlined, because it would crowd the loop over points.
     #[inline(never)]
     fn put_cached_cell(
         &mut self,
@@ -298,7 +296,7 @@ impl IngestSession {
             }
         };
         let names = check_point(&shared.names, shared.max_tags, self.text, sample.metric, tags)?;
-        // Before the names get UIDs, as the next check.
+        // Checked before the names get UIDs.
         shared.write_filter.check(&names, &sample.content)?;
         if let (Some(retention), Some(name)) = (&shared.retention, names.get(0)) {
             let time_secs = body.time_secs();
@@ -313,14 +311,13 @@ impl IngestSession {
         Ok(())
     }
 
-    /// Of the points put since the last chunk ended, those whose series was not cached, and those behind
-    /// them.
+    /// Number of points since the last chunk ended whose series was not cached, and of the points behind them.
     #[must_use]
     pub const fn unresolved(&self) -> usize {
         self.log.len()
     }
 
-    /// Points put since the last chunk ended.
+    /// Number of points put since the last chunk ended.
     #[must_use]
     pub const fn pending(&self) -> usize {
         self.points
@@ -331,8 +328,8 @@ impl IngestSession {
         self.commit_within(None).await
     }
 
-    /// As [`Self::commit`], but waits at most `limit`. Points without a result by then may still be
-    /// stored, and are counted in [`CommitReport::timed_out`].
+    /// Like [`Self::commit`], but waits at most `limit`. Points without a result by then may still be stored, and are
+    /// counted in [`CommitReport::timed_out`].
     pub async fn commit_within(&mut self, limit: Option<Duration>) -> CommitReport {
         let points = self.points;
         let group = CommitGroup::new(None, false);
@@ -356,8 +353,8 @@ impl IngestSession {
         report
     }
 
-    /// Ends the chunk and waits until the write shards accept it, which limits a sender to the rate
-    /// of the storage. Failures are sent to [`Self::failures`].
+    /// Ends the chunk and waits until the write shards accept it, which limits a sender to the rate of the storage.
+    /// Failures go to [`Self::failures`].
     pub async fn send(&mut self) {
         if self.points == 0 {
             return;
@@ -385,15 +382,15 @@ impl IngestSession {
         self.in_flight.push_back(group);
         self.sent_few = points < FEW_POINTS;
         if self.sends_to_one && points >= MANY_POINTS {
-            // Points of one cell keep their order: shards have none among each other.
+            // Drain first, because the order of one cell's points is not kept across shards.
             self.drain().await;
             self.sends_to_one = false;
             self.chunk.use_all_shards();
         }
     }
 
-    /// Sends chunks of few points to one write shard, once all points in flight are stored: a message and a
-    /// call of the store for each two of forty points cost more than the points.
+    /// Switches to one write shard after all points in flight are stored, if chunks are small. Twenty messages and
+    /// calls of the store for two points each cost more than the points.
     fn send_few_to_one(&mut self) {
         if self.points == 0
             && !self.sends_to_one
@@ -404,8 +401,8 @@ impl IngestSession {
         }
     }
 
-    /// Returns the channel of failures of chunks ended by [`Self::send`]. The chunks in flight are
-    /// its bound. A second call replaces the channel.
+    /// Returns the channel with the failures of chunks ended by [`Self::send`]. The chunks in flight bound its length.
+    /// A second call replaces the channel.
     pub fn failures(&mut self) -> mpsc::UnboundedReceiver<PointFailure> {
         let (sender, failures) = mpsc::unbounded_channel();
         self.failures = Some(sender);
@@ -421,8 +418,8 @@ impl IngestSession {
         }
     }
 
-    /// Points of chunks ended by [`Self::send`] that are durable. Exact after [`Self::drain`];
-    /// until then a lower bound.
+    /// Number of durable points of chunks ended by [`Self::send`]. Exact after [`Self::drain`], and a lower bound
+    /// before.
     #[must_use]
     pub const fn stored(&self) -> u64 {
         self.stored

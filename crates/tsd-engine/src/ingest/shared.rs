@@ -1,4 +1,4 @@
-//! What all sessions share.
+//! The state that all sessions share.
 
 use std::{
     sync::{
@@ -40,13 +40,13 @@ pub(crate) struct IngestShared {
     pub(crate) admission: BudgetAccess,
     pub(crate) shards: Vec<WriteShard>,
     pub(crate) hold: Arc<WriteHold>,
-    /// Current compaction round of each shard.
+    /// Current compaction round of each write shard.
     pub(crate) rounds: Vec<Arc<AtomicU32>>,
-    /// Set if series are tracked in the meta table.
+    /// Set if the meta table tracks series.
     pub(crate) tracker: Option<ActorRef<TrackerMessage>>,
     pub(crate) tracking_dropped: metrics::Counter,
     pub(crate) closed: AtomicBool,
-    /// Shard of the next session that uses a single shard, round robin.
+    /// Write shard of the next session that uses a single one, round robin.
     pub(crate) next_shard: AtomicUsize,
     /// Points received, stored or not.
     pub(crate) received: AtomicU64,
@@ -55,7 +55,7 @@ pub(crate) struct IngestShared {
 }
 
 impl IngestShared {
-    /// Refuses a point of the series of a template that is too old to be kept.
+    /// Rejects a point that is older than the retention of its series. `template` is the row key of the series.
     #[inline]
     pub(super) fn check_age(&self, template: &[u8], time_secs: u32) -> Result<(), PutError> {
         let Some(retention) = &self.retention else { return Ok(()) };

@@ -9,12 +9,14 @@ use super::{
     chunk::ShardBatch, chunk_log::LogEntry, commit_group::CommitGroup, name_list::NameList,
     session::IngestSession, shared::IngestShared,
 };
+use tsd_meta::UidError;
+
 use crate::{
     meta_tracking::MetaTracker,
     point_plugins::PointRecord,
     put_error::{PointFailure, PutError},
     series_cache::NewSeries,
-    uid::{CreatableNames, ResolvedSeries, UidError},
+    uid::{CreatableNames, ResolvedSeries},
     writer::WriteRequest,
 };
 
@@ -43,7 +45,7 @@ impl IngestSession {
         self.due_before = self.shared.due_before();
     }
 
-    /// Sends each write shard its batch once the store's budget admits all of them.
+    /// Sends each write shard its batch, after the store's budget admits all batches.
     async fn send_batches(&mut self, group: &Arc<CommitGroup>) {
         let shared = Arc::clone(&self.shared);
         let may_wait = group.is_pipelined() && self.sends_to_one;
@@ -62,7 +64,7 @@ impl IngestSession {
             shared.admission.acquire(batches, bytes, group.is_pipelined()).await
         };
         let acquired = if group.holds() {
-            // Held points wait as long as it takes.
+            // Held points wait as long as necessary.
             Ok(acquired.await)
         } else {
             timeout(shared.queue_deadline, acquired).await
@@ -89,7 +91,7 @@ impl IngestSession {
         self.chunk.clear();
     }
 
-    /// Passes the points put since the last chunk ended to the plug-in for those that are not stored.
+    /// Passes the points put since the last chunk ended to the spool, because they are not stored.
     pub(super) fn refuse_rest(&mut self, error: &PutError) {
         if !self.shared.plugins.are_on() {
             return;

@@ -106,7 +106,7 @@ async fn points_of_one_cell_are_stored_in_order_cached_or_not() {
     let engine = start(config(), &store);
     put_one(&engine, "m", "a=1 b=2", 7_200, 0).await.unwrap();
     let mut session = engine.ingest_session(NameText::Utf8);
-    // One series: two spellings that are not cached, between cached ones.
+    // One series in several spellings: two that are not cached, between cached ones.
     for (value, tags) in
         [(1, "a=1 b=2"), (2, "b=2 a=1"), (3, "a=1 b=2"), (4, "b=2 a=1 "), (5, "a=1 b=2")]
     {
@@ -116,7 +116,7 @@ async fn points_of_one_cell_are_stored_in_order_cached_or_not() {
     }
     assert_eq!(session.commit().await.stored, 5);
     assert_eq!(data(&store).await, ["00000100001C20000001000001000002000002 t 0000 05"]);
-    // Pipelined chunks keep the order too.
+    // Pipelined chunks also keep the order.
     for value in 6..40 {
         put(&mut session, "m", &format!("b=2 a=1{}", " ".repeat(value % 5)), 7_200, 0, 0).unwrap();
         put(&mut session, "m", "a=1 b=2", 7_200, i64::try_from(value).unwrap(), 0).unwrap();
@@ -132,12 +132,12 @@ async fn points_of_one_cell_are_stored_in_order_in_chunks_of_all_sizes() {
     let mut settings = config();
     settings.schema = TableSchema::try_new(3, 3, 3, 1, 20).unwrap();
     let engine = start(settings, &store);
-    // All values have two bytes, so that their columns are the same.
+    // All values have two bytes, so their columns are the same.
     let mut value = 1_000;
     put_one(&engine, "m", "host=0", 7_200, value).await.unwrap();
     let mut session = engine.ingest_session(NameText::Utf8);
     let mut failures = session.failures();
-    // Points of a chunk, and whether chunks of this size go to one shard when those before are stored.
+    // Points of a chunk, and whether chunks of this size go to one shard after earlier chunks are stored.
     for (points, to_one) in [
         (1, false),
         (1, true),
@@ -174,7 +174,7 @@ async fn points_of_one_cell_are_stored_in_order_in_chunks_of_all_sizes() {
     assert_eq!(values, expected, "the last values of seven series in their buckets");
 }
 
-/// Many sessions with a point each at a time.
+/// Many sessions that send one point at a time.
 #[tokio::test]
 async fn few_points_of_many_sessions_are_all_stored() {
     const SESSIONS: i64 = 60;
@@ -204,8 +204,7 @@ async fn grouped_points_are_stored_like_single_ones() {
     let engine = start(config(), &store);
     put_one(&engine, "known", "a=1", 7_200, 0).await.unwrap();
     let mut session = engine.ingest_session(NameText::Utf8);
-    // Over several groups: cached series, new ones, cells put repeatedly, and an invalid point in
-    // each.
+    // Several groups, each with cached and new series, cells that are put repeatedly, and an invalid point.
     let names: Vec<_> = (0..200).map(|i| format!("a={}", i % 9)).collect();
     let points: Vec<_> = (0..200_u32)
         .map(|i| Sample {
@@ -261,8 +260,8 @@ async fn invalid_points_are_rejected_at_once_and_affect_no_others() {
     assert_eq!(
         rejected,
         [
-            (0, PutError::BadTimestamp(10_000_000_000_000).to_string()),
-            (1, PutError::BadTimestamp(-1).to_string()),
+            (0, "bad timestamp=10000000000000".to_owned()),
+            (1, "bad timestamp=-1".to_owned()),
             (2, PutError::NotFinite.to_string()),
         ]
     );
@@ -398,7 +397,7 @@ async fn a_failed_direct_write_fails_only_its_request() {
     let store = store();
     let engine = start(config(), &store);
     put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
-    // The actor would join the second and the third request while the first call is in progress.
+    // While the first call is in progress, the actor would join the second and the third request.
     let delay = Fault::Delay(Duration::from_millis(200));
     let failure = Fault::Error(StorageError::Rejected("one row".into()));
     store.script(Operation::Put, [delay, failure, Fault::Pass]);

@@ -12,12 +12,12 @@ use tsd_model::{
 use super::{NameList, NameText};
 use crate::put_error::PutError;
 
-/// Which names are valid, and how letters above U+00FF are stored.
+/// Rules of valid names, and of storing letters above U+00FF.
 #[derive(Clone, Debug)]
 pub(crate) struct NameRules {
     /// Allowed characters.
     pub(crate) rule: NameRule,
-    /// Stores such letters as `?` instead of rejecting them.
+    /// True to store such letters as `?` instead of rejecting them.
     pub(crate) fold_unmappable_letters: bool,
 }
 
@@ -40,7 +40,7 @@ impl NameRules {
     }
 }
 
-/// Checks the names of a point and returns them as stored, in the order in which OpenTSDB assigns
+/// Checks the names of a point and returns them as they are stored. They are in the order in which OpenTSDB assigns
 /// UIDs: the iteration order of the Java hash map of the tags.
 pub(crate) fn check_point(
     rules: &NameRules,
@@ -76,7 +76,7 @@ pub(crate) fn check_point(
 fn decode(text: NameText, bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
         Ok(name) if text == NameText::Utf8 || bytes.is_ascii() => Cow::Borrowed(name),
-        // Not UTF-8: the replacement character is no letter, so the check rejects it.
+        // Not UTF-8: the check rejects the replacement character, because it is not a letter.
         Err(_) if text == NameText::Utf8 => String::from_utf8_lossy(bytes),
         _ => Cow::Owned(decode_latin1(bytes)),
     }

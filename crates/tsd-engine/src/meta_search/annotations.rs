@@ -1,29 +1,28 @@
-//! Searches of annotations. They are in rows of the data table, so all of it is read, unless the search names
-//! one series.
+//! Searches of annotations. They are in rows of the data table, so a search reads the whole table, unless it names one
+//! series.
 
 use std::{cmp::Ordering, collections::BinaryHeap, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
+use tsd_meta::annotation_cells;
 use tsd_model::{Annotation, Family, SaltBucket, SeriesKey, Tsuid};
-use tsd_storage::{RowFilter, Scan, SeriesSet};
+use tsd_storage::{RowFilter, Scan, SeriesSet, prefix_range};
 
 use super::{
     fields::{SearchedAnnotation, custom_bytes},
     page::{BATCH_ROWS, MetaSearch, OBJECT_BYTES, PageCounter, SearchPage, SearchResult},
 };
 use crate::{
-    annotations::annotation_cells,
     engine_shared::EngineShared,
     query::{QueryContext, QueryFailure},
-    series_scan::prefix_range,
 };
 
 /// An annotation, ordered by start time, then by series.
 #[derive(Debug, PartialEq, Eq)]
 struct ByStart(Annotation);
 
-/// Matches of one scan: the first ones, and the number of all.
+/// Matches of one scan: the first ones, and the total number.
 #[derive(Debug, Default)]
 struct BucketMatches {
     first: BinaryHeap<ByStart>,
@@ -109,7 +108,7 @@ fn scans(shared: &EngineShared, search: &MetaSearch) -> Vec<Scan> {
         .collect()
 }
 
-/// The matches of a scan: the first `most` of them, and their number.
+/// The matches of a scan: the first `most` of them, and the total number.
 async fn read(
     shared: &EngineShared,
     context: &QueryContext,

@@ -1,4 +1,4 @@
-//! The fields of objects that a search sees.
+//! The fields of objects in which a search looks.
 
 use tsd_model::{Annotation, CustomFields, NamedUidMeta, TsMeta};
 use tsd_query::{SearchField, Searchable};

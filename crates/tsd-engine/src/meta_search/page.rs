@@ -1,4 +1,4 @@
-//! What a search asks for, and the page of its matches.
+//! The request of a search, and the page of its matches.
 
 use bytes::Bytes;
 use tsd_model::{Annotation, NamedUidMeta, SeriesMeta};
@@ -8,21 +8,21 @@ use crate::series_lookup::LookupSeries;
 
 /// Rows per batch of a scan.
 pub(super) const BATCH_ROWS: usize = 1_024;
-/// Memory of an object beside its texts.
+/// Memory of an object in addition to its texts.
 pub(super) const OBJECT_BYTES: usize = 512;
 
-/// What a search looks for.
+/// Objects that a search looks for, and the form of its results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SearchTarget {
-    /// TSMeta with all fields.
+    /// The TSMeta, with all fields.
     Series,
     /// Names of the series with matching TSMeta.
     SeriesNames,
     /// TSUIDs of the series with matching TSMeta.
     Tsuids,
-    /// UIDMeta.
+    /// The UIDMeta.
     UidMetas,
-    /// Annotations of series, and global ones.
+    /// Annotations of series, and global annotations.
     Annotations,
 }
 
@@ -31,11 +31,11 @@ pub enum SearchTarget {
 pub struct MetaSearch {
     /// What is searched.
     pub target: SearchTarget,
-    /// What its texts must match.
+    /// The text to match.
     pub text: SearchText,
     /// Number of matches before the page.
     pub start_index: usize,
-    /// Most results of the page; 0: no limit.
+    /// Most results of the page; 0 means no limit.
     pub limit: usize,
 }
 
@@ -63,11 +63,11 @@ pub struct SearchResult {
     pub total: u64,
 }
 
-/// The place of a page among the matches, and how many there were so far.
+/// Counts the matches, and tells which of them are on the page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PageCounter {
     start: u64,
-    /// First match after the page.
+    /// Number of matches up to the end of the page.
     pub(super) end: u64,
     pub(super) matches: u64,
 }
@@ -82,7 +82,7 @@ impl PageCounter {
         Self { start, end, matches: 0 }
     }
 
-    /// Counts a match; true if it is on the page.
+    /// Counts a match. True if it is on the page.
     pub(super) const fn count(&mut self) -> bool {
         let on_page = self.start <= self.matches && self.matches < self.end;
         self.matches += 1;

@@ -3,11 +3,12 @@
 use std::collections::{BTreeSet, HashMap};
 
 use bytes::Bytes;
+use tsd_meta::{StoredSeriesMeta, cell_of, uids_of_series};
 use tsd_model::{
     Family, NamedUidMeta, Row, SeriesMeta, TS_COUNTER_QUALIFIER, TS_META_QUALIFIER, Uid, UidKind,
     decode_counter,
 };
-use tsd_storage::{Get, Scan};
+use tsd_storage::{Get, Scan, TagUids, prefix_range, tags_filter};
 
 use super::{
     fields::{SearchedSeries, custom_bytes},
@@ -17,15 +18,13 @@ use super::{
 };
 use crate::{
     engine_shared::EngineShared,
-    meta_objects::{StoredSeriesMeta, cell_of, uids_of_series},
     query::{QueryContext, QueryFailure, RunningStage},
     series_lookup::LookupSeries,
     series_names::{SeriesName, name_bytes},
-    series_scan::{TagUids, prefix_range, tags_filter},
     uid::UidAdmin,
 };
 
-/// Names of UIDs of a batch; those without a name are not in it.
+/// Names of the UIDs of a batch. UIDs without a name are left out.
 type NamesOfUids = HashMap<(UidKind, Uid), String>;
 
 /// A matching series of the page.

@@ -2,13 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use tsd_meta::AnnotationEdit;
 use tsd_model::{Family, TableSchema, TsMetaEdit, Tsuid, UidKind, UidMetaEdit, to_hex};
 use tsd_query::{LimitError, QueryError, SearchText};
 use tsd_storage::{CellBatch, CellRef, Fault, Operation, Storage};
 
 use super::*;
 use crate::{
-    AnnotationEdit, EngineConfig,
+    EngineConfig,
     testing::{TestStore, config, put_one, start, store},
 };
 
@@ -52,7 +53,7 @@ async fn search(
     Ok(result.0)
 }
 
-/// TSUIDs of matching series, and the number of all.
+/// TSUIDs of matching series, and the total number.
 async fn tsuids(engine: &EngineHandle, text: &str, page: (usize, usize)) -> (Vec<String>, u64) {
     let found = search(engine, SearchTarget::Tsuids, text, page).await.unwrap();
     let SearchPage::Tsuids(list) = found.page else { panic!("{found:?}") };
@@ -113,7 +114,7 @@ async fn a_search_of_series_returns_whole_objects_or_names() {
     let all = engine.series_metas("m".to_owned(), Vec::new(), QueryControl::default()).await;
     assert_eq!(all.unwrap().0.len(), 30);
     let unknown = engine.series_metas("x".to_owned(), Vec::new(), QueryControl::default()).await;
-    assert!(matches!(unknown, Err(QueryFailure::Uid(crate::UidError::NoSuchName { .. }))));
+    assert!(matches!(unknown, Err(QueryFailure::Uid(tsd_meta::UidError::NoSuchName { .. }))));
 }
 
 #[tokio::test]
@@ -203,7 +204,7 @@ async fn memory_and_time_of_a_search_are_limited() {
     );
 }
 
-/// It reads the whole table, so its user must be able to see and to end it.
+/// A search reads the whole table, so its user must be able to see it and to cancel it.
 #[tokio::test]
 async fn a_search_of_annotations_is_listed_and_ends_when_it_is_cancelled_or_late() {
     for timeout in [None, Some(Duration::from_millis(300))] {

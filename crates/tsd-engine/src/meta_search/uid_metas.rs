@@ -1,5 +1,6 @@
 //! Searches of UIDMeta.
 
+use tsd_meta::{cell_of, named_uid_meta};
 use tsd_model::{Family, NamedUidMeta, Row, Uid, UidKind};
 use tsd_storage::Scan;
 
@@ -9,7 +10,6 @@ use super::{
 };
 use crate::{
     engine_shared::EngineShared,
-    meta_objects::{cell_of, named_uid_meta},
     query::{QueryContext, QueryFailure},
 };
 

@@ -1,11 +1,12 @@
 //! The queue of one plug-in: bounded by bytes, with a defined behaviour when it is full.
 //!
-//! A batch counts for the bound until the plug-in has delivered it. A full queue drops what comes in, or
-//! holds the senders of points: then what is being written may exceed the bound, up to twice of it.
+//! A batch counts against the bound until the plug-in has delivered it. A full queue drops new items, or holds the
+//! senders of points. In the latter case, points that are being written may exceed the bound, up to twice the bound.
 
+use parking_lot::Mutex;
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -19,20 +20,20 @@ use super::record::PointRecord;
 
 /// Minimum interval between two messages about dropped points.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
-/// Bytes of an annotation beside its texts and custom fields.
+/// Bytes of an annotation in addition to its texts and custom fields.
 const ANNOTATION_BYTES: usize = 256;
 
-/// What happens when a queue is full.
+/// Behaviour of a full queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFull {
-    /// What comes in is dropped and counted.
+    /// New items are dropped and counted.
     #[default]
     Drop,
-    /// Points are not written before there is room: their senders wait.
+    /// Senders wait: points are not written until the queue has space.
     Hold,
 }
 
-/// The queue of a plug-in, at the end where points come in.
+/// The sending end of a plug-in's queue.
 #[derive(Debug)]
 pub struct PluginQueue {
     plugin: &'static str,
@@ -55,7 +56,7 @@ struct QueuedItem {
     bytes: usize,
 }
 
-/// What a plug-in gets.
+/// An item for a plug-in.
 #[derive(Clone, Debug)]
 pub enum PluginItem {
     /// Points and histograms.
@@ -73,15 +74,14 @@ impl PluginItem {
     }
 }
 
-/// The queue of a plug-in, at the end where the plug-in takes from it. What is left when it is dropped
-/// counts as dropped.
+/// The receiving end of a plug-in's queue. Items left when it is dropped count as dropped.
 #[derive(Debug)]
 pub struct PluginItems {
     receiver: mpsc::UnboundedReceiver<QueuedItem>,
     queue: Arc<PluginQueue>,
 }
 
-/// Items that a plug-in has taken and not delivered yet. What is left when it is dropped counts as dropped.
+/// Items that a plug-in has taken and not delivered yet. Items left when it is dropped count as dropped.
 #[derive(Debug)]
 pub struct PluginBatch {
     items: Vec<PluginItem>,
@@ -89,14 +89,14 @@ pub struct PluginBatch {
     queue: Arc<PluginQueue>,
 }
 
-/// Creates the queue of a plug-in, which `stats` and metrics name so.
+/// Creates the queue of a plug-in. `stats` and metrics show it under this name.
 #[must_use]
 pub fn plugin_queue(
     plugin: &'static str,
     limit_bytes: usize,
     on_full: OnFull,
 ) -> (Arc<PluginQueue>, PluginItems) {
-    // Unbounded: the bound is in bytes.
+    // Unbounded, because the bound is in bytes.
     let (sender, receiver) = mpsc::unbounded_channel();
     let queue = Arc::new(PluginQueue {
         plugin,
@@ -125,7 +125,7 @@ impl PluginQueue {
     /// Bytes that wait or are being delivered.
     #[must_use]
     pub fn queued_bytes(&self) -> usize {
-        *self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.bytes.lock()
     }
 
     /// Points and annotations that the plug-in has delivered.
@@ -134,7 +134,7 @@ impl PluginQueue {
         self.delivered.load(Ordering::Relaxed)
     }
 
-    /// Points and annotations that were dropped: the queue was full, or the plug-in cannot deliver them.
+    /// Points and annotations that were dropped, because the queue was full or the plug-in cannot deliver them.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
@@ -146,18 +146,18 @@ impl PluginQueue {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// Times that senders were held.
+    /// Number of times that senders were held.
     #[must_use]
     pub fn waits(&self) -> u64 {
         self.waits.load(Ordering::Relaxed)
     }
 
-    /// Counts a delivery that failed.
+    /// Counts a failed delivery.
     pub fn note_failure(&self) {
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Queues points, in order; those that do not fit are dropped.
+    /// Queues points, in order, and drops those that do not fit.
     pub(super) fn push_points(&self, mut points: Vec<PointRecord>) {
         let (fit, bytes) = self.reserve(points.iter().map(PointRecord::byte_len));
         let excess = (points.len() - fit) as u64;
@@ -175,7 +175,7 @@ impl PluginQueue {
         self.send(PluginItem::Annotation(Box::new(annotation)), bytes);
     }
 
-    /// Waits until there is room, if the queue holds senders.
+    /// Waits until the queue has space, if it holds senders.
     pub(super) async fn room(&self) {
         if self.on_full == OnFull::Drop {
             return;
@@ -196,14 +196,14 @@ impl PluginQueue {
         }
     }
 
-    /// Reserves room for as many of the first items as fit. Returns their number and bytes.
+    /// Reserves space for as many of the first items as fit. Returns their number and bytes.
     fn reserve(&self, sizes: impl IntoIterator<Item = usize>) -> (usize, usize) {
         let limit = match self.on_full {
             OnFull::Drop => self.limit,
-            // What was being written when the queue became full.
+            // Points that were being written when the queue became full may exceed the limit.
             OnFull::Hold => self.limit.saturating_mul(2),
         };
-        let mut queued = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queued = self.bytes.lock();
         let before = *queued;
         let mut fit = 0;
         for size in sizes {
@@ -217,7 +217,7 @@ impl PluginQueue {
     }
 
     fn release(&self, bytes: usize) {
-        let mut queued = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queued = self.bytes.lock();
         *queued = queued.saturating_sub(bytes);
         drop(queued);
         self.freed.notify_waiters();
@@ -231,7 +231,7 @@ impl PluginQueue {
         }
     }
 
-    /// Counts what was dropped, and logs it, once in a while.
+    /// Counts dropped points and annotations, and logs them at a limited rate.
     pub fn note_dropped(&self, count: u64, reason: &str) {
         if count == 0 {
             return;
@@ -267,8 +267,8 @@ impl PluginItems {
         &self.queue
     }
 
-    /// Waits for items, and takes those that are there, up to about so many bytes. `None` after
-    /// [`Self::close`], when all were taken. Dropping the future loses nothing.
+    /// Waits for an item, then takes further queued items up to about `most_bytes`. Returns `None` after
+    /// [`Self::close`], once all items are taken. Dropping the future loses nothing.
     pub async fn next_batch(&mut self, most_bytes: usize) -> Option<PluginBatch> {
         let QueuedItem { item, mut bytes } = self.receiver.recv().await?;
         let mut items = vec![item];
@@ -281,7 +281,7 @@ impl PluginItems {
         Some(PluginBatch { items, bytes, queue: Arc::clone(&self.queue) })
     }
 
-    /// Nothing comes in any more, and nobody waits for room.
+    /// Closes the queue: it accepts no items, and senders do not wait for space.
     pub fn close(&mut self) {
         self.queue.closed.store(true, Ordering::Release);
         self.queue.freed.notify_waiters();
@@ -312,7 +312,7 @@ impl PluginBatch {
         self.items.iter().map(PluginItem::count).sum()
     }
 
-    /// Ends a batch of which all but `dropped` points are delivered.
+    /// Ends a batch that was delivered, except for `dropped` points.
     pub fn delivered(mut self, dropped: u64, reason: &str) {
         let count = self.count();
         self.items.clear();

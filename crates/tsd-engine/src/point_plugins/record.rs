@@ -1,4 +1,4 @@
-//! A point as plug-ins get it.
+//! A point in the form that plug-ins get.
 
 use smallvec::SmallVec;
 use tsd_model::{PointValue, decode_latin1};
@@ -19,14 +19,14 @@ pub struct PointRecord {
 pub enum RecordContent {
     /// A point.
     Point(PointValue),
-    /// A rolled-up value or a pre-aggregate. The names have the tag of its aggregator over series.
+    /// A rolled-up value or a pre-aggregate. The names of a pre-aggregate include the tag of its aggregator.
     Rollup(Box<RolledUpValue>),
-    /// A histogram as stored: codec id, then the encoded histogram.
+    /// A histogram as it is stored: codec id, then the encoded histogram.
     Histogram(Box<[u8]>),
 }
 
 impl PointRecord {
-    /// Bytes of a record beside its names.
+    /// Bytes of a record in addition to its names.
     const FIXED_BYTES: usize = size_of::<Self>();
 
     pub(crate) fn new(names: &NameList, tsuid: SmallVec<[u8; 32]>, cell: CellView<'_>) -> Self {
@@ -54,7 +54,7 @@ impl PointRecord {
         (1..self.names.len()).step_by(2).map(move |at| (name(at), name(at + 1)))
     }
 
-    /// The TSUID; empty if the store failed before the names had UIDs.
+    /// The TSUID; empty if the store failed before the names got UIDs.
     #[must_use]
     pub fn tsuid(&self) -> &[u8] {
         &self.tsuid

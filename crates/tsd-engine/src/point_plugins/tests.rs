@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use tsd_meta::AnnotationEdit;
 use tsd_model::PointValue;
 use tsd_storage::{Fault, Operation, StorageError};
 
 use super::*;
 use crate::{
-    AnnotationEdit, EngineConfig, EngineHandle, NameText, SampleContent,
+    EngineConfig, EngineHandle, NameText, SampleContent,
     testing::{TestStore, config, put, put_content, put_one, start, store},
 };
 
@@ -123,7 +124,7 @@ async fn the_handler_gets_what_the_store_refused_and_the_publisher_does_not() {
     let store = store();
     let engine = start(EngineConfig { plugins, ..config() }, &store);
     put_one(&engine, "m", "host=a", SECOND, 1).await.unwrap();
-    // Of a cached series, of a new one, and of names that have no UIDs since the store fails.
+    // A point of a cached series, one of a new series, and one whose names have no UIDs because the store fails.
     refuse_puts(&store, 2);
     put_one(&engine, "m", "host=a", SECOND, 2).await.unwrap_err();
     let mut session = engine.ingest_session(NameText::Utf8);
@@ -135,7 +136,7 @@ async fn the_handler_gets_what_the_store_refused_and_the_publisher_does_not() {
     }
     put_one(&engine, "n", "host=a", SECOND, 4).await.unwrap_err();
     store.heal();
-    // The point itself is wrong: it would be refused again.
+    // The point itself is invalid, so it would be refused again.
     let nan = SampleContent::Point(PointValue::Double(f64::NAN));
     put_content(&mut session, "m", "host=a", SECOND, nan, 0).unwrap_err();
     put_one(&engine, "m", "host=a", SECOND, 5).await.unwrap();

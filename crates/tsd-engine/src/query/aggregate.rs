@@ -1,4 +1,4 @@
-//! Third stage: groups series, aggregates groups, attaches annotations.
+//! Third stage: groups series, aggregates groups and attaches annotations.
 
 pub(crate) mod aggregation;
 pub(crate) mod annotations;

@@ -1,16 +1,19 @@
-//! What all queries share: the store, its schema, UIDs and settings.
+//! The state that all queries share: the store, its schema, UIDs and settings.
 
 use std::{fmt, sync::Arc};
 
 use tokio::runtime;
+use tsd_meta::Annotations;
 use tsd_model::{HistogramCodecs, MergeRule, TableSchema};
 use tsd_query::{PlanSettings, ScanWindow};
 use tsd_storage::{Storage, Table};
 
-use super::{plan::filter_cache::FilterCache, read::day_cache::DayCache};
+use super::{
+    plan::{filter_cache::FilterCache, points_per_row::PointsPerRow},
+    read::day_cache::DayCache,
+};
 use crate::{
     actor::ActorRef,
-    annotations::Annotations,
     clock::Clock,
     compaction::{CompactionMessage, CompactionStats},
     config::{QueryConfig, Rollups, RowConfig},
@@ -31,7 +34,8 @@ pub(crate) struct QueryEngine {
     pub(crate) annotations: Annotations,
     pub(crate) uids: UidAdmin,
     pub(crate) filters: FilterCache,
-    /// `None` if no series are kept.
+    pub(crate) points_per_row: PointsPerRow,
+    /// `None` if the query cache is disabled.
     pub(crate) days: Option<DayCache>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) memory: ProcessMemory,
@@ -63,7 +67,7 @@ impl QueryEngine {
         }
     }
 
-    /// Range of cell timestamps to read, where cell timestamps are those of the points.
+    /// Range of cell timestamps to read, if cell timestamps are the times of the points.
     pub(crate) fn cell_time_range(&self, window: &ScanWindow) -> Option<(i64, i64)> {
         let range = (window.scan_start_ms(), window.scan_end_ms());
         (self.rows.use_otsdb_timestamp && range.0 >= self.rows.date_tiered_compaction_start_ms)

@@ -2,11 +2,12 @@
 
 use std::{sync::Arc, time::Instant};
 
-use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
+use tsd_model::Annotation;
 use tsd_query::{NamedSeries, Query, SubQuery};
 
 use super::{
+    delete::ReadRow,
     engine::QueryEngine,
     failure::QueryFailure,
     render::result::{QueryResult, SubQueryResult},
@@ -18,12 +19,12 @@ use super::{
 /// Most sub queries of one query that are executed concurrently.
 const MAX_CONCURRENT_SUB_QUERIES: usize = 4;
 
-/// Result of one sub query, before its series become those of a response.
+/// Result of one sub query, before its series are converted to series of the response.
 pub(crate) struct SubQueryOutput {
     pub(crate) series: Vec<NamedSeries>,
     pub(crate) stats: SubQueryStats,
-    /// Keys of the rows read, if they are to be deleted.
-    keys: Vec<Bytes>,
+    /// Rows that were read, if the query deletes.
+    read_rows: Vec<ReadRow>,
 }
 
 impl QueryEngine {
@@ -36,23 +37,38 @@ impl QueryEngine {
         let all_points = query.all_points;
         let options = ReadOptions { query, all_points, annotations: !query.no_annotations };
         let results = self.sub_queries(options, context).await?;
-        let mut global_annotations = None;
-        if query.global_annotations && !query.no_annotations {
-            let range = (query.start_ms, query.end_ms);
-            global_annotations = self.annotations.global_of_query(range).await?;
-        }
-        let mut keys = Vec::new();
+        let global_annotations = self.global_annotations(query, context).await?;
+        let mut read_rows = Vec::new();
         let mut sub_results = Vec::with_capacity(results.len());
         for (sub, result) in query.sub_queries.iter().zip(results) {
-            keys.extend(result.keys);
+            read_rows.extend(result.read_rows);
             sub_results.push(SubQueryResult {
                 index: sub.index,
                 series: result.series.into_iter().map(Into::into).collect(),
                 stats: result.stats,
             });
         }
-        self.delete_rows(keys).await?;
-        Ok(QueryResult { sub_results, global_annotations, ..QueryResult::default() })
+        let mut deleted = None;
+        if query.delete {
+            context.forbid_restart();
+            deleted = Some(self.delete_read(read_rows, query.dry_run).await?);
+        }
+        Ok(QueryResult { sub_results, global_annotations, deleted, ..QueryResult::default() })
+    }
+
+    /// Reads the global annotations of a query that requests them.
+    pub(crate) async fn global_annotations(
+        &self,
+        query: &Query,
+        context: &QueryContext,
+    ) -> Result<Option<Arc<[Annotation]>>, QueryFailure> {
+        if !query.global_annotations || query.no_annotations {
+            return Ok(None);
+        }
+        let reserve = |bytes| context.reserve(bytes);
+        let range = (query.start_ms, query.end_ms);
+        let found = self.annotations.global_of_query(range, reserve).await?;
+        Ok(found.map(Arc::from))
     }
 
     /// Executes all sub queries; results are in request order.
@@ -101,6 +117,6 @@ impl QueryEngine {
         stats.nan_points = series.iter().map(|s| s.points.nan_count() as u64).sum();
         stats.total = started.elapsed();
         context.add_sub_query_stats(&stats);
-        Ok(SubQueryOutput { series, stats, keys: groups.keys })
+        Ok(SubQueryOutput { series, stats, read_rows: groups.read_rows })
     }
 }

@@ -1,4 +1,4 @@
-//! Explains a query: what it would read, without reading it.
+//! Explains a query: what it would read, and how, without reading it.
 //!
 //! The texts are part of the response to clients.
 
@@ -7,7 +7,7 @@ mod summaries;
 use std::fmt::Write;
 
 use bytes::Bytes;
-use tsd_model::{BaseTime, UidKind, to_hex};
+use tsd_model::{UidKind, to_hex};
 use tsd_query::{
     Query, ReadAttempt, ResolvedSubQuery, RollupCells, SeriesPipeline, SeriesSelection, SubQuery,
     SubQueryPlan, TagSelection,
@@ -20,6 +20,7 @@ use super::{
     failure::QueryFailure,
     plan::{
         attempts::read_attempts,
+        memory_estimate::{MemoryEstimate, named_series, rows_of_series},
         names::NameMap,
         row_access::{FoundRows, PlannedRead},
         row_content::RowContent,
@@ -32,8 +33,8 @@ use super::{
 pub struct ExplainedSubQuery {
     /// Its index in the request.
     pub index: usize,
-    /// True if the reads are the parts of one result (rollups, then raw data); otherwise the first
-    /// read that finds any series is the result.
+    /// True if the result joins all reads (rollups, then raw data). Otherwise the result is the first read that finds
+    /// a series.
     pub split: bool,
     /// The reads, in the order in which they are tried.
     pub reads: Vec<ExplainedRead>,
@@ -48,17 +49,17 @@ pub struct ExplainedRead {
     pub cells: String,
     /// First and last millisecond of the result.
     pub range_ms: (i64, i64),
-    /// Base time of the first row, inclusive, and of the last, exclusive, in epoch seconds.
+    /// Base time of the first row (inclusive) and of the last (exclusive), in epoch seconds.
     pub rows_secs: (i64, i64),
     /// Row keys, by salt bucket.
     pub ranges: Vec<ExplainedRange>,
     /// Conditions that the store checks by row key.
     pub pushed_down: Vec<String>,
-    /// Conditions that are checked by name after the scan.
+    /// Conditions that the query checks by name after the scan.
     pub checked_afterwards: Vec<String>,
     /// Tag keys to group by.
     pub group_by: Vec<String>,
-    /// True if rows are fetched by key instead of scanned, or points of listed series are read.
+    /// True if rows are fetched by key instead of scanned, or if points of listed series are read.
     pub by_key: bool,
     /// True if points are read by series instead of rows.
     pub by_series: bool,
@@ -68,7 +69,9 @@ pub struct ExplainedRead {
     pub estimated_rows: u64,
     /// Basis of the estimate.
     pub estimated_from: String,
-    /// All of it as text.
+    /// Estimated memory in bytes.
+    pub estimated_bytes: u64,
+    /// The whole explanation as text.
     pub text: String,
 }
 
@@ -83,7 +86,7 @@ pub struct ExplainedRange {
     pub stop: String,
 }
 
-/// Names of the UIDs in a plan.
+/// Names of the UIDs in a plan, for the explanation.
 struct PlanNames {
     tagks: NameMap,
     tagvs: NameMap,
@@ -108,7 +111,7 @@ impl QueryEngine {
         sub: &SubQuery,
     ) -> Result<ExplainedSubQuery, QueryFailure> {
         let resolved = self.resolve(sub, &self.plan_settings()).await?;
-        let (attempts, split) = read_attempts(self, sub, (query.start_ms, query.end_ms))?;
+        let (attempts, split) = read_attempts(self, sub, query.range_of(sub))?;
         let mut reads = Vec::with_capacity(attempts.len());
         for attempt in &attempts {
             reads.push(self.explain_read(attempt, &resolved, query).await?);
@@ -150,6 +153,7 @@ impl QueryEngine {
             RowContent::Rollup { .. } | RowContent::Histograms => PointSource::OtherCells,
         };
         let pipeline = SeriesPipeline::new(&attempt.sub, &plan.window, &query.zone);
+        let estimate = MemoryEstimate::of_read(&plan, &content, &pipeline, access.counts);
         let summaries = ExplainedSummaries::new(pipeline.summary_use(), source);
         let ranges = plan.ranges.iter().map(|range| ExplainedRange {
             bucket: range.bucket,
@@ -174,6 +178,7 @@ impl QueryEngine {
             summaries,
             estimated_rows,
             estimated_from,
+            estimated_bytes: estimate.bytes(self.points_per_row.get()),
             text: String::new(),
         };
         read.text = read.as_text();
@@ -272,30 +277,11 @@ impl IndexCounts {
     }
 }
 
-/// Estimates the rows that a scan returns. The number of series of a metric is unknown, so the
-/// estimate uses those that the query names.
+/// Estimates the rows that a scan returns. The number of series of a metric is unknown, so the estimate counts only
+/// the series that the query names.
 fn estimate(plan: &SubQueryPlan, content: &RowContent) -> (u64, String) {
-    let row_secs = match content {
-        RowContent::Rollup { interval, .. } => {
-            i64::try_from(interval.row_span.seconds()).unwrap_or(i64::from(BaseTime::SPAN_SECONDS))
-        }
-        RowContent::Points | RowContent::Histograms => i64::from(BaseTime::SPAN_SECONDS),
-    };
-    let secs = (plan.window.scan_end_secs - plan.window.scan_start_secs).max(0).unsigned_abs();
-    let rows = secs.div_ceil(row_secs.max(1).unsigned_abs());
-    let (series, basis) = match &plan.selection {
-        SeriesSelection::Tsuids(tags) => (tags.len() as u64, "the series that are named"),
-        SeriesSelection::Tags(tags) => {
-            let values = tags.conditions.iter().filter_map(|condition| condition.tagvs.as_ref());
-            let named = values.fold(1_u64, |n, values| n.saturating_mul(values.len() as u64));
-            let basis = if tags.conditions.iter().any(|condition| condition.tagvs.is_some()) {
-                "series, one for each combination of values that is named"
-            } else {
-                "series; how many the metric has is not known"
-            };
-            (named, basis)
-        }
-    };
+    let rows = rows_of_series(plan, content);
+    let (series, basis) = named_series(plan);
     (
         rows.saturating_mul(series),
         format!("{rows} rows of an unbroken series times {series} {basis}"),
@@ -344,6 +330,7 @@ impl ExplainedRead {
         for line in &self.group_by {
             writeln!(out, "group by {line}")?;
         }
-        writeln!(out, "about {} rows: {}", self.estimated_rows, self.estimated_from)
+        writeln!(out, "about {} rows: {}", self.estimated_rows, self.estimated_from)?;
+        writeln!(out, "about {} bytes of memory", self.estimated_bytes)
     }
 }

@@ -1,15 +1,16 @@
 //! Expression requests (`/api/query/exp` and `/api/query/gexp`).
 //!
-//! Their metrics are read as sub queries, with all points that were read. The expressions are
-//! evaluated in one task, which checks its limits regularly.
+//! Each metric is read as a sub query that returns all points read. One task evaluates the expressions and checks its
+//! limits regularly.
 
 use std::sync::Arc;
 
-use tsd_query::{ExpQuery, ExpResult, GexpQuery, GexpSeries, NamedSeries, Query};
+use tsd_query::{ExpQuery, ExpResult, GexpQuery, NamedSeries, Query};
 
 use super::{
     engine::QueryEngine,
     failure::QueryFailure,
+    render::result::GexpOutput,
     run::{context::QueryContext, query_list::RunningStage, task_limits::evaluate},
     sub_query::ReadOptions,
 };
@@ -33,14 +34,18 @@ impl QueryEngine {
         self: &Arc<Self>,
         gexp: Arc<GexpQuery>,
         context: &Arc<QueryContext>,
-    ) -> Result<Vec<GexpSeries>, QueryFailure> {
+    ) -> Result<GexpOutput, QueryFailure> {
+        let global_annotations = self.global_annotations(&gexp.query, context).await?;
         let annotations = !gexp.query.no_annotations;
         let inputs = self.inputs(&gexp.query, annotations, context).await?;
-        evaluate(RunningStage::Evaluating, context, move |limits| gexp.evaluate(&inputs, limits))
-            .await
+        let series = evaluate(RunningStage::Evaluating, context, move |limits| {
+            gexp.evaluate(&inputs, limits)
+        })
+        .await?;
+        Ok(GexpOutput { series, global_annotations })
     }
 
-    /// The series of each sub query, with all points that were read.
+    /// The series of each sub query, with all points read.
     async fn inputs(
         self: &Arc<Self>,
         query: &Query,

@@ -3,14 +3,12 @@
 use std::{any::Any, sync::Arc};
 
 use tokio::task::JoinError;
-use tsd_query::QueryError;
+use tsd_meta::UidError;
+use tsd_query::{LimitError, QueryError};
 use tsd_storage::StorageError;
 
-use crate::uid::UidError;
-
-/// Why a query has no result.
+/// Cause why a query has no result.
 #[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum QueryFailure {
     /// The query is invalid, or reached a limit.
     #[error(transparent)]
@@ -24,18 +22,18 @@ pub enum QueryFailure {
     /// Too many queries are running or queued.
     #[error("too many queries are waiting")]
     Busy,
-    /// The client disconnected, or cancelled it.
+    /// The client disconnected or cancelled the query.
     #[error("the query was cancelled")]
     Cancelled,
-    /// An operator cancelled it.
+    /// An operator cancelled the query.
     #[error("an operator cancelled the query")]
     CancelledByOperator,
     /// The memory budget of all queries is exhausted.
     #[error("running queries use all of the {limit_mb} MB of memory ({key})")]
     NoMemory {
-        /// The limit that is reached, in MiB.
+        /// The limit, in MiB.
         limit_mb: u64,
-        /// Its key.
+        /// Configuration key of the limit.
         key: &'static str,
     },
     /// A task of the query panicked.
@@ -52,6 +50,19 @@ pub enum QueryFailure {
     Closed,
 }
 
+impl QueryFailure {
+    /// If the query is too large for a limit of memory, that limit in MiB and its key; otherwise `None`.
+    #[must_use]
+    pub const fn exceeded_memory(&self) -> Option<(u64, &'static str)> {
+        match self {
+            Self::Rejected(QueryError::Limit(LimitError::Memory { limit_mb, key })) => {
+                Some((*limit_mb, *key))
+            }
+            _ => None,
+        }
+    }
+}
+
 impl From<UidError> for QueryFailure {
     fn from(error: UidError) -> Self {
         match error {
@@ -64,7 +75,7 @@ impl From<UidError> for QueryFailure {
     }
 }
 
-/// The failure of a query whose task has no result.
+/// The failure of a query whose task ended without a result.
 pub(crate) fn task_failure(error: JoinError) -> QueryFailure {
     match error.try_into_panic() {
         Ok(panic) => {

@@ -1,8 +1,10 @@
-//! First stage: what is read, from which tables and keys.
+//! First stage: decides which tables, keys and cells to read.
 
 pub(crate) mod attempts;
 pub(crate) mod filter_cache;
+pub(crate) mod memory_estimate;
 pub(crate) mod names;
+pub(crate) mod points_per_row;
 pub(crate) mod row_access;
 pub(crate) mod row_content;
 pub(crate) mod row_filter;

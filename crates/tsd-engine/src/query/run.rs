@@ -1,5 +1,6 @@
-//! Running queries: admission, the actor that coordinates, limits, time slices, and the list of queries.
+//! Runs queries: admission, the coordinating actor, limits, time slices, and the list of queries.
 
+pub(crate) mod admission;
 pub(crate) mod context;
 pub(crate) mod limit_overrides;
 pub(crate) mod memory_budget;

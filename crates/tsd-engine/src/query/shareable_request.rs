@@ -1,15 +1,17 @@
-//! Requests that may share an execution with identical ones: queries, expressions (`exp`) and functions
-//! (`gexp`). How executions are shared is in [`super::shared_executions`].
+//! Requests that may share an execution with identical ones: queries, expressions (`exp`) and functions (`gexp`). The
+//! sharing itself is in [`super::shared_executions`].
 
 use std::sync::Arc;
 
 use futures_util::{FutureExt, future::BoxFuture};
-use tsd_query::{ExpOutput, ExpQuery, ExpResult, GexpQuery, GexpSeries, Query};
+use tsd_meta::memory_of;
+use tsd_model::Annotation;
+use tsd_query::{ExpOutput, ExpQuery, ExpResult, GexpQuery, Query};
 
 use super::{
     engine::QueryEngine,
     failure::QueryFailure,
-    render::result::{QueryResult, ResultSeries, SubQueryResult, gexp_series_bytes},
+    render::result::{GexpOutput, QueryResult, ResultSeries, SubQueryResult, gexp_series_bytes},
     run::context::QueryContext,
 };
 
@@ -18,13 +20,13 @@ pub(crate) trait ShareableRequest: PartialEq + Send + Sync + Sized + 'static {
     /// Its result.
     type Output: Send + Sync + 'static;
 
-    /// False for requests that delete, and those with statistics, which are of the request itself.
+    /// False for requests that delete, and for requests with statistics, which describe the request itself.
     fn may_share(&self) -> bool;
 
-    /// Whether it ignores the limit on bytes, and that on data points.
+    /// Whether the request ignores the limit on bytes, and the limit on data points.
     fn ignored_limits(&self) -> (bool, bool);
 
-    /// The request without what only makes a difference to how the response is written.
+    /// The request without options that affect only how the response is written.
     fn without_presentation(self) -> Self;
 
     /// Executes the request.
@@ -34,7 +36,7 @@ pub(crate) trait ShareableRequest: PartialEq + Send + Sync + Sized + 'static {
         context: Arc<QueryContext>,
     ) -> BoxFuture<'static, Result<Self::Output, QueryFailure>>;
 
-    /// A copy of a result, charged to the memory of a query, in time slices of it.
+    /// Copies a result in time slices of a query, and charges the copy to its memory.
     fn copy<'a>(
         result: &'a Self::Output,
         context: &'a QueryContext,
@@ -82,7 +84,7 @@ impl ShareableRequest for Query {
     ) -> BoxFuture<'a, Result<QueryResult, QueryFailure>> {
         async move {
             let mut copy = QueryResult {
-                global_annotations: result.global_annotations.clone(),
+                global_annotations: copy_global(result.global_annotations.as_ref(), context)?,
                 ..QueryResult::default()
             };
             for sub in &result.sub_results {
@@ -144,7 +146,7 @@ impl ShareableRequest for ExpQuery {
 }
 
 impl ShareableRequest for GexpQuery {
-    type Output = Vec<GexpSeries>;
+    type Output = GexpOutput;
 
     fn may_share(&self) -> bool {
         may_share(&self.query)
@@ -163,19 +165,35 @@ impl ShareableRequest for GexpQuery {
         self: Arc<Self>,
         engine: Arc<QueryEngine>,
         context: Arc<QueryContext>,
-    ) -> BoxFuture<'static, Result<Vec<GexpSeries>, QueryFailure>> {
+    ) -> BoxFuture<'static, Result<GexpOutput, QueryFailure>> {
         async move { engine.execute_gexp(self, &context).await }.boxed()
     }
 
     fn copy<'a>(
-        result: &'a Vec<GexpSeries>,
+        result: &'a GexpOutput,
         context: &'a QueryContext,
-    ) -> BoxFuture<'a, Result<Vec<GexpSeries>, QueryFailure>> {
-        copy_all(result, gexp_series_bytes, context).boxed()
+    ) -> BoxFuture<'a, Result<GexpOutput, QueryFailure>> {
+        async move {
+            let global_annotations = copy_global(result.global_annotations.as_ref(), context)?;
+            let series = copy_all(&result.series, gexp_series_bytes, context).await?;
+            Ok(GexpOutput { series, global_annotations })
+        }
+        .boxed()
     }
 }
 
-/// Copies of all items, charged to the memory of a query, in time slices of it.
+/// Copies the global annotations of another query's result, and charges them to the query that writes them.
+fn copy_global(
+    shared: Option<&Arc<[Annotation]>>,
+    context: &QueryContext,
+) -> Result<Option<Arc<[Annotation]>>, QueryFailure> {
+    for annotation in shared.into_iter().flat_map(|all| all.iter()) {
+        context.reserve(memory_of(annotation.to_json().len()))?;
+    }
+    Ok(shared.cloned())
+}
+
+/// Copies all items in time slices of a query, and charges them to its memory.
 async fn copy_all<T: Clone + Send + Sync>(
     items: &[T],
     bytes_of: impl Fn(&T) -> usize + Send + Sync,

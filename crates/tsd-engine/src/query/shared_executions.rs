@@ -1,17 +1,18 @@
-//! Identical queries that are asked at the same time share one execution.
+//! Lets identical queries that arrive at the same time share one execution.
 //!
-//! A result has every point that was acknowledged before its execution began to read. So a query joins
-//! an execution that has not begun, such as one that waits for admission. While one reads, the next one
-//! waits until that has ended, and then begins for all that have come by then. However many identical
-//! queries come, one execution runs and one waits.
+//! A result has every point that was acknowledged before its execution began to read. So a query may join an execution
+//! that has not begun, such as one that waits for admission. While an execution reads, the next one waits until it has
+//! ended, and then begins for all queries that have arrived by then. However many identical queries arrive, one
+//! execution runs and one waits.
 //!
-//! An execution is polled by those who wait for it: it goes on when one of them leaves, and is dropped
-//! with the last one. What differs between the kinds of requests is in [`ShareableRequest`].
+//! The queries that wait for an execution poll it. It continues when one of them leaves, and is dropped with the last
+//! one. Differences between the kinds of requests are in [`ShareableRequest`].
 
+use parking_lot::Mutex;
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -36,13 +37,16 @@ use super::{
     shareable_request::ShareableRequest,
 };
 
-/// Outcome of an execution, for all who share it.
+/// How often the query that started an execution checks whether the others have copied the result.
+const COPY_POLL_INTERVAL: Duration = Duration::from_millis(2);
+
+/// Outcome of an execution, for all queries that share it.
 type ExecutionOutcome<R> = Result<Arc<ExecutedRequest<R>>, QueryFailure>;
 
-/// A result, with the context whose memory it is.
+/// A result, with the context to whose memory it is charged.
 struct ExecutedRequest<R: ShareableRequest> {
     result: R::Output,
-    /// Keeps the memory of the result reserved, and knows what it misses.
+    /// Keeps the memory of the result reserved, and knows the quarantined files from which the result may miss points.
     context: Arc<QueryContext>,
 }
 
@@ -57,7 +61,7 @@ pub(crate) struct SharedExecutions {
     pub(crate) gexps: Arc<ExecutionList<GexpQuery>>,
 }
 
-/// The executions that run or wait. There are at most as many as queries that are submitted.
+/// The executions that run or wait, at most one for each submitted query.
 pub(crate) struct ExecutionList<R: ShareableRequest> {
     entries: Mutex<Vec<ExecutionEntry<R>>>,
     last_id: AtomicU64,
@@ -68,24 +72,24 @@ pub(crate) struct ExecutionList<R: ShareableRequest> {
 struct ExecutionEntry<R: ShareableRequest> {
     id: u64,
     request: Arc<R>,
-    /// True once it may have read.
+    /// True if it may have read already.
     has_begun: bool,
-    /// Cancelled once it has ended, with or without a result.
+    /// Cancelled when it has ended, with or without a result.
     ended: CancellationToken,
-    /// The context that it executes in, of the first query.
+    /// The context in which it executes, which is that of the first query.
     context: Arc<QueryContext>,
     execution: WeakShared<BoxFuture<'static, ExecutionOutcome<R>>>,
 }
 
-/// What a new execution is made of.
+/// Properties with which an execution is created.
 struct NewExecution<R: ShareableRequest> {
-    /// Cancelled once the execution that reads for an identical query has ended.
+    /// Cancelled when the present execution for an identical query has ended.
     after: Option<CancellationToken>,
-    /// To be dropped when the new one has ended.
+    /// Must be dropped when the new execution has ended.
     listed: ListedExecution<R>,
 }
 
-/// Keeps an execution in the list.
+/// Keeps an execution in the list until it is dropped.
 struct ListedExecution<R: ShareableRequest> {
     executions: Arc<ExecutionList<R>>,
     id: u64,
@@ -131,7 +135,7 @@ impl<R: ShareableRequest> ExecutionList<R> {
         runner.finish(submitted, result)
     }
 
-    /// Awaits the result of an execution that began after the query came.
+    /// Awaits the result of an execution that began after the query arrived.
     async fn result(
         self: &Arc<Self>,
         runner: &QueryRunner,
@@ -144,17 +148,18 @@ impl<R: ShareableRequest> ExecutionList<R> {
             let (execution, is_joined) = self.join(request, context, start);
             match wait_for(execution, runner, control, context).await {
                 Ok(executed) if is_joined => {
+                    let copied = copy_result(executed, runner, context).await;
+                    // Other queries have the memory that the copy needs: wait for it in another execution.
+                    if copied.is_err() && context.must_restart() {
+                        context.stop_to_restart().await;
+                        continue;
+                    }
                     self.shared.increment(1);
                     context.mark_admitted();
-                    return copy_result(executed, runner, context).await;
+                    return copied;
                 }
-                Ok(executed) => {
-                    return match Arc::try_unwrap(executed) {
-                        Ok(executed) => Ok(executed.result),
-                        Err(executed) => copy_result(executed, runner, context).await,
-                    };
-                }
-                // It had less time than this query, which came when its time was up.
+                Ok(executed) => return Ok(own_result(executed).await),
+                // The execution had less time than this query, which joined when its time was up: try again.
                 Err(QueryFailure::Rejected(QueryError::Limit(LimitError::Time { .. })))
                     if is_joined && context.own_time_left() != Some(Duration::ZERO) => {}
                 Err(failure) => return Err(failure),
@@ -162,17 +167,21 @@ impl<R: ShareableRequest> ExecutionList<R> {
         }
     }
 
-    /// The execution that a query is to await: one of an identical query that has not begun, or a new
-    /// one, which `start` makes. True if it is not new.
+    /// The execution to await: one of an identical query that has not begun, or a new one, created by `start`. True if
+    /// the query joins another one's execution.
     fn join(
         self: &Arc<Self>,
         request: &Arc<R>,
         context: &Arc<QueryContext>,
         start: impl FnOnce(NewExecution<R>) -> BoxFuture<'static, ExecutionOutcome<R>>,
     ) -> (SharedExecution<R>, bool) {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         let mut after = None;
-        for entry in entries.iter().filter(|entry| entry.request == *request) {
+        let is_same = |entry: &&ExecutionEntry<R>| {
+            let allows_damaged = entry.context.query.allows_damaged;
+            entry.request == *request && allows_damaged == context.query.allows_damaged
+        };
+        for entry in entries.iter().filter(is_same) {
             if entry.has_begun {
                 after = Some(entry.ended.clone());
             } else if let Some(execution) = entry.execution.upgrade() {
@@ -183,7 +192,7 @@ impl<R: ShareableRequest> ExecutionList<R> {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let listed = ListedExecution { executions: Arc::clone(self), id };
         let execution = start(NewExecution { after, listed }).shared();
-        // It is `None` only after it was polled to its end.
+        // The downgrade fails only after the future was polled to completion.
         if let Some(weak) = execution.downgrade() {
             entries.push(ExecutionEntry {
                 id,
@@ -195,10 +204,6 @@ impl<R: ShareableRequest> ExecutionList<R> {
             });
         }
         (execution, false)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<ExecutionEntry<R>>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -216,24 +221,24 @@ fn execution<R: ShareableRequest>(
             after.cancelled().await;
         }
         let listed = Arc::new(listed);
-        let work = {
+        let make_work = {
             let (context, listed) = (Arc::clone(&context), Arc::downgrade(&listed));
             let engine = Arc::clone(&starter.engine);
-            async move {
+            move || {
                 if let Some(listed) = listed.upgrade() {
                     listed.begin();
                 }
-                R::execute(request, engine, context).await
+                R::execute(Arc::clone(&request), Arc::clone(&engine), Arc::clone(&context))
             }
         };
-        let result = starter.execute(CancellationToken::new(), &context, work).await?;
+        let result = starter.execute(CancellationToken::new(), &context, make_work).await?;
         drop(listed);
         Ok(Arc::new(ExecutedRequest { result, context }))
     }
     .boxed()
 }
 
-/// Awaits an execution for as long as the query may take. Others who share it are not affected.
+/// Awaits an execution until the deadline of this query. Other queries that share it are not affected.
 async fn wait_for<R: ShareableRequest>(
     execution: SharedExecution<R>,
     runner: &QueryRunner,
@@ -261,15 +266,28 @@ async fn wait_for<R: ShareableRequest>(
     }
 }
 
-/// Copies a shared result, on the query threads and into the memory of the query.
+/// The result for the query that started the execution, after the others have copied it.
+async fn own_result<R: ShareableRequest>(mut executed: Arc<ExecutedRequest<R>>) -> R::Output {
+    loop {
+        match Arc::try_unwrap(executed) {
+            Ok(executed) => return executed.result,
+            Err(shared) => executed = shared,
+        }
+        tokio::time::sleep(COPY_POLL_INTERVAL).await;
+    }
+}
+
+/// Copies a shared result on the query threads, and charges it to the memory of the query.
 async fn copy_result<R: ShareableRequest>(
     executed: Arc<ExecutedRequest<R>>,
     runner: &QueryRunner,
     context: &Arc<QueryContext>,
 ) -> Result<R::Output, QueryFailure> {
-    let context = Arc::clone(context);
-    let copy = runner.engine.runtime.spawn(async move {
-        // The query that started the execution has them.
+    let copying = Arc::clone(context);
+    let copy = runner.engine.runtime.spawn(context.track(async move {
+        let context = copying;
+        context.reserve(context.query.response_bytes)?;
+        // The query that started the execution already has the losses and statistics.
         if !Arc::ptr_eq(&context, &executed.context) {
             context.note_losses(executed.context.losses());
             for sub in &executed.context.stats().sub_queries {
@@ -277,14 +295,14 @@ async fn copy_result<R: ShareableRequest>(
             }
         }
         R::copy(&executed.result, &context).await
-    });
+    }));
     AbortOnDropHandle::new(copy).await.unwrap_or_else(|error| Err(task_failure(error)))
 }
 
 impl<R: ShareableRequest> ListedExecution<R> {
-    /// Called before the execution reads: no query joins it from here on.
+    /// Called before the execution reads. From here on no query joins it.
     fn begin(&self) {
-        let mut entries = self.executions.lock();
+        let mut entries = self.executions.entries.lock();
         if let Some(entry) = entries.iter_mut().find(|entry| entry.id == self.id) {
             entry.has_begun = true;
         }
@@ -293,7 +311,7 @@ impl<R: ShareableRequest> ListedExecution<R> {
 
 impl<R: ShareableRequest> Drop for ListedExecution<R> {
     fn drop(&mut self) {
-        let mut entries = self.executions.lock();
+        let mut entries = self.executions.entries.lock();
         let at = entries.iter().position(|entry| entry.id == self.id);
         let entry = at.map(|at| entries.swap_remove(at));
         drop(entries);

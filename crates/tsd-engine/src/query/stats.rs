@@ -1,8 +1,8 @@
-//! Statistics of queries: where the time was spent, and what was read.
+//! Statistics of queries: where time was spent, and how much was read.
 //!
-//! They follow OpenTSDB's list of query statistics, under names of their own; the HTTP layer maps
-//! them to OpenTSDB's. Times of concurrent work are the wall time of each part, so they may add up
-//! to more than the total; [`QueryStats::cpu`] is CPU time.
+//! They follow OpenTSDB's list of query statistics, under names of their own; the HTTP layer maps the names. The time
+//! of concurrent work is the wall time of each piece, so the times may add up to more than the total.
+//! [`QueryStats::cpu`] is CPU time.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub struct QueryStats {
     pub total: Duration,
     /// CPU time on query threads.
     pub cpu: Duration,
-    /// Time spent queued for admission, and runnable without a run permit.
+    /// Time spent in the queue for admission, and runnable without a run permit.
     pub waited: Duration,
     /// Most memory reserved at once, in bytes.
     pub peak_memory_bytes: u64,
@@ -48,20 +48,20 @@ pub struct SubQueryStats {
     pub serialization: Duration,
     /// From its start to its end (`totalTime`).
     pub total: Duration,
-    /// Points of the rows of its series: one for each instant, however the cells of a row are divided.
+    /// Points of the rows of its series: one for each instant, however many cells a row has.
     pub read_points: u64,
     /// Points of its result (`emittedDPs`).
     pub emitted_points: u64,
-    /// Those of them that are NaN (`nanDPs`).
+    /// Points of the result that are NaN (`nanDPs`).
     pub nan_points: u64,
-    /// Interval of the rollups that its result is made of; `None` for points.
+    /// Interval of the rollups that the result is made of; `None` if it is made of points.
     pub rollup_interval: Option<String>,
     /// One for each scan, in the order of their key ranges (`scannerStats`).
     pub scanners: Vec<ScannerStats>,
 }
 
 impl SubQueryStats {
-    /// Adds the scans and the work of one more read, without the time that its scans took together.
+    /// Adds the scans and the work of another read, without the time that its scans took together.
     pub(crate) fn add_read(&mut self, read: Self) {
         self.scanner_merge += read.scanner_merge;
         self.group_by += read.group_by;
@@ -74,7 +74,7 @@ impl SubQueryStats {
 /// Statistics of one scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScannerStats {
-    /// Name of what it scanned (`scannerId`).
+    /// Name of the scanned range (`scannerId`).
     pub id: String,
     /// True if it completed (`successfulScan`).
     pub successful: bool,
@@ -82,23 +82,23 @@ pub struct ScannerStats {
     pub rows: u64,
     /// Cells read (`columnsFromStorage`); a packed run counts its points.
     pub cells: u64,
-    /// Bytes of these cells (`bytesFromStorage`).
+    /// Bytes read (`bytesFromStorage`).
     pub bytes: u64,
     /// Rows before the filters that were not pushed down (`rowsPreFilter`).
     pub rows_pre_filter: u64,
-    /// Cells of them (`dpsPreFilter`).
+    /// Cells of these rows (`dpsPreFilter`).
     pub cells_pre_filter: u64,
     /// Rows that every filter accepts (`rowsPostFilter`).
     pub rows_post_filter: u64,
-    /// Cells of them (`dpsPostFilter`).
+    /// Cells of these rows (`dpsPostFilter`).
     pub cells_post_filter: u64,
-    /// Hours and days that were read as summaries.
+    /// Summaries of hours and days that were read.
     pub summaries: u64,
-    /// Waiting for the store (`hbaseTime`).
+    /// Time of waiting for the store (`hbaseTime`).
     pub store: Duration,
-    /// Decoding rows (`compactionTime`).
+    /// Time of decoding rows (`compactionTime`).
     pub compaction: Duration,
-    /// UIDs to names, for post-scan filters (`scannerUidToStringTime`).
+    /// Time of resolving UIDs to names for filters after the scan (`scannerUidToStringTime`).
     pub uid_to_string: Duration,
     /// Tag value UIDs whose names were looked up (`uidPairsResolved`).
     pub uid_pairs_resolved: u64,
@@ -107,7 +107,7 @@ pub struct ScannerStats {
 }
 
 impl ScannerStats {
-    /// Adds what reading a later piece of the same scan took.
+    /// Adds the statistics of a later piece of the same scan.
     pub(crate) fn add(&mut self, piece: &Self) {
         self.rows += piece.rows;
         self.cells += piece.cells;
@@ -138,7 +138,7 @@ impl SubQueryStats {
         self.scanners.iter().map(|scanner| scanner.cells).sum()
     }
 
-    /// Hours and days that all scans read as summaries.
+    /// Summaries of hours and days that all scans read.
     #[must_use]
     pub fn summaries(&self) -> u64 {
         self.scanners.iter().map(|scanner| scanner.summaries).sum()

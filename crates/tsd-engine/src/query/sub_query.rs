@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, OnceLock};
 
-use bytes::Bytes;
 use tsd_query::{
     Query, ReadAttempt, ReadSource, ResolvedSubQuery, ScanWindow, SeriesPipeline, SubQuery,
     join_split,
@@ -10,6 +9,7 @@ use tsd_query::{
 
 use super::{
     aggregate::{aggregation::Aggregation, annotations::GroupOutput},
+    delete::ReadRow,
     engine::QueryEngine,
     failure::QueryFailure,
     plan::{attempts::read_attempts, row_content::RowContent, row_filter::row_filter},
@@ -21,17 +21,17 @@ use super::{
     stats::SubQueryStats,
 };
 
-/// What the sub queries of a query read.
+/// Options of a query that apply to the reads of all its sub queries.
 #[derive(Clone, Copy)]
 pub(crate) struct ReadOptions<'q> {
     pub(crate) query: &'q Query,
-    /// Return all points that were read, not only those in the query range; expressions need them.
+    /// True to return all points read, not only those in the query range. Expressions need them.
     pub(crate) all_points: bool,
-    /// Return the annotations of the series.
+    /// True to return the annotations of the series.
     pub(crate) annotations: bool,
 }
 
-/// Shared by all reads of one sub query.
+/// State that all reads of one sub query share.
 pub(crate) struct SubQueryRead<'q> {
     pub(crate) engine: &'q Arc<QueryEngine>,
     pub(crate) options: ReadOptions<'q>,
@@ -44,9 +44,9 @@ pub(crate) struct SubQueryRead<'q> {
 #[derive(Default)]
 pub(crate) struct ReadGroups {
     pub(crate) outputs: Vec<GroupOutput>,
-    /// Keys of the rows read, if they are to be deleted.
-    pub(crate) keys: Vec<Bytes>,
-    /// What reading and aggregating them took.
+    /// Rows that were read, if the query deletes.
+    pub(crate) read_rows: Vec<ReadRow>,
+    /// Statistics of reading and aggregating the groups.
     pub(crate) stats: SubQueryStats,
 }
 
@@ -60,8 +60,7 @@ impl SubQueryRead<'_> {
 
     async fn all_attempts(&self) -> Result<ReadGroups, QueryFailure> {
         let query = self.options.query;
-        let (attempts, split) =
-            read_attempts(self.engine, self.sub, (query.start_ms, query.end_ms))?;
+        let (attempts, split) = read_attempts(self.engine, self.sub, query.range_of(self.sub))?;
         if split && let [rollup, raw] = attempts.as_slice() {
             return self.split(rollup, raw).await;
         }
@@ -69,7 +68,7 @@ impl SubQueryRead<'_> {
         for attempt in &attempts {
             let read = self.attempt(attempt).await?;
             groups.outputs = read.outputs;
-            groups.keys.extend(read.keys);
+            groups.read_rows.extend(read.read_rows);
             groups.stats.query_scan += read.stats.query_scan;
             groups.stats.rollup_interval = read.stats.rollup_interval.clone();
             groups.stats.add_read(read.stats);
@@ -80,7 +79,7 @@ impl SubQueryRead<'_> {
         Ok(groups)
     }
 
-    /// Reads rolled-up data up to the split time and raw data from there on.
+    /// Reads rolled-up data up to the split time, and raw data after it.
     async fn split(
         &self,
         rollup: &ReadAttempt,
@@ -91,8 +90,8 @@ impl SubQueryRead<'_> {
         let plan = self.engine.plan_of(raw, self.resolved);
         let join = |rollup, raw| join_split(self.sub, &plan, rollup, raw);
         groups.outputs = GroupOutput::join(groups.outputs, raw_groups.outputs, self.sub, join);
-        groups.keys.extend(raw_groups.keys);
-        // Both are scanned at the same time.
+        groups.read_rows.extend(raw_groups.read_rows);
+        // Both reads run at the same time.
         groups.stats.query_scan = groups.stats.query_scan.max(raw_groups.stats.query_scan);
         groups.stats.add_read(raw_groups.stats);
         Ok(groups)
@@ -134,7 +133,7 @@ impl SubQueryRead<'_> {
             plan,
         });
         let ReadSeries { mut series, query_scan, scanner_merge, scanners } = read_all(&job).await?;
-        let keys = std::mem::take(&mut series.keys);
+        let read_rows = std::mem::take(&mut series.read_rows);
         let read_points = series.read_points;
         let output_range = self.options.output_range(&job.plan.window);
         let aggregation = Aggregation { job, sub: Arc::new(sub.clone()), output_range };
@@ -149,7 +148,7 @@ impl SubQueryRead<'_> {
             aggregation: groups.aggregation,
             ..SubQueryStats::default()
         };
-        Ok(ReadGroups { outputs: groups.outputs, keys, stats })
+        Ok(ReadGroups { outputs: groups.outputs, read_rows, stats })
     }
 }
 

@@ -1,6 +1,8 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
+mod admission;
 mod coordination;
+mod deletes;
 mod fill_memory;
 mod layouts;
 mod lifecycle;
@@ -21,7 +23,7 @@ use tsd_query::{
 use tsd_storage::{Fault, Operation, StorageError};
 
 use super::{
-    read::scan_part::{PartRows, ScanPart},
+    read::scan_range::{RangeRows, ScanRange},
     *,
 };
 use crate::{
@@ -58,8 +60,8 @@ fn values(series: &ResultSeries) -> Vec<(i64, f64)> {
         .collect()
 }
 
-/// Writes four hosts in two data centres, a point every 10 s for three hours; a value is the host's
-/// number times the step.
+/// Writes four hosts in two data centres, with a point every 10 s for three hours. A value is the number of the host
+/// times the step.
 async fn fill(engine: &EngineHandle) {
     let mut session = engine.ingest_session(NameText::Utf8);
     for step in 0..1_080_i64 {
@@ -146,7 +148,7 @@ async fn filters_by_name_and_tsuid_select_series() {
 }
 
 #[tokio::test]
-async fn filters_beside_tsuids_are_checked() {
+async fn filters_with_tsuids_are_checked() {
     let store = store();
     let engine = start(settings(0, 2), &store);
     fill(&engine).await;
@@ -159,7 +161,7 @@ async fn filters_beside_tsuids_are_checked() {
     for (filter, expected) in [
         ("{host=web2}", 1),
         ("{}{host=not_literal_or(web2)}", tsuids.len() - 1),
-        // A star accepts series without the key, as does the absence of a value.
+        // A star accepts series without the key, like a filter that accepts absence.
         ("{nokey=*}", tsuids.len()),
         ("{}{nokey=not_literal_or(x)}", tsuids.len()),
         ("{nokey=x}", 0),
@@ -351,15 +353,15 @@ fn range_of_an_unsalted_table_is_split_without_gaps() {
     let range = (request.start_ms, request.end_ms);
     let plan = tsd_query::SubQueryPlan::new(sub, &resolved, range, &schema, &settings);
     for threads in [1, 2, 3, 8, 64] {
-        let parts = read::row_parts::scan_parts(&plan, threads);
-        assert_eq!(parts.len(), if threads == 1 { 1 } else { (2 * threads).min(24) });
-        let range = |part: &ScanPart| match &part.rows {
-            PartRows::Range(range) => range.clone(),
+        let scan_ranges = read::row_ranges::divided_ranges(&plan, threads);
+        assert_eq!(scan_ranges.len(), if threads == 1 { 1 } else { (2 * threads).min(24) });
+        let range = |of: &ScanRange| match &of.rows {
+            RangeRows::Range(range) => range.clone(),
             other => panic!("{other:?}"),
         };
-        assert_eq!(range(&parts[0]).start, plan.ranges[0].start);
-        assert_eq!(range(parts.last().unwrap()).stop, plan.ranges[0].stop);
-        for pair in parts.windows(2) {
+        assert_eq!(range(&scan_ranges[0]).start, plan.ranges[0].start);
+        assert_eq!(range(scan_ranges.last().unwrap()).stop, plan.ranges[0].stop);
+        for pair in scan_ranges.windows(2) {
             let (earlier, later) = (range(&pair[0]), range(&pair[1]));
             assert_eq!(earlier.stop, later.start);
             assert!(later.start < later.stop && pair[1].is_continuation);

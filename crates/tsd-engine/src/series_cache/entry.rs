@@ -65,7 +65,7 @@ impl SeriesEntry {
         }
     }
 
-    /// Reads from both cache lines, which prefetches them. The value has no meaning.
+    /// Reads from both cache lines, which prefetches them. The result has no meaning.
     #[inline]
     pub(super) fn load(&self) -> usize {
         let last = match &self.bytes {
@@ -102,7 +102,7 @@ impl SeriesEntry {
     /// Marks the entry as used and returns the series.
     #[inline]
     pub(super) fn hit(&self) -> CachedSeries<'_> {
-        // Usually set already: not writing keeps the line shared between cores.
+        // Usually set already. Not writing keeps the cache line shared between cores.
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }

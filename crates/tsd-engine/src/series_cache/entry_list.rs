@@ -1,14 +1,14 @@
 //! The entries of the series cache, numbered in the order of their insertion.
 //!
-//! They are in blocks, since moving a million entries would hold the lock of the cache for long. What leaves
-//! a full cache is chosen by the CLOCK algorithm.
+//! They are in blocks, because moving a million entries would hold the lock of the cache for long. The CLOCK algorithm
+//! chooses the entries to evict.
 
 use super::entry::SeriesEntry;
 
 /// Entries of a block.
 const BLOCK: usize = 512;
 
-/// Bound of used entries that a search for an unused one passes, so that it is short.
+/// Most used entries that a search for an unused one passes, so that the search is short.
 const MAX_PASSED: usize = 4_096;
 
 /// All entries.
@@ -34,7 +34,7 @@ impl EntryList {
         self.blocks.get_mut(at as usize / BLOCK)?.get_mut(at as usize % BLOCK)
     }
 
-    /// Adds an entry; returns its number.
+    /// Adds an entry. Returns its number.
     pub(super) fn push(&mut self, entry: SeriesEntry) -> u32 {
         let at = self.len;
         self.len += 1;
@@ -47,8 +47,8 @@ impl EntryList {
         at as u32
     }
 
-    /// Number of an entry to replace: one that was not used since the clock hand last passed it, or the
-    /// one after many that were.
+    /// Number of the entry to replace: an entry that was not used since the clock hand last passed it. After too many
+    /// used entries, it is the next one.
     pub(super) fn next_victim(&mut self) -> u32 {
         let mut passed = 0;
         loop {

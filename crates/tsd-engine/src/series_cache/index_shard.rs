@@ -3,7 +3,7 @@
 use hashbrown::HashTable;
 use tsd_storage::widen_hash;
 
-/// No entry.
+/// Stands for no entry.
 pub(super) const NO_ENTRY: u32 = u32::MAX;
 
 /// Numbers of the entries of some hashes.
@@ -20,7 +20,7 @@ struct IndexSlot {
 }
 
 impl IndexShard {
-    /// An entry of that hash, nearly always the right one, or [`NO_ENTRY`].
+    /// An entry with this hash, nearly always the right one; [`NO_ENTRY`] if no entry has it.
     #[inline]
     pub(super) fn candidate(&self, hash: u32) -> u32 {
         self.slots
@@ -28,7 +28,7 @@ impl IndexShard {
             .map_or(NO_ENTRY, |slot| slot.entry)
     }
 
-    /// The entry of that hash for which `is` is true.
+    /// The entry with this hash for which `is` is true.
     pub(super) fn position(&self, hash: u32, is: impl Fn(u32) -> bool) -> Option<u32> {
         let same = |slot: &IndexSlot| slot.hash == hash && is(slot.entry);
         self.slots.find(widen_hash(hash), same).map(|slot| slot.entry)

@@ -1,8 +1,8 @@
-//! The row of a series that row compaction was last notified of.
+//! The last row of a series about which row compaction was notified.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The last row of a series that row compaction was notified of.
+/// The last row of a series about which row compaction was notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LastNotifiedRow {
     /// Base time of the row, in epoch seconds.
@@ -11,17 +11,15 @@ pub(crate) struct LastNotifiedRow {
     round: u32,
 }
 
-/// A [`LastNotifiedRow`] that sessions share. If several find the same new row, one of them
-/// notifies.
+/// A [`LastNotifiedRow`] that sessions share. If several sessions find the same new row, one of them notifies.
 #[derive(Debug)]
 pub(crate) struct LastNotifiedCell(AtomicU64);
 
 impl LastNotifiedRow {
-    /// No row: base times are even.
+    /// Stands for no row; base times are even.
     pub(crate) const NONE: Self = Self { base: 1, round: 0 };
 
-    /// The value to store if row compaction must be notified of the row at `base`; `None` if it was
-    /// notified already.
+    /// The value to store if row compaction must be notified of the row at `base`; `None` if it was notified already.
     #[inline]
     pub(crate) fn next(
         self,
@@ -56,7 +54,7 @@ impl LastNotifiedCell {
         *self.0.get_mut() = last.pack();
     }
 
-    /// Replaces the value by what `next` returns for it. False if `next` returned `None`.
+    /// Replaces the value by the result of `next` for it. False if `next` returned `None`.
     #[inline]
     pub(crate) fn advance(
         &self,

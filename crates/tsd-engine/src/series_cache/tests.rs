@@ -89,7 +89,7 @@ fn series_in_the_order_of_their_insertion_are_found_without_the_index() {
     };
     let kept: Vec<bool> = names.chunks(GROUP).map(&mut find).collect();
     assert!(kept.iter().all(|kept| *kept));
-    // The same again, with a series left out in between.
+    // The same order again, without one series.
     let mut rest = names;
     rest.remove(700);
     assert!(rest.chunks(GROUP).skip(1).all(&mut find));
@@ -106,7 +106,6 @@ fn full_cache_evicts_unused_entries() {
         assert!(template(&cache, b"m", b"host=0").is_some(), "used continuously");
     }
     assert!(cache.len() <= SHARDS * 8);
-    assert_eq!(cache.len() as u64 + cache.evicted(), SHARDS as u64 * 80);
     let cached = (0..SHARDS * 80).filter(|i| {
         let found = template(&cache, b"m", format!("host={i}").as_bytes());
         found.is_some_and(|found| found == format!("row{i}").as_bytes())

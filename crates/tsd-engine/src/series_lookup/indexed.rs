@@ -1,7 +1,7 @@
-//! Series of a look-up from the series index: only those of the page are listed, however many match.
+//! Lists series of a look-up from the series index: only those of the page, however many match.
 //!
-//! A page is cut out of the series in the order of their keys, as OpenTSDB lists them, unless very many match: sorting
-//! millions of them for each page would cost more than the page. Those are in the order in which they were first seen.
+//! As in OpenTSDB, a page is cut out of the series in the order of their keys, unless very many match. Sorting
+//! millions of series would cost more than the page, so these stay in the order in which they were first seen.
 
 use bytes::Bytes;
 use tsd_model::{BaseTime, Uid};
@@ -14,15 +14,15 @@ use crate::{
     usable_index::usable_index,
 };
 
-/// Memory of a TSUID in the list that the index returns, about.
+/// Approximate memory of a TSUID in the list that the index returns.
 const MIN_TSUID_BYTES: usize = 64;
-/// Memory of a series while it is sorted, about.
+/// Approximate memory of a series while it is sorted.
 const SORTED_BYTES: usize = 48;
 /// Most series of a metric that are sorted before a page of them is cut out.
 const MAX_SORTED: u64 = 65_536;
 
-/// The TSUIDs of a page; by metric, and within one sorted. `None` if there is no complete index.
-pub(super) async fn tsuids(
+/// The TSUIDs of a page, by metric, sorted within a metric. `None` if there is no complete index.
+pub(crate) async fn tsuids(
     shared: &EngineShared,
     context: &QueryContext,
     resolved: &ResolvedLookup,

@@ -1,34 +1,33 @@
-//! A look-up with UIDs instead of names, and which of the series found it lists. It finds none.
+//! A look-up with UIDs instead of names, and the page of series that it lists.
 
 use std::collections::BTreeSet;
 
 use tsd_model::Uid;
+use tsd_storage::TagUids;
 
-use crate::series_scan::TagUids;
-
-/// Memory of a series beside its TSUID and the texts of its names.
+/// Memory of a series in addition to its TSUID and the texts of its names.
 pub(super) const SERIES_BYTES: usize = 256;
 
 /// A look-up with UIDs instead of names.
 #[derive(Default)]
-pub(super) struct ResolvedLookup {
-    pub(super) metric: Option<Uid>,
-    pub(super) tags: TagUids,
-    /// Values of any key; empty matches all.
-    pub(super) tagvs: BTreeSet<Uid>,
+pub(crate) struct ResolvedLookup {
+    pub(crate) metric: Option<Uid>,
+    pub(crate) tags: TagUids,
+    /// Values for any key; an empty set matches all.
+    pub(crate) tagvs: BTreeSet<Uid>,
 }
 
-/// Which of the series found are listed.
-#[derive(Clone, Copy)]
-pub(super) struct LookupPage {
-    /// Number of series that are left out first.
-    pub(super) start: usize,
-    /// Most series; 0: no limit.
-    pub(super) limit: usize,
+/// The page of matching series to list.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct LookupPage {
+    /// Number of matching series to skip.
+    pub(crate) start: usize,
+    /// Most series; 0 means no limit.
+    pub(crate) limit: usize,
 }
 
 impl LookupPage {
-    /// Number of series up to the end of the page; 0: all.
+    /// Number of series up to the end of the page; 0 means all.
     pub(super) const fn last(self) -> usize {
         match self.limit {
             0 => 0,

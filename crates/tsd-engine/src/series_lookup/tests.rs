@@ -283,7 +283,7 @@ async fn series_that_nothing_tracks_are_found_without_being_asked_where() {
     let anywhere = Lookup { use_meta: None, ..lookup_of("m", "") };
     assert_eq!(found(&engine, anywhere.clone()).await, [A]);
     assert!(found(&engine, lookup_of("m", "")).await.is_empty());
-    // What another daemon tracks is listed as it is.
+    // Series that another daemon tracks are listed as they are.
     put_one(&engine, "m", "host=b dc=x", HOUR, 1).await.unwrap();
     track(&store).await;
     put_one(&engine, "m", "host=c dc=y", HOUR, 1).await.unwrap();
@@ -296,8 +296,9 @@ async fn scan_of_too_many_rows_is_refused() {
     let all = Lookup { use_meta: Some(false), limit: 0, ..lookup_of("m", "") };
     let within = async |max_rows| {
         let lookup = all.clone();
-        let work = |shared: Arc<EngineShared>, context: Arc<QueryContext>| async move {
-            find(&shared, &context, lookup, max_rows).await
+        let work = move |shared: Arc<EngineShared>, context: Arc<QueryContext>| {
+            let lookup = lookup.clone();
+            async move { find(&shared, &context, lookup, max_rows).await }
         };
         let found = engine.run_limited(QueryControl::default(), work).await;
         found.map(|(found, _guard)| found.series.len())

@@ -1,21 +1,25 @@
-//! Administration of names: look up, suggest, assign, rename, delete.
+//! Administration of names: look-up, suggestions, assignment, rename and delete.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use tsd_meta::{Names, UidError};
 use tsd_model::{
     Family, MAX_NAME_BYTES, NameError, NameRole, UID_COUNTER_ROW, Uid, UidKind, decode_latin1,
     encode_latin1, encode_latin1_lossy,
 };
-use tsd_storage::{CellBatch, CellRef, Column, Delete, Recovery, Scan, StorageError};
+use tsd_storage::{BoxFuture, Recovery, RowScanner, Scan, StorageError, prefix_end};
 
-use super::{NamePeers, Resolver, UidError, UidTable};
-use crate::{ingest::NameRules, series_cache::SeriesCache, series_scan::prefix_end};
+use super::{
+    NamePeers, Resolver, UidTable, UnconfirmedRemovalError,
+    intent::{Finished, Intent, NameChange},
+};
+use crate::{ingest::NameRules, series_cache::SeriesCache};
 
-/// Attempts of a rename's puts.
-const RENAME_ATTEMPTS: u32 = 6;
-/// Pause after the first attempt; it doubles with each further one.
-const RENAME_PAUSE: Duration = Duration::from_millis(800);
+/// Most attempts of each write of a rename or a delete.
+const CHANGE_ATTEMPTS: u32 = 6;
+/// Pause after the first attempt; it doubles after each further one.
+const CHANGE_PAUSE: Duration = Duration::from_millis(800);
 
 /// Operations on names, requested by clients.
 #[derive(Clone, Debug)]
@@ -25,23 +29,71 @@ pub struct UidAdmin {
     pub(crate) rules: NameRules,
     /// Names that this process is changing.
     pub(crate) changing: Arc<papaya::HashSet<(UidKind, Bytes)>>,
-    /// The other nodes of the cluster, which have caches too.
+    /// The other nodes of the cluster, whose caches must be invalidated too.
     pub(crate) peers: Option<Arc<dyn NamePeers>>,
 }
 
-/// Marks a name as being changed until it is dropped.
-struct NameChange<'a> {
+/// Marks a name as being changed until the mark is dropped.
+struct ChangeMark<'a> {
     admin: &'a UidAdmin,
     key: (UidKind, Bytes),
 }
 
-impl Drop for NameChange<'_> {
+impl Drop for ChangeMark<'_> {
     fn drop(&mut self) {
         self.admin.changing.pin().remove(&self.key);
     }
 }
 
+/// Names with a prefix, read in batches.
+pub struct Suggestions<'a> {
+    admin: &'a UidAdmin,
+    kind: UidKind,
+    rows: Box<dyn RowScanner>,
+    /// Epoch of the caches when the read began.
+    epoch: u64,
+    /// Most names that may follow.
+    left: usize,
+}
+
+impl fmt::Debug for Suggestions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Suggestions").field("left", &self.left).finish_non_exhaustive()
+    }
+}
+
+impl Suggestions<'_> {
+    /// The next names, in byte order; `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// An error of the storage.
+    pub async fn next_batch(&mut self) -> Result<Option<Vec<String>>, UidError> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        let Some(batch) = self.rows.next_rows().await? else { return Ok(None) };
+        let UidAdmin { table, resolver, .. } = self.admin;
+        let mut names = Vec::new();
+        for row in batch.into_iter().take(self.left) {
+            let Some(cell) = row.cells.first() else { continue };
+            if let Ok(uid) = table.uid_in(self.kind, &row.key, cell) {
+                resolver.caches.insert_at(self.epoch, self.kind, &row.key, uid);
+            }
+            names.push(decode_latin1(&row.key));
+        }
+        self.left -= names.len();
+        Ok(Some(names))
+    }
+}
+
 impl UidAdmin {
+    /// The UID table.
+    #[must_use]
+    pub const fn table(&self) -> &UidTable {
+        &self.table
+    }
+
     /// UID of a name.
     pub async fn uid_of(&self, kind: UidKind, name: &str) -> Result<Uid, UidError> {
         let stored = Bytes::from(encode_latin1_lossy(name));
@@ -50,7 +102,7 @@ impl UidAdmin {
             .ok_or_else(|| UidError::NoSuchName { kind, name: name.to_owned() })
     }
 
-    /// UIDs of names; those not cached are read in one call.
+    /// UIDs of names. Reads those that are not cached in one call.
     pub async fn uids_of(
         &self,
         kind: UidKind,
@@ -60,7 +112,7 @@ impl UidAdmin {
         self.resolver.look_up(kind, names).await.into_iter().map(|(_, found)| found).collect()
     }
 
-    /// Changes whenever a name may have changed: what was read in an earlier epoch may be stale.
+    /// Epoch that changes whenever a name may have changed: what was read in an earlier epoch may be stale.
     pub(crate) fn epoch(&self) -> u64 {
         self.resolver.caches.epoch()
     }
@@ -75,7 +127,7 @@ impl UidAdmin {
             .ok_or_else(|| UidError::NoSuchUid { kind, uid: uid.as_bytes().to_vec() })
     }
 
-    /// Names of UIDs; those not cached are read in one call.
+    /// Names of UIDs. Reads those that are not cached in one call.
     pub async fn names_of(
         &self,
         kind: UidKind,
@@ -101,19 +153,30 @@ impl UidAdmin {
         Ok(names)
     }
 
-    /// Names that begin with `prefix`, in byte order, at most `max`.
+    /// At most `max` names that begin with `prefix`, in byte order.
     pub async fn suggest(
         &self,
         kind: UidKind,
         prefix: &str,
         max: usize,
     ) -> Result<Vec<String>, UidError> {
-        let prefix = encode_latin1_lossy(prefix);
-        if prefix.len() > MAX_NAME_BYTES {
-            return Ok(Vec::new());
+        let mut suggestions = self.suggestions(kind, prefix, max);
+        let mut names = Vec::new();
+        while let Some(batch) = suggestions.next_batch().await? {
+            names.extend(batch);
         }
+        Ok(names)
+    }
+
+    /// Like [`Self::suggest`], in batches, so that a caller can check its memory after each.
+    #[must_use]
+    pub fn suggestions(&self, kind: UidKind, prefix: &str, max: usize) -> Suggestions<'_> {
+        let prefix = encode_latin1_lossy(prefix);
+        // Names are never longer.
+        let max = if prefix.len() > MAX_NAME_BYTES { 0 } else { max };
         let (start, stop) = if prefix.is_empty() {
-            (b"!".to_vec(), b"~".to_vec())
+            // Skip the row of the UID counters. Letters of other languages follow the ASCII letters.
+            (b"!".to_vec(), Vec::new())
         } else {
             let stop = prefix_end(&prefix).to_vec();
             (prefix, stop)
@@ -127,20 +190,8 @@ impl UidAdmin {
             ..Scan::default()
         };
         let epoch = self.resolver.caches.epoch();
-        let mut rows = self.table.storage.scan(&self.table.table, scan);
-        let mut names = Vec::new();
-        while names.len() < max
-            && let Some(batch) = rows.next_rows().await?
-        {
-            for row in batch.into_iter().take(max - names.len()) {
-                let Some(cell) = row.cells.first() else { continue };
-                if let Ok(uid) = self.table.uid_in(kind, &row.key, cell) {
-                    self.resolver.caches.insert_at(epoch, kind, &row.key, uid);
-                }
-                names.push(decode_latin1(&row.key));
-            }
-        }
-        Ok(names)
+        let rows = self.table.storage.scan(&self.table.table, scan);
+        Suggestions { admin: self, kind, rows, epoch, left: max }
     }
 
     /// Assigns a UID to a new name, regardless of the auto-create settings.
@@ -162,8 +213,8 @@ impl UidAdmin {
         }
     }
 
-    /// UID of a name; assigns one if it has none. As OpenTSDB's command line does, it accepts every name
-    /// that can be stored: it checks neither its characters nor the UID filter.
+    /// UID of a name; assigns a UID to a new name. Like OpenTSDB's command line, it accepts every name that can be
+    /// stored: it checks neither the characters of the name nor the UID filter.
     pub async fn get_or_assign(&self, kind: UidKind, name: &str) -> Result<Uid, UidError> {
         let illegal = |character| UidError::IllegalName { kind, name: name.to_owned(), character };
         if name.is_empty() {
@@ -182,41 +233,24 @@ impl UidAdmin {
         }
     }
 
-    /// Deletes a name: both mappings and the UIDMeta; its points become orphans. Returns the UID that it had.
+    /// Deletes a name with both mappings and its UIDMeta, and returns its UID. The points of the name become orphans.
     ///
-    /// The mapping from the name goes first: after a crash the UID may have a name that nothing maps to,
-    /// which `tsdb uid fsck fix` removes, but no name has a UID without a name. What the UID has stays if
-    /// its own mapping is that of another name.
+    /// If the UID is mapped to another name, that mapping and the UIDMeta stay.
     pub(crate) async fn delete(
         &self,
         kind: UidKind,
         name: &str,
         series: &SeriesCache,
     ) -> Result<Uid, UidError> {
+        self.finish_changes(series).await?;
         let stored = Bytes::from(encode_latin1_lossy(name));
         let _change = self.begin_change(kind, stored.clone(), name)?;
-        // Not that of the cache: another daemon may have changed it.
-        let uid = self
-            .table
-            .uid(kind, &stored)
-            .await?
-            .ok_or_else(|| UidError::NoSuchName { kind, name: name.to_owned() })?;
-        let result = async {
-            self.delete_column(UidTable::forward(kind, &stored)).await?;
-            let named = self.table.names(kind, &[uid]).await?.pop().flatten();
-            if named.is_none_or(|named| named == stored) {
-                self.table.delete_reverse(kind, Bytes::copy_from_slice(uid.as_bytes())).await?;
-            }
-            Ok::<_, StorageError>(())
-        }
-        .await;
-        // After a failure it may be deleted or not, so the caches are invalidated in any case.
-        let forgotten = self.forget(kind, name, vec![stored], uid, series).await;
-        result?;
-        forgotten.map(|()| uid)
+        let uid = self.stored_uid(kind, &stored, name).await?;
+        let intent = Intent { kind, uid, change: NameChange::Delete { name: stored } };
+        self.make(&intent, name, series).await.map(|_| uid)
     }
 
-    /// Renames a UID. Not atomic: after a crash both names may have the UID.
+    /// Renames a UID. After a crash it has one of the two names, and the next start finishes the rename.
     pub(crate) async fn rename(
         &self,
         kind: UidKind,
@@ -224,32 +258,76 @@ impl UidAdmin {
         new: &str,
         series: &SeriesCache,
     ) -> Result<(), UidError> {
-        let new_stored = self.check(kind, new)?;
-        let old_stored = Bytes::from(encode_latin1_lossy(old));
-        let uid = self.uid_of(kind, old).await?;
-        if let Some(existing) = self.find(kind, new_stored.clone()).await? {
-            return Err(UidError::NameTaken {
-                kind,
-                name: new.to_owned(),
-                uid: existing.as_bytes().to_vec(),
-            });
+        let to = self.check(kind, new)?;
+        let from = Bytes::from(encode_latin1_lossy(old));
+        self.finish_changes(series).await?;
+        let uid = self.stored_uid(kind, &from, old).await?;
+        let taken =
+            |uid: &[u8]| UidError::NameTaken { kind, name: new.to_owned(), uid: uid.to_vec() };
+        if let Some(existing) = self.table.uid(kind, &to).await? {
+            return Err(taken(existing.as_bytes()));
         }
-        let _old = self.begin_change(kind, old_stored.clone(), old)?;
-        let _new = self.begin_change(kind, new_stored.clone(), new)?;
-        let uid_bytes = Bytes::copy_from_slice(uid.as_bytes());
-        let result = async {
-            self.put(UidTable::reverse(kind, uid), &new_stored).await?;
-            self.put(UidTable::forward(kind, &new_stored), &uid_bytes).await?;
-            self.delete_column(UidTable::forward(kind, &old_stored)).await
+        let _old = self.begin_change(kind, from.clone(), old)?;
+        let _new = self.begin_change(kind, to.clone(), new)?;
+        let named = self.table.value(UidTable::reverse(kind, uid)).await?;
+        let intent = Intent { kind, uid, change: NameChange::Rename { from, to, named } };
+        match self.make(&intent, old, series).await? {
+            Finished::Made => Ok(()),
+            Finished::Taken(existing) => Err(taken(&existing)),
         }
-        .await;
-        // After a failure either name may be stored, so the caches are invalidated in any case.
-        let forgotten = self.forget(kind, old, vec![old_stored, new_stored], uid, series).await;
-        result?;
-        forgotten
     }
 
-    /// Removes what is known of changed names, `name` among them, from the caches of all nodes.
+    /// Reads the UID of a name from the store, because another daemon may have changed it since it was cached.
+    async fn stored_uid(&self, kind: UidKind, stored: &Bytes, name: &str) -> Result<Uid, UidError> {
+        let uid = self.table.uid(kind, stored).await?;
+        uid.ok_or_else(|| UidError::NoSuchName { kind, name: name.to_owned() })
+    }
+
+    /// Makes a change of names: stores its intent, then finishes it.
+    async fn make(
+        &self,
+        intent: &Intent,
+        name: &str,
+        series: &SeriesCache,
+    ) -> Result<Finished, UidError> {
+        let Intent { kind, uid, .. } = *intent;
+        if !retried(|| self.table.store_intent(intent)).await? {
+            return Err(UidError::BeingChanged { kind, name: name.to_owned() });
+        }
+        let finished = retried(|| self.table.finish_intent(intent)).await;
+        // After a failure the change may have taken effect, so the caches are invalidated in any case.
+        let forgotten = self.forget(kind, name, intent.names(), uid, series).await;
+        let finished = finished?;
+        forgotten.map(|()| finished)
+    }
+
+    /// Finishes interrupted changes, of this daemon and of others. Returns the changes that it finished.
+    pub(crate) async fn finish_changes(
+        &self,
+        series: &SeriesCache,
+    ) -> Result<Vec<Intent>, UidError> {
+        let mut finished = Vec::new();
+        for intent in self.table.intents().await?.found {
+            if self.is_changing(&intent) {
+                continue;
+            }
+            let outcome = self.table.finish_intent(&intent).await?;
+            tracing::info!(change = %intent, ?outcome, "finished an interrupted change of a name");
+            let Intent { kind, uid, .. } = intent;
+            let name = intent.names().first().map(|name| decode_latin1(name)).unwrap_or_default();
+            self.forget(kind, &name, intent.names(), uid, series).await?;
+            finished.push(intent);
+        }
+        Ok(finished)
+    }
+
+    /// True if this process is making the change now.
+    fn is_changing(&self, intent: &Intent) -> bool {
+        let changing = self.changing.pin();
+        intent.names().into_iter().any(|name| changing.contains(&(intent.kind, name)))
+    }
+
+    /// Removes changed names, `name` among them, and their UID from the caches of all nodes.
     async fn forget(
         &self,
         kind: UidKind,
@@ -262,7 +340,7 @@ impl UidAdmin {
         series.clear();
         let Some(peers) = &self.peers else { return Ok(()) };
         let forgotten = peers.forget(kind, names, vec![uid]).await;
-        forgotten.map_err(|reason| {
+        forgotten.map_err(|UnconfirmedRemovalError(reason)| {
             tracing::warn!(%kind, name, reason, "not all nodes have forgotten a changed name");
             UidError::NotForgotten { kind, name: name.to_owned(), reason }
         })
@@ -314,38 +392,46 @@ impl UidAdmin {
         kind: UidKind,
         stored: Bytes,
         name: &str,
-    ) -> Result<NameChange<'_>, UidError> {
+    ) -> Result<ChangeMark<'_>, UidError> {
         if self.changing.pin().insert((kind, stored.clone())) {
-            Ok(NameChange { admin: self, key: (kind, stored) })
+            Ok(ChangeMark { admin: self, key: (kind, stored) })
         } else {
             Err(UidError::BeingChanged { kind, name: name.to_owned() })
         }
     }
+}
 
-    async fn put(&self, column: Column, value: &Bytes) -> Result<(), StorageError> {
-        let cell = CellRef {
-            family: column.family,
-            qualifier: &column.qualifier,
-            value,
-            timestamp_ms: None,
-        };
-        let batch = CellBatch::single(&column.row, cell)?;
-        let mut pause = RENAME_PAUSE;
-        for _ in 1..RENAME_ATTEMPTS {
-            match self.table.storage.put(&self.table.table, batch.clone()).await {
-                Err(error) if error.recovery() == Recovery::RetryLater => {
-                    tokio::time::sleep(pause).await;
-                    pause *= 2;
-                }
-                result => return result,
+impl Names for UidAdmin {
+    fn uid_of<'a>(&'a self, kind: UidKind, name: &'a str) -> BoxFuture<'a, Result<Uid, UidError>> {
+        Box::pin(self.uid_of(kind, name))
+    }
+
+    fn names_of<'a>(
+        &'a self,
+        kind: UidKind,
+        uids: &'a [Uid],
+    ) -> BoxFuture<'a, Result<Vec<Option<String>>, UidError>> {
+        Box::pin(self.names_of(kind, uids))
+    }
+
+    fn used(&self, kind: UidKind) -> BoxFuture<'_, Result<i64, StorageError>> {
+        Box::pin(self.table.used(kind))
+    }
+}
+
+/// Retries a write while the store is expected to accept it later.
+async fn retried<T, F: Future<Output = Result<T, StorageError>>>(
+    write: impl Fn() -> F,
+) -> Result<T, StorageError> {
+    let mut pause = CHANGE_PAUSE;
+    for _ in 1..CHANGE_ATTEMPTS {
+        match write().await {
+            Err(error) if error.recovery() == Recovery::RetryLater => {
+                tokio::time::sleep(pause).await;
+                pause *= 2;
             }
+            result => return result,
         }
-        self.table.storage.put(&self.table.table, batch).await
     }
-
-    async fn delete_column(&self, column: Column) -> Result<(), StorageError> {
-        let delete =
-            Delete::Columns { row: column.row, columns: vec![(column.family, column.qualifier)] };
-        self.table.storage.delete(&self.table.table, delete).await
-    }
+    write().await
 }

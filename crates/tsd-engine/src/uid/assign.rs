@@ -1,30 +1,31 @@
-//! OpenTSDB's UID assignment protocol, for a batch of names of one kind.
+//! Assigns UIDs to a batch of names of one kind, by OpenTSDB's protocol.
 //!
-//! Takes a number from the counter (or a random one), then writes the mapping from the UID, then
-//! the one from the name, each by compare-and-set against an absent cell. A crash in between leaves
-//! at worst an orphaned UID, never a name whose UID has no name. If another process has assigned a UID
-//! to the name first, the mapping from our UID is deleted again, which OpenTSDB does not do. A batch
-//! takes its numbers with one increment; its names are then assigned independently.
+//! For each name, it takes a number from the counter (or a random one), writes the mapping from the UID, then the
+//! mapping from the name. Each write is a compare-and-set against an absent cell. A crash in between leaves at worst
+//! an orphaned UID, never a name whose UID has no name. If another process has assigned a UID to the name first, the
+//! mapping from our UID is deleted again; OpenTSDB leaves it. A batch takes its numbers with one increment; its names
+//! are then assigned independently.
 //!
-//! The mappings from the UIDs of many tags are written by one put, after a read that none is there: a number of the counter
-//! belongs to one process only. UIDs of metrics may be random numbers of another one, so each takes its own
-//! compare-and-set.
+//! For many tags, one put writes the mappings from all UIDs, after a read shows that they are absent. That is safe
+//! because a number of the counter belongs to one process only. UIDs of metrics may be random numbers that another
+//! process picks too, so each mapping takes its own compare-and-set.
 
 use bytes::Bytes;
 use futures_util::StreamExt;
+use tsd_meta::UidError;
 use tsd_model::{Family, Uid, UidKind, UidMeta, decode_latin1};
 use tsd_storage::{CellBatch, CellRef, Column, StorageError};
 
-use super::{UidError, UidTable};
+use super::UidTable;
 
-/// Attempts per name; as many as OpenTSDB's, so that a damaged table fails in the same way.
+/// Attempts per name. As many as OpenTSDB's, so that a damaged table fails in the same way.
 const ATTEMPTS: u32 = 2;
-/// Attempts per name with random numbers. OpenTSDB reports one more than it makes.
+/// Attempts per name with random numbers. OpenTSDB reports one more attempt than it makes.
 const RANDOM_ATTEMPTS: u32 = 9;
 
-/// Names of a batch assigned concurrently.
+/// Names of a batch that are assigned concurrently.
 const CONCURRENT_NAMES: usize = 256;
-/// From this number of names on, the mappings from their UIDs are written by one put: it needs one more call.
+/// From this number of names on, one put writes the mappings from their UIDs. It needs one more call, for the read.
 const MANY_NAMES: usize = 8;
 
 /// How the numbers of UIDs are allocated.
@@ -54,7 +55,7 @@ pub(crate) struct AssignedBatch {
 }
 
 impl AssignedBatch {
-    /// A batch of which nothing was tried.
+    /// Results of a batch that failed before its first attempt.
     pub(crate) fn failed(names: usize, error: &StorageError) -> Self {
         let results = vec![Err(UidError::Storage(error.clone())); names];
         Self { results, collisions: 0, highest: None }
@@ -107,7 +108,7 @@ pub(crate) async fn assign(
     }
 }
 
-/// Writes meta objects of new names. Failures are only logged: a name does not need one.
+/// Writes meta objects of new names. Failures are only logged, because a name does not need one.
 pub(super) async fn create_meta_objects(
     table: &UidTable,
     kind: UidKind,
@@ -124,7 +125,7 @@ pub(super) async fn create_meta_objects(
                     family: Family::Name,
                     qualifier: Bytes::from_static(kind.meta_qualifier().as_bytes()),
                 };
-                // Only if absent: if another process assigned the UID, it wrote the object.
+                // Only if absent: the process that assigned the UID may have written the object.
                 let put = table.storage.compare_and_set(&table.table, column, None, json).await;
                 if let Err(error) = put {
                     tracing::warn!(%kind, %error, "meta object of a UID not written");
@@ -134,7 +135,7 @@ pub(super) async fn create_meta_objects(
         .await;
 }
 
-/// One attempt for the open names.
+/// One attempt for the names that have no result yet.
 async fn attempt(
     table: &UidTable,
     kind: UidKind,
@@ -194,7 +195,7 @@ struct NewName {
     uid: Uid,
 }
 
-/// Writes the mappings from UIDs that have none, and returns their names. The others are taken.
+/// Writes the mapping of each UID that lacks one, and returns the names of these UIDs. Other UIDs are already in use.
 async fn put_reverse_mappings(
     table: &UidTable,
     kind: UidKind,
@@ -271,7 +272,7 @@ fn random_number(width: usize) -> Result<i64, getrandom::Error> {
     Ok((i64::from_be_bytes(bytes) & i64::MAX).max(1))
 }
 
-/// Writes the mapping from a UID. Returns how the attempt has failed.
+/// Writes the mapping from a UID. Returns a failed attempt; `None` means success.
 async fn write_reverse(table: &UidTable, kind: UidKind, name: &Bytes, uid: Uid) -> Option<Attempt> {
     let reverse = UidTable::reverse(kind, uid);
     match table.storage.compare_and_set(&table.table, reverse, None, name.clone()).await {
@@ -281,13 +282,13 @@ async fn write_reverse(table: &UidTable, kind: UidKind, name: &Bytes, uid: Uid) 
     }
 }
 
-/// Writes the mapping from a name, after that from its UID.
+/// Writes the mapping from a name. The mapping from its UID must exist already.
 async fn write_forward(table: &UidTable, kind: UidKind, name: Bytes, uid: Uid) -> Attempt {
     let value = Bytes::copy_from_slice(uid.as_bytes());
     let UidTable { storage, table: uid_table, .. } = table;
     match storage.compare_and_set(uid_table, UidTable::forward(kind, &name), None, value).await {
         Ok(true) => Attempt::Done(Ok(uid)),
-        // Another process assigned a UID first, or an earlier try of this one that seemed to fail.
+        // Another process assigned a UID first, or an earlier attempt of this process took effect although it failed.
         Ok(false) => match table.uid(kind, &name).await {
             Ok(Some(winner)) => {
                 if winner != uid {
@@ -305,8 +306,8 @@ async fn write_forward(table: &UidTable, kind: UidKind, name: Bytes, uid: Uid) -
     }
 }
 
-/// Deletes the mapping from a UID that no caller has seen. A failure leaves it as an orphan, which is
-/// harmless: `tsdb uid fsck` finds it.
+/// Deletes the mapping from a UID that no caller has seen. If that fails, the UID stays as a harmless orphan, which
+/// `tsdb uid fsck` finds.
 async fn delete_unused(table: &UidTable, kind: UidKind, name: Bytes, uid: Uid) {
     let reverse = UidTable::reverse(kind, uid);
     let deleted = table.storage.compare_and_delete(&table.table, reverse, name).await;
@@ -315,7 +316,7 @@ async fn delete_unused(table: &UidTable, kind: UidKind, name: Bytes, uid: Uid) {
     }
 }
 
-/// The error of a name after its last attempt.
+/// The error of a name after its last failed attempt.
 fn exhausted(
     kind: UidKind,
     name: Option<&Bytes>,

@@ -1,36 +1,36 @@
-//! How many new names get UIDs in a second.
+//! Limits how many new names get UIDs per second.
 //!
-//! A deployment that names a million new series at once would otherwise take the store's time from the points of
-//! all others. Names wait for their turn; none fails for that.
+//! A deployment that creates a million series at once would otherwise take the store's time from the points of all
+//! others. Names wait; the limit never makes a name fail.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So much time's names may be assigned at once after a rest.
+/// Burst: after a rest, the names of this much time may be assigned at once.
 const BURST: Duration = Duration::from_secs(1);
 
-/// A limit on the rate of assignments, and when the next ones are due.
+/// A limit on the rate of assignments, with the state that enforces it.
 #[derive(Debug)]
 pub(super) struct AssignRate {
-    /// Names in a second; `None`: no limit.
+    /// Names per second; `None` means no limit.
     limit: Option<u32>,
-    /// When all names that have begun are due, if they came at the rate of the limit.
+    /// When the names admitted so far would end, if they came exactly at the limit.
     due: Option<Instant>,
 }
 
 impl AssignRate {
-    /// A limit of so many names in a second; 0: none.
+    /// A limit of this many names per second; 0 means no limit.
     pub(super) const fn new(limit: u32) -> Self {
         Self { limit: if limit == 0 { None } else { Some(limit) }, due: None }
     }
 
-    /// Most names of a batch, so that none waits for others for more than a second.
+    /// Largest batch, at most `most` names, so that no name waits longer than a second for others of its batch.
     pub(super) fn largest_batch(&self, most: usize) -> usize {
         self.limit.map_or(most, |limit| most.min(usize::try_from(limit).unwrap_or(most)))
     }
 
-    /// Takes the next names in. Returns until when they wait, if they do.
+    /// Admits the next names. Returns the time at which they may begin; `None` if they may begin now.
     pub(super) fn reserve(&mut self, names: usize, now: Instant) -> Option<Instant> {
         let limit = self.limit?;
         let time = Duration::from_secs_f64(names as f64 / f64::from(limit));
@@ -48,7 +48,7 @@ mod tests {
     fn names_come_at_the_rate_after_a_burst() {
         let (mut rate, start) = (AssignRate::new(100), Instant::now());
         let at = |ms: u64| start + Duration::from_millis(ms);
-        // Names, when they come, when they begin: a second's names at once, later ones one after the other.
+        // Names, arrival, and begin: a second's worth of names begins at once, later names one after the other.
         for (names, now, begin) in [
             (60, 0, None),
             (40, 0, None),

@@ -1,13 +1,13 @@
-//! The UID actor: look-ups and assignments of names, batched and single-flight.
+//! The UID actor: batched, single-flight look-ups and assignments of names.
 //!
-//! A name that is being looked up or assigned is requested once; further callers wait for the same
-//! result. Names that arrive while the batches of their kind are in flight are queued and become
-//! the next batch: one read, or one increment, for all of them. Errors are not cached.
+//! A name that is being looked up or assigned is requested once; further callers wait for the same result. Names that
+//! arrive while the batches of their kind are in flight are queued and form the next batch: one read, or one
+//! increment, serves all of them. Errors are not cached.
 //!
-//! Names that another node of the cluster owns are asked of that one, in batches too. Those that it does not answer
-//! are assigned here. What is assigned here for another node never waits for a third one.
+//! If another node of the cluster owns a name, this actor asks that node, also in batches. If the node does not
+//! answer, the name is assigned here. A name that is assigned here for another node never waits for a third node.
 //!
-//! Assignments may have a limit of their rate; names wait for it.
+//! The rate of assignments may be limited; names wait for it.
 
 use std::sync::{
     Arc,
@@ -16,10 +16,11 @@ use std::sync::{
 
 use bytes::Bytes;
 use tokio::time::{Instant, sleep_until};
-use tsd_model::{Uid, UidKind};
+use tsd_meta::UidError;
+use tsd_model::{PerKind, Uid, UidKind};
 
 use super::{
-    LossCheck, NamePeers, PerKind, UidCaches, UidError, UidTable,
+    LossCheck, NamePeers, UidCaches, UidTable,
     assign::{AssignedBatch, UidAllocation, assign, create_meta_objects},
     assign_rate::AssignRate,
     pending_names::{NamesRequest, PendingNames},
@@ -29,7 +30,7 @@ use crate::{
     clock::Clock,
 };
 
-/// Result of a look-up; a name without a UID is no error.
+/// Result of a look-up. A name without a UID is not an error.
 pub(crate) type UidLookup = Result<Option<Uid>, UidError>;
 /// Result of an assignment.
 pub(crate) type UidAssignment = Result<Uid, UidError>;
@@ -38,15 +39,15 @@ pub(crate) type UidAssignment = Result<Uid, UidError>;
 const MAX_LOOKUP_BATCHES: usize = 2;
 /// Most assignment batches of one kind in flight.
 const MAX_ASSIGNMENT_BATCHES: usize = 1;
-/// Most batches of one kind that other nodes are asked for.
+/// Most batches of one kind that other nodes are asked for at the same time.
 const MAX_ASKED_BATCHES: usize = 2;
 
-/// Who assigns the UIDs of names.
+/// Node that assigns the UIDs of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UidAssigning {
     /// The node that owns each name.
     Owner,
-    /// This node, because another one has asked it.
+    /// This node, because another node asked it.
     Here,
 }
 
@@ -56,7 +57,7 @@ pub(crate) enum UidMessage {
     Lookup { kind: UidKind, names: Vec<Bytes>, reply: Reply<Vec<UidLookup>> },
     /// Assign UIDs to names that had none when they were looked up.
     Assign { by: UidAssigning, kind: UidKind, names: Vec<Bytes>, reply: Reply<Vec<UidAssignment>> },
-    /// Panic inside the handler.
+    /// Panic inside the handler, for tests.
     #[cfg(test)]
     Panic,
 }
@@ -66,11 +67,11 @@ pub(crate) enum UidMessage {
 pub(crate) struct AssignerStats {
     /// UIDs assigned, by kind.
     pub(crate) assigned: PerKind<AtomicU64>,
-    /// Random UIDs that were taken already.
+    /// Random UIDs that were already taken.
     pub(crate) random_collisions: AtomicU64,
-    /// Names of metrics that points may not create.
+    /// New names of metrics that points may not create.
     pub(crate) uncreated_metrics: AtomicU64,
-    /// One more than the highest number seen in the counter of a kind; 0: none was seen yet.
+    /// Highest number seen in the counter of a kind, plus 1; 0 if no number was seen.
     highest: PerKind<AtomicU64>,
     /// Names that the filter allowed, by kind.
     pub(crate) allowed: PerKind<AtomicU64>,
@@ -80,7 +81,7 @@ pub(crate) struct AssignerStats {
     pub(crate) pending: AtomicUsize,
     /// Names rejected because too many were pending.
     pub(crate) rejected: AtomicU64,
-    /// Names that waited for the limit of the rate.
+    /// Names that waited because of the rate limit.
     pub(crate) delayed: AtomicU64,
 }
 
@@ -103,14 +104,14 @@ pub(crate) struct AssignerSettings {
     pub(crate) table: UidTable,
     pub(crate) caches: Arc<UidCaches>,
     pub(crate) random_metrics: bool,
-    /// Clock for the creation time of meta objects; `None` writes none.
+    /// Clock for the creation time of meta objects; `None` disables meta objects of new names.
     pub(crate) realtime_meta: Option<Arc<dyn Clock>>,
     pub(crate) max_pending: usize,
     pub(crate) max_batch: usize,
-    /// Most assignments in a second; 0: no limit.
+    /// Most assignments per second; 0 means no limit.
     pub(crate) max_per_second: u32,
     pub(crate) stats: Arc<AssignerStats>,
-    /// Runs before assignments after a loss of names.
+    /// Check that runs before assignments after a loss of names.
     pub(crate) loss_check: Arc<LossCheck>,
     /// The other nodes of the cluster, if there is one.
     pub(crate) peers: Option<Arc<dyn NamePeers>>,
@@ -121,7 +122,7 @@ pub(crate) struct UidAssigner {
     settings: AssignerSettings,
     lookups: PerKind<PendingNames<UidLookup>>,
     assignments: PerKind<PendingNames<UidAssignment>>,
-    /// Names that other nodes are asked for.
+    /// Names that are requested from other nodes.
     asked: PerKind<PendingNames<UidAssignment>>,
     rate: AssignRate,
 }
@@ -138,7 +139,7 @@ impl UidAssigner {
         }
     }
 
-    /// False, and counted, if the maximum of pending names is reached.
+    /// True if one more name may wait. Otherwise counts a rejection.
     fn admits_name(&self) -> bool {
         let stats = &self.settings.stats;
         if stats.pending.load(Ordering::Relaxed) < self.settings.max_pending {
@@ -197,7 +198,7 @@ impl UidAssigner {
                     }
                     assigner.settings.stats.pending.fetch_sub(names.len(), Ordering::Relaxed);
                 } else {
-                    // A name was renamed or deleted meanwhile, so the results may be stale: retry.
+                    // A name was renamed or deleted meanwhile, so the results may be stale: try again.
                     pending.queue_again(names);
                 }
                 assigner.start_lookups(kind, ctx);
@@ -205,7 +206,7 @@ impl UidAssigner {
         }
     }
 
-    /// The names among which one waits for its UID.
+    /// The list in which a name must wait for its UID.
     fn waiting_with(
         &mut self,
         by: UidAssigning,
@@ -232,7 +233,7 @@ impl UidAssigner {
     ) {
         let request = NamesRequest::new(names.len(), reply);
         for (i, name) in names.into_iter().enumerate() {
-            // An assignment for another caller may have completed since this caller's look-up.
+            // An assignment for another caller may have ended since this caller's look-up.
             if let Some(uid) = self.settings.caches.uid(kind, &name) {
                 request.set(i, Ok(uid));
             } else if self.waiting_with(by, kind, &name).contains(&name) || self.admits_name() {
@@ -269,7 +270,7 @@ impl UidAssigner {
         }
     }
 
-    /// Takes the UID that the owner of a name has assigned. Without one the name is assigned here.
+    /// Stores the UID that the owner of a name assigned. Without a UID, the name is assigned here.
     fn end_asking(&mut self, kind: UidKind, name: Bytes, uid: Option<Uid>, epoch: u64) {
         let AssignerSettings { table, caches, stats, .. } = &self.settings;
         let width = kind.width(&table.schema);

@@ -1,15 +1,13 @@
-//! UID caches: name to UID and back, for each kind; reads are lock-free.
+//! UID caches: name to UID and back, for each kind. Reads are lock-free.
 //!
-//! Filled by look-ups, assignments and suggestions; entries do not expire. A full map is cleared,
-//! which costs only look-ups.
+//! Look-ups, assignments and suggestions fill the caches; entries do not expire. A full map is cleared, which costs
+//! only look-ups.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use papaya::HashMap;
-use tsd_model::{Uid, UidKind};
-
-use super::PerKind;
+use tsd_model::{PerKind, Uid, UidKind};
 
 type UidMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
@@ -31,7 +29,7 @@ struct KindCache {
 }
 
 impl UidCaches {
-    /// Empty caches of at most `max_entries` names a kind.
+    /// Empty caches of at most `max_entries` names per kind.
     pub(crate) fn new(max_entries: usize) -> Self {
         let kind = |_| KindCache {
             uids: UidMap::default(),
@@ -59,25 +57,23 @@ impl UidCaches {
         found
     }
 
-    /// Incremented when mappings change or are removed: values read in an earlier epoch may be
-    /// stale.
+    /// Epoch that increases when mappings are changed or removed. Values read in an earlier epoch may be stale.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// As [`Self::insert`], unless mappings changed since `epoch`.
+    /// Like [`Self::insert`], unless mappings changed since `epoch`.
     pub(crate) fn insert_at(&self, epoch: u64, kind: UidKind, name: &[u8], uid: Uid) {
         if self.epoch() == epoch {
             self.insert(kind, name, uid);
-            // A concurrent change may have passed the first check; removing the entry is always
-            // correct.
+            // A concurrent change may have passed the first check. Removing the entry is always correct.
             if self.epoch() != epoch {
                 self.remove(kind, name, uid);
             }
         }
     }
 
-    /// Inserts only the name of a UID: an orphaned UID has a name that maps to another one.
+    /// Inserts only the name of a UID, for an orphaned UID whose name maps to another UID.
     pub(crate) fn insert_name_at(&self, epoch: u64, kind: UidKind, name: &[u8], uid: Uid) {
         if self.epoch() == epoch {
             let names = self.kinds[kind].names.pin();
@@ -103,7 +99,7 @@ impl UidCaches {
         names.insert(uid, name.into());
     }
 
-    /// Removes names and UIDs, and starts a new epoch.
+    /// Removes names and UIDs, and begins a new epoch.
     pub(crate) fn invalidate(&self, kind: UidKind, names: &[Bytes], uids: &[Uid]) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
         let cache = &self.kinds[kind];
@@ -113,7 +109,7 @@ impl UidCaches {
         for uid in uids {
             cache.names.pin().remove(uid);
         }
-        // What was read in between may be what is removed here.
+        // A value that was read in between may be one of those removed here, so the epoch changes once more.
         self.epoch.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -123,7 +119,7 @@ impl UidCaches {
         cache.names.pin().remove(&uid);
     }
 
-    /// Removes everything, and starts a new epoch.
+    /// Removes all entries, and begins a new epoch.
     pub(crate) fn clear(&self) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
         for (_, cache) in self.kinds.iter() {

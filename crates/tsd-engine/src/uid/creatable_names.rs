@@ -1,9 +1,9 @@
-//! Which names the points of a session may create.
+//! Limits which names the points of a session may create.
 
 use tsd_model::UidKind;
 
-/// Kinds of names that the points of a session may create, where the configuration lets points create
-/// them at all. Of a server with authentication this depends on the user.
+/// Kinds of names that the points of a session may create, if the configuration allows points to create them at all.
+/// On a server with authentication, the kinds depend on the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreatableNames {
     /// Metrics.

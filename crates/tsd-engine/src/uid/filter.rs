@@ -1,12 +1,11 @@
 //! The built-in UID filter: white lists of regular expressions for new names.
 
 use regex::Regex;
-use tsd_model::UidKind;
+use tsd_model::{PerKind, UidKind};
 
-use super::PerKind;
 use crate::config::WhiteList;
 
-/// A pattern of a white list that is no valid regular expression.
+/// A pattern of a white list that is not a valid regular expression.
 #[derive(Debug, thiserror::Error)]
 #[error("pattern {pattern:?} of the white list for '{kind}'")]
 pub struct FilterError {

@@ -1,4 +1,4 @@
-//! Mappings as they are stored, for tools: without the caches, and also those that are damaged.
+//! Mappings as they are stored, for tools: bypasses the caches, and includes damaged mappings.
 
 use bytes::Bytes;
 use tsd_model::{Family, Row, UID_COUNTER_ROW, UidKind, decode_latin1};
@@ -13,24 +13,25 @@ pub struct StoredMapping {
     pub kind: UidKind,
     /// The name.
     pub name: String,
-    /// Bytes of the UID. Those of a damaged mapping may have any length.
+    /// Bytes of the UID; any length if the mapping is damaged.
     pub uid: Bytes,
-    /// True for a counter, which is stored like the mapping of a name of one zero byte.
+    /// True for a counter, which is stored like the mapping of a name that consists of one zero byte.
     pub is_counter: bool,
 }
 
-/// Some of the mappings from names, in the order of the names.
+/// A page of mappings from names, in the order of the names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MappingPage {
-    /// Those that match.
+    /// The mappings that match.
     pub mappings: Vec<StoredMapping>,
-    /// The name after which the next page begins; `None` if there is none.
+    /// The name after which the next page begins; `None` on the last page.
     pub next: Option<String>,
 }
 
 impl UidAdmin {
-    /// The mappings from names after `after` that `matches`: all of a name, at most about `limit`, from at most
-    /// about `max_names` names, so that the work of one call is bounded. Counters are among them.
+    /// The mappings from names after `after` that `matches` accepts. To bound the work of one call, it returns about
+    /// `limit` mappings and reads about `max_names` names at most. It never splits the mappings of a name, and
+    /// includes counters.
     ///
     /// # Errors
     ///
@@ -69,8 +70,8 @@ impl UidAdmin {
         Ok(page)
     }
 
-    /// Calls `found` with each mapping from a name that `matches`, in the order of the names, until it
-    /// returns false. Names of all kinds if `kind` is `None`; counters are among them.
+    /// Calls `found` with each mapping from a name that `matches` accepts, in the order of the names, until `found`
+    /// returns false. Without a `kind`, lists the names of all kinds. Includes counters.
     ///
     /// # Errors
     ///
@@ -102,7 +103,7 @@ impl UidAdmin {
         Ok(())
     }
 
-    /// The mappings from a name: one of each kind that has it, or of `kind` only.
+    /// The mappings from a name: one for each kind that has it, or only the mapping of `kind`.
     ///
     /// # Errors
     ///
@@ -116,8 +117,8 @@ impl UidAdmin {
         self.mappings_of_row(kind, Family::Id, row.into()).await
     }
 
-    /// The mappings from a UID: one of each kind that has it, or of `kind` only. Its length decides
-    /// nothing: what is stored is found.
+    /// The mappings from a UID: one for each kind that has it, or only the mapping of `kind`. Finds UIDs of any
+    /// length.
     ///
     /// # Errors
     ///
@@ -138,17 +139,17 @@ impl UidAdmin {
     ) -> Result<Vec<StoredMapping>, StorageError> {
         let kinds = UidKind::ALL.into_iter().filter(|of| kind.is_none_or(|kind| kind == *of));
         let qualifiers = kinds.map(|kind| Bytes::from_static(kind.as_str().as_bytes())).collect();
-        let get = Get { row, family: Some(family), qualifiers };
+        let get = Get { family: Some(family), qualifiers, ..Get::row(row) };
         let row = self.table.storage.get(&self.table.table, get).await?;
         Ok(row.map(|row| mappings(row, family).collect()).unwrap_or_default())
     }
 }
 
-/// The mappings of a row in one of the two families; cells of other columns are left out.
+/// The mappings of a row in one of the two families. Skips cells of other columns.
 fn mappings(row: Row, family: Family) -> impl Iterator<Item = StoredMapping> {
     let Row { key, cells, .. } = row;
     cells.into_iter().filter(move |cell| cell.family == family).filter_map(move |cell| {
-        let kind = kind_of_column(&cell.qualifier)?;
+        let kind = UidKind::of_column(&cell.qualifier)?;
         Some(if family == Family::Id {
             let is_counter = key.as_ref() == UID_COUNTER_ROW;
             StoredMapping { kind, name: decode_latin1(&key), uid: cell.value, is_counter }
@@ -157,9 +158,4 @@ fn mappings(row: Row, family: Family) -> impl Iterator<Item = StoredMapping> {
             StoredMapping { kind, name, uid: key.clone(), is_counter: false }
         })
     })
-}
-
-/// The kind that a column of mappings belongs to.
-pub(super) fn kind_of_column(qualifier: &[u8]) -> Option<UidKind> {
-    UidKind::ALL.into_iter().find(|kind| kind.as_str().as_bytes() == qualifier)
 }

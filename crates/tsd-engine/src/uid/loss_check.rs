@@ -1,20 +1,20 @@
 //! Makes UID assignment safe after cells of the UID table were lost.
 //!
-//! A lost counter would start again at an older number, and a UID whose mappings are lost would be
-//! assigned a second time: the points of two metrics would become one. So before the first assignment
-//! after an accepted loss, the counters are raised above every UID that a mapping or a stored row
-//! has. One of the two mappings of a name that is left restores the other.
+//! A lost counter would start again at an older number, and a UID whose mappings are lost would be assigned a second
+//! time. The points of two metrics would then be mixed. So before the first assignment after an accepted loss, the
+//! counters are raised above every UID in a mapping or a stored row. If a name has one mapping left, it restores the
+//! other.
 
 use std::collections::HashMap;
 
 use bytes::Bytes;
 use tokio::sync::Mutex;
-use tsd_model::{Cell, Family, RowKey, Uid, UidKind};
+use tsd_model::{Cell, Family, PerKind, RowKey, Uid, UidKind};
 use tsd_storage::{Scan, StorageError, Table};
 
-use super::{PerKind, UidTable};
+use super::UidTable;
 
-/// Missing mappings that are collected before they are restored.
+/// Most missing mappings that are collected before they are restored.
 const MAX_COLLECTED: usize = 100_000;
 
 /// Checks the UID table after a loss.
@@ -25,12 +25,12 @@ pub(crate) struct LossCheck {
     running: Mutex<()>,
 }
 
-/// Mappings that are left without their counterpart.
+/// Mappings without their counterpart.
 #[derive(Debug, Default)]
 struct HalfMappings {
-    /// UIDs by name without a mapping from the name: the highest, if a crash left several.
+    /// UIDs of names that lack the mapping from the name: the highest UID, if a crash left several.
     names: HashMap<(UidKind, Bytes), Uid>,
-    /// Names by UID without a mapping from the UID.
+    /// Names of UIDs that lack the mapping from the UID.
     uids: HashMap<(UidKind, Uid), Bytes>,
     restored: u64,
 }
@@ -74,7 +74,7 @@ impl LossCheck {
     }
 }
 
-/// Finds the highest UIDs of the mappings, and restores missing ones. Returns their number.
+/// Finds the highest UIDs of the mappings, and restores missing mappings. Returns the number of restored mappings.
 async fn check_mappings(table: &UidTable, highest: &mut PerKind<u64>) -> Result<u64, StorageError> {
     let mut half = HalfMappings::default();
     let mut rows = table.storage.scan(&table.table, Scan::default());
@@ -213,8 +213,8 @@ mod tests {
             put_one(&engine, metric, tags, 1_600_000_000, 1).await.unwrap();
         }
         assert!(engine.shutdown(Duration::from_mins(1)).await);
-        // The newest part of the UID table is lost: the counters, both mappings of the last names,
-        // and one mapping of others.
+        // The newest cells of the UID table are lost: the counters, both mappings of the last names, and one mapping
+        // of others.
         let table = EngineConfig::default().tables.uid;
         let delete = async |column: tsd_storage::Column| {
             let columns = vec![(column.family, column.qualifier)];
@@ -238,16 +238,16 @@ mod tests {
 
         let (storage, engine) = open(dir.path());
         put_one(&engine, "new", "rack=r", 1_600_000_000, 2).await.unwrap();
-        // Above those of the rows, whose names are lost.
+        // Above the UIDs of the rows, whose names are lost.
         assert_eq!(uid(&engine, UidKind::Metric, "new").await, 4);
         assert_eq!(uid(&engine, UidKind::Tagk, "rack").await, 3);
         assert_eq!(uid(&engine, UidKind::Tagv, "r").await, 4);
-        // What had one mapping left has both.
+        // A name that had one mapping left has both again.
         assert_eq!(uid(&engine, UidKind::Metric, "b").await, 2);
         let y = [Uid::from_number(2, 3).unwrap()];
         let names = engine.uids().names_of(UidKind::Tagv, &y).await.unwrap();
         assert_eq!(names, [Some("y".to_owned())]);
-        // The check is over, also for the next start.
+        // The check has ended, also for the next start.
         assert!(!storage.quarantine().unwrap().has_unchecked_loss(&table));
         put_one(&engine, "newer", "rack=r", 1_600_000_000, 2).await.unwrap();
         assert_eq!(uid(&engine, UidKind::Metric, "newer").await, 5);

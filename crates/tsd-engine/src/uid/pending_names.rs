@@ -56,7 +56,7 @@ impl<R: Clone> PendingNames<R> {
         Some(self.queue.drain(..names).collect())
     }
 
-    /// Queues names of a batch again, whose waiters have no result.
+    /// Queues the names of a batch again. Their waiters have no result yet.
     pub(super) fn queue_again(&mut self, names: Vec<Bytes>) {
         self.queue.extend(names);
     }
@@ -68,8 +68,8 @@ impl<R: Clone> PendingNames<R> {
         }
     }
 
-    /// Takes a name over with its waiters from another list, of which it is in no queue. False if it waits here
-    /// already.
+    /// Moves a name and its waiters here from another list, which must not have it queued. False if the name already
+    /// waits here.
     pub(super) fn take_over(&mut self, name: Bytes, from: &mut Self) -> bool {
         let Some(waiters) = from.waiters.remove(&name) else { return false };
         match self.waiters.entry(name) {

@@ -1,20 +1,19 @@
 //! Resolves the names of points to their series.
 //!
-//! Most names are cached. The others are requested from the UID actor, all of a chunk together, but
-//! with the same result as OpenTSDB, which processes points and names one by one: UIDs are numbered
-//! in that order, and if a name gets no UID, later names of its point are not created for that
-//! point.
+//! Most names are cached. The other names of a chunk are requested from the UID actor together. The result is the same
+//! as that of OpenTSDB, which processes points and names one by one. It numbers UIDs in that order. If a name gets no
+//! UID, the later names of its point are not created for that point.
 
 use std::sync::{Arc, atomic::Ordering};
 
 use bytes::Bytes;
 use hashbrown::{HashMap, hash_map::Entry};
 use smallvec::SmallVec;
-use tsd_model::{BaseTime, SeriesKey, TableSchema, Uid, UidKind, decode_latin1};
+use tsd_meta::UidError;
+use tsd_model::{BaseTime, PerKind, SeriesKey, TableSchema, Uid, UidKind, decode_latin1};
 
 use super::{
-    CreatableNames, NameFilter, PerKind, SeriesLimit, UidAssigning, UidCaches, UidError,
-    UidMessage,
+    CreatableNames, NameFilter, SeriesLimit, UidAssigning, UidCaches, UidMessage,
     assigner::{AssignerStats, UidAssignment, UidLookup},
 };
 use crate::{
@@ -31,7 +30,7 @@ pub(crate) struct ResolvedSeries {
     pub(crate) shard: usize,
 }
 
-/// Resolves names, and creates them where points may do so.
+/// Resolves names, and creates new ones if points may do so.
 #[derive(Clone, Debug)]
 pub(crate) struct Resolver {
     pub(crate) schema: TableSchema,
@@ -39,7 +38,7 @@ pub(crate) struct Resolver {
     pub(crate) assigner: ActorRef<UidMessage>,
     pub(crate) filter: Arc<NameFilter>,
     pub(crate) stats: Arc<AssignerStats>,
-    /// Which kinds points may create.
+    /// True for kinds of names that points may create.
     pub(crate) auto_create: PerKind<bool>,
     pub(crate) shards: usize,
     pub(crate) limit: Option<SeriesLimit>,
@@ -72,7 +71,7 @@ const fn kind_at(i: usize) -> UidKind {
 }
 
 impl Resolver {
-    /// The series of points, in their order. Of new names only those that are `creatable` are created.
+    /// The series of points, in their order. Creates only new names that are `creatable`.
     pub(crate) async fn resolve(
         &self,
         points: &[&NameList],
@@ -120,8 +119,8 @@ impl Resolver {
         results
     }
 
-    /// Takes the points out that have a new name, and so a new series, and whose metric has as many series as it
-    /// may: no UID is assigned for them.
+    /// Removes points that would add a series to a metric at its limit, which a new name shows. Their names get no
+    /// UIDs.
     fn refuse_new(
         &self,
         open: &mut Vec<OpenPoint<'_>>,
@@ -142,7 +141,7 @@ impl Resolver {
         refused
     }
 
-    /// The series, unless it is new and its metric has as many as it may.
+    /// The series; an error if it is new and its metric is at its limit.
     fn admitted_series(&self, names: &NameList, uids: &[Uid]) -> Result<ResolvedSeries, UidError> {
         let resolved = self.series(uids)?;
         if let (Some(limit), Some(metric)) = (&self.limit, uids.first())
@@ -173,7 +172,7 @@ impl Resolver {
         Ok(ResolvedSeries { template, shard })
     }
 
-    /// Looks every name up, in the caches and the table.
+    /// Looks up every name, in the caches and the table.
     async fn look_up_all(
         &self,
         open: &[OpenPoint<'_>],
@@ -212,7 +211,7 @@ impl Resolver {
         resolved
     }
 
-    /// Result for a name without a UID: absent, so to be created, or an error.
+    /// Result for a name without a UID: `Absent` if it may be created, otherwise an error.
     fn absent(&self, kind: UidKind, name: &[u8], creatable: CreatableNames) -> ResolvedName {
         let text = decode_latin1(name);
         if !self.auto_create[kind] {
@@ -234,7 +233,7 @@ impl Resolver {
 
     async fn create_missing(&self, open: &[OpenPoint<'_>], resolved: &mut ResolvedNames) {
         if let [only] = open {
-            // One name after another: after a failure no later name is created.
+            // Create names one by one: after a failure no later name is created.
             loop {
                 let Some((kind, name)) = only.missing(resolved).next() else { return };
                 self.create(kind, vec![name], resolved).await;
@@ -245,7 +244,7 @@ impl Resolver {
             let mut seen = hashbrown::HashSet::<Bytes, foldhash::fast::RandomState>::default();
             for point in open {
                 for (missing, name) in point.missing(resolved) {
-                    // Tags are created only after the metric has its UID.
+                    // Tags are created only after their metric has a UID.
                     if missing == kind && seen.insert(name.clone()) {
                         names.push(name);
                     } else if missing == UidKind::Metric {
@@ -293,8 +292,8 @@ impl Resolver {
         self.assign_by(UidAssigning::Owner, kind, names).await
     }
 
-    /// UIDs of names for another node, as far as they get any. It has looked them up, but another one may have
-    /// created them since.
+    /// UIDs of names for another node; `None` for a name that gets no UID. Looks the names up first, because they may
+    /// have been created since the other node's look-up.
     pub(crate) async fn assign_for_peer(
         &self,
         kind: UidKind,
@@ -339,7 +338,7 @@ impl OpenPoint<'_> {
         self.names.iter().enumerate().map(|(i, name)| (kind_at(i), Bytes::copy_from_slice(name)))
     }
 
-    /// Names to create: those without a UID, up to the first that has an error.
+    /// Names to create: those without a UID, up to the first name that has an error.
     fn missing(&self, resolved: &ResolvedNames) -> impl Iterator<Item = (UidKind, Bytes)> {
         self.keys()
             .map_while(|key| match resolved.get(&key) {
@@ -351,7 +350,7 @@ impl OpenPoint<'_> {
     }
 }
 
-/// Pairs names with their results; without a response every name fails.
+/// Pairs names with their results. Without a response, every name fails.
 fn pair<T>(
     names: Vec<Bytes>,
     response: Result<Vec<Result<T, UidError>>, AskError>,

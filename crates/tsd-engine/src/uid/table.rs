@@ -1,45 +1,48 @@
-//! The UID table: columns of counters and mappings, and their reads.
+//! The UID table: columns of counters and mappings, and reads of them.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tsd_model::{Cell, Family, MAX_NAME_BYTES, Row, TableSchema, Uid, UidKind, decode_latin1};
-use tsd_storage::{Column, Delete, Get, MAX_KEY_BYTES, Scan, Storage, StorageError, Table};
+use tsd_meta::UidError;
+use tsd_model::{
+    Cell, Family, MAX_NAME_BYTES, Row, TableSchema, UID_COUNTER_ROW, Uid, UidKind, decode_latin1,
+};
+use tsd_storage::{Column, Get, MAX_KEY_BYTES, Scan, Storage, StorageError, Table};
 
-use super::UidError;
-
-/// Row of the counters.
-const COUNTER_ROW: &[u8] = &[0];
-
-/// Fewest UIDs whose names are read by a scan.
+/// Fewest UIDs whose names are read by a scan instead of gets.
 const MIN_SCANNED: usize = 256;
-/// Rows that a scan reads in the time of a get.
+/// Rows that a scan reads in the time of one get.
 const ROWS_OF_A_GET: u64 = 8;
-/// Names begin with no lower byte, but for blanks where they are allowed.
+/// Lowest first byte of names, except for blanks where these are allowed.
 const FIRST_BYTE_OF_NAMES: u8 = b'!';
 
 const _: () = assert!(MAX_NAME_BYTES <= MAX_KEY_BYTES, "every valid name is a row key");
 
 /// The UID table of a storage.
 #[derive(Clone, Debug)]
-pub(crate) struct UidTable {
-    pub(crate) storage: Arc<dyn Storage>,
-    pub(crate) table: Table,
-    pub(crate) schema: TableSchema,
+pub struct UidTable {
+    /// The storage.
+    pub storage: Arc<dyn Storage>,
+    /// Name of the table.
+    pub table: Table,
+    /// Widths of the UIDs.
+    pub schema: TableSchema,
 }
 
 impl UidTable {
     /// Column of a kind's counter.
-    pub(crate) const fn counter(kind: UidKind) -> Column {
+    #[must_use]
+    pub const fn counter(kind: UidKind) -> Column {
         Column {
-            row: Bytes::from_static(COUNTER_ROW),
+            row: Bytes::from_static(&UID_COUNTER_ROW),
             family: Family::Id,
             qualifier: Bytes::from_static(kind.as_str().as_bytes()),
         }
     }
 
     /// Column of the mapping from a name.
-    pub(crate) fn forward(kind: UidKind, name: &[u8]) -> Column {
+    #[must_use]
+    pub fn forward(kind: UidKind, name: &[u8]) -> Column {
         Column {
             row: Bytes::copy_from_slice(name),
             family: Family::Id,
@@ -83,7 +86,8 @@ impl UidTable {
             .collect())
     }
 
-    /// Reads the names of UIDs: those of many neighbours by a scan, since a get costs as much as many rows of it.
+    /// Reads the names of UIDs. Reads many adjacent UIDs by a scan, because a get costs as much as many rows of a
+    /// scan.
     pub(crate) async fn names(
         &self,
         kind: UidKind,
@@ -125,18 +129,6 @@ impl UidTable {
         Ok(names)
     }
 
-    /// Deletes the mapping from a UID, and its UIDMeta.
-    pub(crate) async fn delete_reverse(
-        &self,
-        kind: UidKind,
-        uid: Bytes,
-    ) -> Result<(), StorageError> {
-        let columns = [kind.as_str(), kind.meta_qualifier()]
-            .map(|qualifier| (Family::Name, Bytes::from_static(qualifier.as_bytes())));
-        let delete = Delete::Columns { row: uid, columns: columns.into() };
-        self.storage.delete(&self.table, delete).await
-    }
-
     /// Decodes the UID of a cell. Fails if its width is wrong.
     pub(crate) fn uid_in(&self, kind: UidKind, name: &[u8], cell: &Cell) -> Result<Uid, UidError> {
         let expected = kind.width(&self.schema);
@@ -158,12 +150,12 @@ impl UidTable {
     }
 }
 
-/// The rows of ascending UIDs, if there are many of them and few others between them.
+/// The rows of ascending UIDs, if there are many of them with few other rows between them.
 fn dense_range(uids: &[Uid]) -> Option<(Bytes, Bytes)> {
     let (first, last) = (uids.first()?, uids.last()?);
     let rows = last.to_number().checked_sub(first.to_number())?;
     let is_dense = uids.len() >= MIN_SCANNED && rows <= uids.len() as u64 * ROWS_OF_A_GET;
-    // Rows of names are not among them.
+    // Rows of names lie outside of the range.
     let is_apart = *last.as_bytes().first()? < FIRST_BYTE_OF_NAMES;
     let is_ascending = || uids.is_sorted_by(|a, b| a.as_bytes() < b.as_bytes());
     (is_dense && is_apart && is_ascending()).then(|| {
@@ -172,10 +164,9 @@ fn dense_range(uids: &[Uid]) -> Option<(Bytes, Bytes)> {
     })
 }
 
-/// False for a name that has no UID because it is no possible row key. A store refuses to read it, and with it
-/// the other names of the call.
+/// False for a name that cannot be a row key, and so has no UID. A store would reject the whole call that reads it.
 fn is_storable(name: &[u8]) -> bool {
-    name.len() <= MAX_NAME_BYTES
+    name.len() <= MAX_NAME_BYTES && name != UID_COUNTER_ROW
 }
 
 fn get(column: Column) -> Get {
@@ -224,7 +215,7 @@ mod tests {
         (store, UidTable { storage, table, schema })
     }
 
-    /// The names, read without a call of the operation `without`.
+    /// Reads the names without calling the operation `without`.
     async fn found(numbers: &[u64], without: Operation) -> Vec<Option<String>> {
         let (store, table) = named((1..3_000).filter(|number| number % 7 != 0)).await;
         store.script(without, [Fault::Error(StorageError::Timeout("not to be asked"))]);

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use tsd_meta::UidError;
 use tsd_model::{Family, TableSchema, UidKind};
 use tsd_storage::{
     CellBatch, CellRef, Column, Fault, Get, Operation, Storage, StorageError, Table,
@@ -17,7 +18,7 @@ fn uid_table() -> Table {
     EngineConfig::default().tables.uid
 }
 
-/// Both directions of the UID table, checked against each other; returns the UIDs by kind and name.
+/// Checks both directions of the UID table against each other. Returns the UIDs by kind and name.
 pub(super) async fn checked_names(store: &TestStore) -> BTreeMap<(String, Vec<u8>), Vec<u8>> {
     let (mut forward, mut reverse, mut counters) =
         (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
@@ -42,13 +43,13 @@ pub(super) async fn checked_names(store: &TestStore) -> BTreeMap<(String, Vec<u8
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrently_created_series_get_one_uid_each() {
-    // Every name is new to some tasks while others assign it.
+    // Every name is new to some tasks while other tasks assign it.
     new_series_from_many_connections(2_000, 37, 2_000).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn hundred_thousand_new_series_get_one_uid_each() {
-    // Each name is sent by two tasks.
+    // Two tasks send each name.
     new_series_from_many_connections(100_000, 6_250, 12_500).await;
 }
 
@@ -250,6 +251,20 @@ async fn first_of_two_processes_wins() {
     assert!(store.inner().get(&uid_table(), unused).await.unwrap().is_none(), "no orphan is left");
 }
 
+/// Issue 37: a query for such a name failed with the width of the counter.
+#[tokio::test]
+async fn the_row_of_the_counters_is_no_name() {
+    let engine = start(config(), &store());
+    put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
+    let uids = engine.uids();
+    for name in ["\0", "nowhere"] {
+        let found = uids.uid_of(UidKind::Metric, name).await;
+        assert!(matches!(found, Err(UidError::NoSuchName { .. })), "{found:?}");
+        let found = uids.uids_of(UidKind::Metric, &[name.to_owned()]).await;
+        assert!(matches!(found[..], [Ok(None)]), "{found:?}");
+    }
+}
+
 #[tokio::test]
 async fn stored_uid_of_another_width_is_an_error() {
     let store = store();
@@ -330,7 +345,7 @@ async fn a_lost_put_of_many_names_leaves_at_worst_orphans() {
         let is_lost = matches!(fault, Fault::LostAck(_));
         let store = store();
         let engine = start(config(), &store);
-        // The first put of the store is that of the mappings.
+        // The first put to the store writes the mappings.
         store.script(Operation::Put, [fault]);
         assert_eq!(put_hosts(&engine).await, 20);
         let (mut forward, mut reverse) = (BTreeMap::new(), BTreeMap::new());
@@ -380,6 +395,9 @@ async fn suggestions_are_names_with_the_prefix_in_byte_order() {
     assert_eq!(suggest("sys.cpu", 25).await, ["sys.cpu.idle", "sys.cpu.nice", "sys.cpu.user"]);
     assert_eq!(suggest("", 1).await, ["sys.cpu.idle"]);
     assert_eq!(suggest("x", 25).await, [""; 0]);
+    // Issue 37. Names that begin with a letter above `~` were left out.
+    engine.uids().assign(UidKind::Tagv, "\u{e9}tage").await.unwrap();
+    assert_eq!(engine.uids().suggest(UidKind::Tagv, "", 25).await.unwrap(), ["\u{e9}tage"]);
 }
 
 async fn both(engine: &EngineHandle, name: &str) -> Option<u64> {
@@ -433,7 +451,7 @@ async fn names_beyond_the_rate_wait_and_none_fails() {
     }
     let report = session.commit().await;
     assert_eq!((report.stored, report.failures.len()), (28, 0), "{:?}", report.failures);
-    // Two names begin at once; the others come in batches of twenty and eight, which are more than a second's names.
+    // Two names begin at once. The others come in batches of twenty and eight, more than a second's worth of names.
     let delayed = &engine.uids().resolver.stats.delayed;
     assert_eq!(delayed.load(std::sync::atomic::Ordering::Relaxed), 28);
 }
@@ -493,10 +511,10 @@ async fn a_deleted_name_takes_its_uidmeta_along_but_not_what_another_name_has() 
     let of_uid = kept.iter().filter(|(row, _)| *row == [0, 0, 1]);
     let columns: Vec<_> = of_uid.map(|(_, cell)| cell.qualifier.to_vec()).collect();
     assert_eq!(columns, [&b"tagk"[..], b"tagk_meta", b"tagv"]);
-    // The name is not cached, and its UID is not used again.
+    // The name is not cached, and its former UID is not used again.
     put_one(&engine, "m", "host=a", 1_356_998_400, 1).await.unwrap();
     assert_eq!(engine.uids().uid_of(UidKind::Metric, "m").await.unwrap().to_number(), 2);
-    // Two names share a UID: what is stored of it is that of the other one.
+    // Two names share a UID: its stored cells belong to the other name.
     put_cell(b"n", Family::Id, b"metrics", &[0, 0, 2]).await;
     engine.delete_uid(UidKind::Metric, "n").await.unwrap();
     let uid = tsd_model::Uid::from_number(2, 3).unwrap();
@@ -521,7 +539,7 @@ async fn assignment_by_the_command_line_accepts_what_can_be_stored() {
     for (name, number) in [("bad$name", 1), ("\u{e4} b", 2), ("bad$name", 1)] {
         assert_eq!(assign(name).await.unwrap().to_number(), number, "{name}");
     }
-    // The last one is the row of the counters.
+    // The last name is the row of the counters.
     for name in ["", "\u{4e2d}", "\0"] {
         let refused = assign(name).await.unwrap_err();
         assert!(matches!(refused, UidError::IllegalName { .. }), "{name:?}: {refused}");

@@ -1,27 +1,40 @@
-//! The built-in filter: a list of rules, of which the first that matches decides.
+//! The built-in filter: a list of rules, of which the first match decides.
 //!
-//! A line is `allow` or `deny`, a pattern of metrics, and conditions on tags, all of which must hold:
-//! `TAGK=PATTERN`, `TAGK!=PATTERN` (also of series without the tag). In a pattern `*` stands for any
-//! text. What no line matches is allowed.
+//! A line is `allow` or `deny`, a pattern of metrics, and conditions on tags, all of which must hold: `TAGK=PATTERN`,
+//! or `TAGK!=PATTERN`, which series without the tag also meet. In a pattern, `*` stands for any text. A series that
+//! matches no line is allowed.
 
 use tsd_model::encode_latin1;
 use tsd_storage::MetricPattern;
 
 use super::{FilteredSeries, WriteFilter};
 
-/// Most rules: every new series is compared with all of them.
+/// Most rules. Every new series is compared with all of them.
 const MAX_RULES: usize = 10_000;
 
 /// The rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FilterRules(Vec<FilterRule>);
 
-/// A line is no rule.
+/// A line that is not a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct FilterRulesError {
     line: usize,
-    what: String,
+    what: FilterLineError,
+}
+
+/// Why a line is not a rule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum FilterLineError {
+    #[error("expected allow or deny, got {0:?}")]
+    Action(String),
+    #[error("expected a pattern of metrics")]
+    NoMetric,
+    #[error("expected TAGK=PATTERN or TAGK!=PATTERN, got {0:?}")]
+    TagCondition(String),
+    #[error("more than {MAX_RULES} rules")]
+    TooManyRules,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,22 +61,18 @@ impl FilterRules {
             let line = at + 1;
             let mut words = text.split_whitespace();
             let Some(action) = words.next().filter(|word| !word.starts_with('#')) else { continue };
-            let fail = |what: String| FilterRulesError { line, what };
+            let fail = |what| FilterRulesError { line, what };
             let allows = match action {
                 "allow" => true,
                 "deny" => false,
-                _ => return Err(fail(format!("expected allow or deny, got {action:?}"))),
+                _ => return Err(fail(FilterLineError::Action(action.to_owned()))),
             };
-            let metric =
-                words.next().ok_or_else(|| fail("expected a pattern of metrics".into()))?;
+            let metric = words.next().ok_or_else(|| fail(FilterLineError::NoMetric))?;
             let tags = words.map(TagCondition::parse).collect::<Result<_, _>>().map_err(fail)?;
             let metric = MetricPattern::new(metric);
             rules.push(FilterRule { line, allows, metric, tags });
             if rules.len() > MAX_RULES {
-                return Err(FilterRulesError {
-                    line,
-                    what: format!("more than {MAX_RULES} rules"),
-                });
+                return Err(fail(FilterLineError::TooManyRules));
             }
         }
         Ok(Self(rules))
@@ -71,8 +80,8 @@ impl FilterRules {
 }
 
 impl TagCondition {
-    fn parse(word: &str) -> Result<Self, String> {
-        let bad = || format!("expected TAGK=PATTERN or TAGK!=PATTERN, got {word:?}");
+    fn parse(word: &str) -> Result<Self, FilterLineError> {
+        let bad = || FilterLineError::TagCondition(word.to_owned());
         let (tagk, value) = word.split_once('=').ok_or_else(bad)?;
         let (tagk, negated) = match tagk.strip_suffix('!') {
             Some(tagk) => (tagk, true),

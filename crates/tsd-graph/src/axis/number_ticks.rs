@@ -2,10 +2,10 @@
 
 /// Most ticks of an axis, with and without labels.
 const MOST_TICKS: usize = 400;
-/// Most decades of which the multiples have ticks, too.
+/// Most decades whose multiples also have ticks.
 const MOST_DECADES_WITH_MULTIPLES: f64 = 8.0;
 
-/// A round step: 1, 2 or 5 times a power of ten, of which `length` has at most about `most`.
+/// A round step: 1, 2 or 5 times a power of ten, so that `length` has at most about `most` steps.
 pub(super) fn linear_step(length: f64, most: usize) -> f64 {
     let raw = (length / most.max(1) as f64).max(f64::MIN_POSITIVE);
     let power = 10_f64.powf(raw.log10().floor()).max(f64::MIN_POSITIVE);
@@ -23,13 +23,13 @@ pub(super) fn linear_values(least: f64, greatest: f64, most: usize) -> Vec<f64> 
     (0..MOST_TICKS)
         .map(|at| (first + at as f64) * step)
         .take_while(|value| *value <= greatest + slack)
-        // Zero has no sign here.
+        // Drops the sign of zero.
         .map(|value| if value.abs() < slack { 0.0 } else { value })
         .collect()
 }
 
-/// Powers of ten from `least` to `greatest`, both positive, and what has a tick between them. A range of
-/// less than two of them has linear ticks.
+/// Powers of ten from `least` to `greatest`, both positive, and the ticks between them. A range
+/// with fewer than two powers has linear ticks.
 pub(super) fn log_values(least: f64, greatest: f64, most: usize) -> (Vec<f64>, Vec<f64>) {
     let (first, last) = ((least.log10() - 1e-9).ceil(), (greatest.log10() + 1e-9).floor());
     if last - first < 1.0 {

@@ -1,4 +1,4 @@
-//! Times at which the x axis has ticks: round ones on the clock and the calendar of a time zone.
+//! Ticks of the x axis, at round times of the clock and the calendar of a time zone.
 
 use jiff::{
     Timestamp, ToSpan, Zoned,
@@ -15,7 +15,7 @@ const MOST_TICKS: usize = 200;
 /// Distance of two ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TickStep {
-    /// Seconds, of which a day has a whole number of steps.
+    /// Seconds; a day has a whole number of steps.
     Seconds(i64),
     /// Days from the first of January; months begin a new count.
     Days(i8),
@@ -44,13 +44,13 @@ impl TickStep {
             .chain([1, 2, 5, 10, 20, 50, 100, 200].map(Self::Years))
     }
 
-    /// Most seconds of a step, about.
+    /// Approximate greatest length of a step, seconds.
     fn length(self) -> i64 {
         match self {
             Self::Seconds(secs) => secs,
             Self::Days(days) => i64::from(days) * DAY,
             Self::Weeks => 7 * DAY,
-            // One has 31 days, two have 61.
+            // One month has up to 31 days, two have 61.
             Self::Months(months) => (i64::from(months) * 61 + 1) / 2 * DAY,
             Self::Years(years) => i64::from(years) * 366 * DAY,
         }
@@ -88,8 +88,8 @@ pub(crate) fn time_ticks(
     times((start_ms, end_ms), zone, step).unwrap_or_default().into_iter().map(tick).collect()
 }
 
-/// Multiples of a step within a range. Times of the clock that a change of its offset leaves out, or has
-/// twice, are in the list once.
+/// Multiples of a step within a range. A clock time that a change of the offset skips or repeats is
+/// listed once.
 fn times(
     (start_ms, end_ms): (i64, i64),
     zone: &TimeZone,

@@ -6,11 +6,13 @@ use super::{
 };
 use crate::options::{AxisOptions, GREATEST_END, NumberFormat};
 
-/// Greatest distance of a value from an axis, in lengths of it. What is farther is outside anyway.
+/// Greatest distance of a value from an axis, in lengths of the axis. Farther values are outside
+/// anyway.
 const MOST_LENGTHS: f64 = 1e4;
-/// Part of its size by which a single value is widened to a range, as gnuplot does.
+/// Share of its size by which a single value is widened to a range, as in gnuplot.
 const WIDENING: f64 = 0.01;
-/// Least part of the greatest end that the length of a range is: more digits than doubles have.
+/// Least length of a range, as a share of its greatest end. Doubles cannot resolve ticks in a
+/// shorter range.
 const LEAST_LENGTH: f64 = 1e-13;
 
 /// A y axis with its ends and ticks.
@@ -32,7 +34,7 @@ impl ValueAxis {
         let is_log = options.is_log;
         let (mut from, mut to) = ends(options, extent);
         let most_labels = most_labels.clamp(2, 50);
-        // Ends that nobody requested are moved to the next tick.
+        // Ends that the request leaves open are moved to the next tick.
         let (fixed_from, fixed_to) = (options.range.from.is_some(), options.range.to.is_some());
         if is_log {
             if !fixed_from {
@@ -58,7 +60,8 @@ impl ValueAxis {
         axis
     }
 
-    /// Where a value is: 0 is the begin of the axis, 1 its end. `None` if it has no place, as NaN.
+    /// Position of a value: 0 is the begin of the axis, 1 its end. `None` for a value without a
+    /// position, such as NaN.
     pub(crate) fn position(&self, value: f64) -> Option<f64> {
         let at = if self.is_log {
             if value <= 0.0 {
@@ -82,7 +85,7 @@ impl ValueAxis {
             [first, second, ..] => (second - first).abs(),
             _ => greatest - least,
         };
-        // Neighbours must differ in the digits that are shown.
+        // Neighbours must differ in the shown digits.
         let digits = if self.is_log { 6 } else { digits_of(greatest.abs().max(least.abs()), step) };
         let tick = |value: f64, label: Option<String>| {
             Some(AxisTick { position: self.position(value)?, label })
@@ -132,7 +135,7 @@ fn widening(value: f64) -> f64 {
     if value == 0.0 { 1.0 } else { (value.abs() * WIDENING).max(f64::MIN_POSITIVE) }
 }
 
-/// Digits that distinguish multiples of `step` up to `greatest`; at least those of gnuplot.
+/// Digits that distinguish multiples of `step` up to `greatest`; at least as many as gnuplot shows.
 fn digits_of(greatest: f64, step: f64) -> usize {
     if step <= 0.0 || greatest <= 0.0 {
         return 6;

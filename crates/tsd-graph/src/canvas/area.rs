@@ -36,7 +36,7 @@ impl Area {
         }
     }
 
-    /// The part of a line that is inside (Liang and Barsky).
+    /// The segment of a line inside the area (Liang and Barsky).
     pub(crate) fn clip(self, from: Position, to: Position) -> Option<(Position, Position)> {
         if self.contains(from) && self.contains(to) {
             return Some((from, to));

@@ -1,8 +1,8 @@
 //! The font of all texts: DejaVu Sans, compiled in, in one size.
 //!
-//! At eleven pixels the heights of its small and capital letters are almost whole pixels, six and eight, so
-//! that texts are sharp without hinting. Texts are not shaped: letters stand in the order of their characters,
-//! also where a script runs from right to left. A character that the font does not have is a box.
+//! At eleven pixels its small and capital letters are almost exactly six and eight pixels high, so texts are
+//! sharp without hinting. Texts are not shaped: letters stand in the order of their characters, also in
+//! scripts that run from right to left. A character that the font lacks is a box.
 
 use std::sync::OnceLock;
 
@@ -15,9 +15,9 @@ const SIZE: f32 = 11.0;
 pub(crate) const LINE_HEIGHT: f32 = 15.0;
 /// Pixels of a capital letter.
 pub(crate) const CAP_HEIGHT: f32 = 8.0;
-/// What replaces the end of a text that is too long.
+/// Replaces the end of a text that is too long.
 const ELLIPSIS: char = '…';
-/// Most characters of a text that are looked at.
+/// Most characters of a text; the rest is ignored.
 const MAX_CHARS: usize = 300;
 
 /// The font; `None` never happens, because it is part of the program.
@@ -38,14 +38,14 @@ fn advance(face: &Face<'_>, glyph: GlyphId) -> f32 {
     f32::from(face.glyph_hor_advance(glyph).unwrap_or_default()) * scale(face)
 }
 
-/// Pixels that a text is wide.
+/// Width of a text, in pixels.
 pub(crate) fn text_width(text: &str) -> f32 {
     let Some(face) = face() else { return 0.0 };
     text.chars().map(|c| advance(face, glyph(face, c))).sum()
 }
 
-/// A text as it is shown: characters that are invisible or change the direction of others are replaced, and
-/// what exceeds a width is cut.
+/// The shown form of a text: replaces characters that are invisible or change the direction of others, and
+/// cuts the text at a width.
 pub(crate) fn shown_text(text: &str, most_width: f32) -> String {
     let Some(face) = face() else { return String::new() };
     let ellipsis = advance(face, glyph(face, ELLIPSIS));
@@ -71,7 +71,7 @@ pub(crate) fn shown_text(text: &str, most_width: f32) -> String {
     shown
 }
 
-/// A character, or the replacement of one that is invisible or changes the direction of others.
+/// A character, or the replacement of a character that is invisible or changes the direction of others.
 pub(crate) fn visible(c: char) -> char {
     let is_format = matches!(
         c,
@@ -102,13 +102,13 @@ pub(super) fn text_path(text: &str) -> Option<Path> {
 
 struct TextOutline {
     path: PathBuilder,
-    /// Where the glyph begins.
+    /// Left edge of the glyph.
     x: f32,
     scale: f32,
 }
 
 impl TextOutline {
-    /// From units of the font, whose `y` grows upwards.
+    /// Converts units of the font, whose `y` grows upwards.
     fn at(&self, x: f32, y: f32) -> (f32, f32) {
         (x.mul_add(self.scale, self.x), -y * self.scale)
     }

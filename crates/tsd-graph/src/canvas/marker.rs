@@ -93,7 +93,7 @@ impl Marker {
             }
             MarkerShape::Dot => {
                 is_filled = true;
-                // Two pixels: a single one has no color that could be told.
+                // Two pixels, since the color of a single pixel is not recognisable.
                 polygon(&[(-0.5, -0.5), (1.5, -0.5), (1.5, 1.5), (-0.5, 1.5)], true);
             }
         }

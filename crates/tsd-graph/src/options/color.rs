@@ -1,6 +1,6 @@
 //! Colors.
 
-use super::PlotOptionProblem;
+use super::option_error::PlotOptionProblem;
 
 /// A color.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl Color {
         u32::from_str_radix(digits, 16).map(Self::rgb).map_err(|_| PlotOptionProblem::Color)
     }
 
-    /// A mixture of two colors; `part` of 0 to 1 is that of `other`.
+    /// A mixture of two colors; `part` is the share of `other`, 0 to 1.
     pub(crate) fn mix(self, other: Self, part: f32) -> Self {
         let mix =
             |a: u8, b: u8| (f32::from(a) + (f32::from(b) - f32::from(a)) * part).round() as u8;

@@ -1,11 +1,11 @@
-//! Where the key is.
+//! Placement of the key.
 
-use super::PlotOptionProblem;
+use super::option_error::PlotOptionProblem;
 
 /// Most words of a placement.
 const MAX_WORDS: usize = 16;
 
-/// Where the key is, and how its entries are arranged.
+/// Placement of the key, and arrangement of its entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyPlacement {
     /// In the margin instead of inside the graph.
@@ -45,7 +45,7 @@ impl Default for KeyPlacement {
 }
 
 impl KeyPlacement {
-    /// Parses gnuplot's words, in any order; `None` is no key.
+    /// Parses gnuplot's words, in any order; `None` hides the key.
     pub(super) fn parse(text: &str) -> Result<Option<Self>, PlotOptionProblem> {
         let mut placement = Self { is_boxed: false, ..Self::default() };
         let (mut across, mut down, mut has_center) = (None, None, false);
@@ -77,7 +77,7 @@ impl KeyPlacement {
         if count == 0 || count > MAX_WORDS {
             return Err(PlotOptionProblem::Key);
         }
-        // `center` is of the direction that no other word determines.
+        // `center` applies to the direction that no other word determines.
         let default = |side| if has_center { KeySide::Center } else { side };
         placement.across = across.unwrap_or(default(KeySide::End));
         placement.down = down.unwrap_or(default(KeySide::Start));

@@ -1,8 +1,8 @@
-//! Format of numbers, as of gnuplot: that of C's printf, with mantissas and prefixes.
+//! Format of numbers as in gnuplot: C's printf, with mantissas and prefixes.
 
 use std::fmt::Write;
 
-use super::PlotOptionProblem;
+use super::option_error::PlotOptionProblem;
 
 /// Most bytes of a format.
 const MAX_BYTES: usize = 64;
@@ -77,7 +77,8 @@ impl NumberFormat {
         Ok(Self(parts))
     }
 
-    /// Renders a number, with `digits` significant digits if the format leaves that open.
+    /// Renders a number; `digits` is the number of significant digits of formats without a
+    /// precision.
     pub(crate) fn render(&self, value: f64, digits: usize) -> String {
         let mut out = String::new();
         for part in &self.0 {
@@ -218,7 +219,7 @@ pub(crate) fn general(value: f64, precision: usize) -> String {
     without_zeros(&fixed(value, decimals)).to_owned()
 }
 
-/// A mantissa; without a precision as short as it is.
+/// A mantissa; as short as possible without a precision.
 fn mantissa(value: f64, precision: Option<usize>) -> String {
     match precision {
         Some(precision) => fixed(value, precision),
@@ -239,12 +240,12 @@ fn decimal_power(value: f64) -> i32 {
     rounded.split_once('e').and_then(|(_, power)| power.parse().ok()).unwrap_or(0)
 }
 
-/// The power of 1000, as far as there are prefixes.
+/// The power of 1000, limited to the known prefixes.
 fn thousands(value: f64) -> i32 {
     decimal_power(value).div_euclid(3).clamp(-8, 8)
 }
 
-/// The power of 1024, as far as there are prefixes.
+/// The power of 1024, limited to the known prefixes.
 fn kibis(value: f64) -> i32 {
     let value = value.abs();
     if value < 1.0 || !value.is_finite() {

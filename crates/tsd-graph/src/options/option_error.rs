@@ -1,4 +1,4 @@
-//! Why an option of a graph is refused.
+//! Errors of the options of a graph.
 
 use thiserror::Error;
 
@@ -13,7 +13,7 @@ pub struct PlotOptionError {
     pub name: &'static str,
     /// The beginning of the value, with control characters escaped.
     pub shown: String,
-    /// What is wrong with it.
+    /// Problem of the value.
     pub problem: PlotOptionProblem,
 }
 
@@ -35,7 +35,8 @@ impl PlotOptionError {
 }
 
 impl PlotOptionProblem {
-    /// Fails unless a text has at most so many bytes, all of which are of letters, digits and `others`.
+    /// Fails if a text is longer than `most_bytes` or has characters other than letters, digits and
+    /// `others`.
     pub(super) fn check_text(text: &str, most_bytes: usize, others: &str) -> Result<(), Self> {
         if text.len() > most_bytes {
             return Err(Self::TooLong(most_bytes));
@@ -45,7 +46,7 @@ impl PlotOptionProblem {
     }
 }
 
-/// What is wrong with the value of an option.
+/// Problem of the value of an option.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PlotOptionProblem {
@@ -55,7 +56,7 @@ pub enum PlotOptionProblem {
     /// A character that is not allowed.
     #[error("illegal character: {}", .0.escape_default())]
     Character(char),
-    /// Too long a text.
+    /// A text over the limit of bytes.
     #[error("longer than {0} bytes")]
     TooLong(usize),
     /// Not a size.
@@ -73,19 +74,19 @@ pub enum PlotOptionProblem {
     #[error("it must be [MIN:MAX], two numbers of which either may be absent")]
     Range,
     /// A range whose ends are equal or too far apart.
-    #[error("the range is empty or exceeds the numbers")]
+    #[error("the range is empty or too large")]
     RangeLimit,
     /// A range for a logarithmic axis with an end that is not positive.
     #[error("the range of a logarithmic axis must be positive")]
     LogRange,
     /// Not a format of numbers.
-    #[error("it is no format of numbers: {0}")]
+    #[error("it is not a format of numbers: {0}")]
     NumberFormat(&'static str),
     /// Not a format of times.
-    #[error("it is no format of times, as of strftime")]
+    #[error("it must be a format of times, as in strftime")]
     TimeFormat,
     /// Not a place of the key.
-    #[error("it is no place of the key, such as \"out center top horiz box\"")]
+    #[error("it must be a placement of the key, such as \"out center top horiz box\"")]
     Key,
     /// Not a color.
     #[error("it must be a hexadecimal color such as xFFFFFF")]
@@ -94,9 +95,6 @@ pub enum PlotOptionProblem {
     #[error("it must be one of linespoint, lines, points, circles, dots")]
     Style,
     /// Not a smoothing.
-    #[error(
-        "it must be one of unique, frequency, fnormal, cumulative, cnormal, bins, csplines, acsplines, \
-         mcsplines, bezier, sbezier, kdensity, unwrap, zsort"
-    )]
+    #[error("it must be unique or csplines")]
     Smoothing,
 }

@@ -1,6 +1,6 @@
 //! Size of a picture.
 
-use super::PlotOptionProblem;
+use super::option_error::PlotOptionProblem;
 
 /// Size of a picture in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl PlotSize {
         let (width, height) = text.split_once('x').ok_or(PlotOptionProblem::Size)?;
         let number = |text: &str| {
             let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-            // A number with more digits than 32 bits hold is too large, and still a number.
+            // A number over 32 bits is still a number, but too large.
             is_number.then(|| text.parse().unwrap_or(u32::MAX)).ok_or(PlotOptionProblem::Size)
         };
         let size = Self { width: number(width)?, height: number(height)? };

@@ -1,14 +1,14 @@
 //! Ranges of axes.
 
-use super::PlotOptionProblem;
+use super::option_error::PlotOptionProblem;
 
-/// Greatest absolute value of an end: the length of an axis must be a number, too.
+/// Greatest absolute value of an end, so that the length of an axis stays finite.
 pub(crate) const GREATEST_END: f64 = 8e307;
-/// Greatest absolute value of an end that is requested, so that there are numbers beyond it.
+/// Greatest absolute value of a requested end, so that larger numbers exist.
 const GREATEST_REQUESTED: f64 = 1e300;
 
-/// Ends of an axis; those that are absent are determined by the points. The first end may be the
-/// greater one: the axis is then reversed.
+/// Ends of an axis; the points determine absent ends. If the first end is greater, the axis is
+/// reversed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct AxisRange {
     /// Value at the bottom.
@@ -32,7 +32,7 @@ impl AxisRange {
         Ok(range)
     }
 
-    /// True if each end that is given is positive.
+    /// True if each given end is positive.
     pub(super) fn is_positive(self) -> bool {
         [self.from, self.to].into_iter().flatten().all(|end| end > 0.0)
     }
@@ -44,7 +44,7 @@ fn end(text: &str) -> Result<Option<f64>, PlotOptionProblem> {
     if text.is_empty() || text == "*" {
         return Ok(None);
     }
-    // Rust's numbers also have names, which gnuplot's do not.
+    // Rust also parses names of numbers, which gnuplot does not know.
     if !text.bytes().all(|b| b.is_ascii_digit() || b"+-.eE".contains(&b)) {
         return Err(PlotOptionProblem::Range);
     }

@@ -177,10 +177,11 @@ fn styles_and_smoothings_are_known_words() {
     assert_eq!(parse("style", "dots").unwrap().style, PlotStyle::Dots);
     refuse("style", "linespoint;", PlotOptionProblem::Style);
     refuse("style", "", PlotOptionProblem::Style);
+    assert_eq!(parse("smooth", "unique").unwrap().smoothing, Some(Smoothing::Unique));
     assert_eq!(parse("smooth", "csplines").unwrap().smoothing, Some(Smoothing::CSplines));
-    assert_eq!(parse("smooth", "kdensity").unwrap().smoothing, Some(Smoothing::KDensity));
-    assert_eq!(parse("smooth", "zsort").unwrap().smoothing, None);
-    refuse("smooth", "path", PlotOptionProblem::Smoothing);
+    for refused in ["", "path", "bezier", "zsort"] {
+        refuse("smooth", refused, PlotOptionProblem::Smoothing);
+    }
 }
 
 proptest! {

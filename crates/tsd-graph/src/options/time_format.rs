@@ -1,8 +1,8 @@
-//! Format of times, as of strftime.
+//! Format of times, as in strftime.
 
 use jiff::{Zoned, fmt::strtime};
 
-use super::PlotOptionProblem;
+use super::option_error::PlotOptionProblem;
 
 /// Most bytes of a format.
 const MAX_BYTES: usize = 64;
@@ -36,7 +36,7 @@ impl TimeFormat {
     }
 }
 
-/// True if a conversion has a width of more than two digits, which is the length of a label.
+/// True if a conversion has a width of more than two digits, which would make labels too long.
 fn has_long_width(text: &str) -> bool {
     let mut bytes = text.bytes();
     while bytes.any(|b| b == b'%') {

@@ -2,15 +2,16 @@
 
 use crate::options::Color;
 
-/// Colors that can be told from each other on white.
+/// Colors that are distinguishable on white.
 const PALETTE: [u32; 10] = [
     0x1f_77_b4, 0xd6_27_28, 0x2c_a0_2c, 0xff_7f_0e, 0x94_67_bd, 0x17_be_cf, 0x8c_56_4b, 0xe3_77_c2,
     0x7a_8b_00, 0x55_55_55,
 ];
-/// Backgrounds that are darker get lighter colors.
+/// Brightness below which a background gets lighter colors.
 const DARK: f32 = 0.4;
 
-/// The color of a series on a background. Colors repeat, darker and lighter ones first.
+/// The color of a series on a background. After the palette, darker and lighter variants follow
+/// before colors repeat.
 pub(crate) fn series_color(number: usize, background: Color) -> Color {
     let rgb = PALETTE.get(number % PALETTE.len()).copied().unwrap_or_default();
     let color = Color::rgb(rgb);

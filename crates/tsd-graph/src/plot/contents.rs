@@ -1,18 +1,18 @@
-//! What a graph shows.
+//! Contents of a graph.
 
 use jiff::tz::TimeZone;
 use tsd_model::PointColumns;
 
 use crate::options::PlotOptions;
 
-/// What a graph shows.
+/// Contents of a graph.
 #[derive(Clone, Debug)]
 pub struct Plot {
-    /// First and last millisecond of the x axis; the last one is later.
+    /// First and last millisecond of the x axis; the last is later.
     pub range_ms: (i64, i64),
     /// Time zone of the x axis.
     pub zone: TimeZone,
-    /// How it is drawn.
+    /// Options of the drawing.
     pub options: PlotOptions,
     /// The series, in the order of their colors.
     pub series: Vec<PlotSeries>,
@@ -23,21 +23,21 @@ pub struct Plot {
 /// A series of a graph.
 #[derive(Clone, Debug, Default)]
 pub struct PlotSeries {
-    /// Its text in the key.
+    /// Text in the key.
     pub label: String,
     /// The axis of its values.
     pub axis: YAxis,
-    /// Its points, in time order. NaN is a gap; infinities are not drawn.
+    /// Points in time order. NaN is a gap; infinities are not drawn.
     pub points: PointColumns,
 }
 
 /// The axis of the values of a series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum YAxis {
-    /// The left one.
+    /// The left axis.
     #[default]
     Left,
-    /// The right one.
+    /// The right axis.
     Right,
 }
 

@@ -1,4 +1,4 @@
-//! The least and greatest values of the points that are shown, for each y axis.
+//! The least and greatest values of the shown points, for each y axis.
 
 use super::{
     contents::{Plot, YAxis},
@@ -6,7 +6,7 @@ use super::{
 };
 use crate::pace::Pace;
 
-/// Extents of the values of both axes; `None` if there are none.
+/// Extents of the values of both axes; `None` for an axis without values.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct AxisExtents {
     pub(crate) left: Option<(f64, f64)>,
@@ -14,7 +14,7 @@ pub(crate) struct AxisExtents {
 }
 
 impl AxisExtents {
-    /// Those of all series.
+    /// Extents of all series.
     pub(crate) fn of(plot: &Plot, pace: &Pace<'_>) -> Self {
         let mut extents = Self::default();
         for series in &plot.series {

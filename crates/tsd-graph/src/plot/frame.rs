@@ -1,4 +1,4 @@
-//! Everything but the series: axes, grid, labels, notes, the key.
+//! Draws everything except the series: axes, grid, labels, notes, the key.
 
 use super::{
     contents::{Plot, YAxis},
@@ -21,17 +21,17 @@ const TICK: f32 = 5.0;
 const LABEL_DISTANCE: f32 = 45.0;
 /// Pixels between the labels of the x axis.
 const TIME_LABEL_DISTANCE: f32 = 24.0;
-/// Most part of the width that the labels of a y axis take.
+/// Greatest share of the width that the labels of a y axis take.
 const MOST_LABEL_PART: f32 = 0.3;
 /// Most notes that are drawn.
 const MOST_NOTES: usize = 64;
-/// Most part of the width that the text of a note takes.
+/// Greatest share of the width that the text of a note takes.
 const MOST_NOTE_PART: f32 = 0.3;
 
 /// The frame of a graph.
 #[derive(Debug)]
 pub(super) struct Frame {
-    /// Where the series are.
+    /// Area of the series.
     pub(super) area: Area,
     pub(super) left: ValueAxis,
     pub(super) right: Option<ValueAxis>,
@@ -58,7 +58,7 @@ impl Frame {
         let most_label = size.0 * MOST_LABEL_PART;
         let left = margins.left + axis_width(&options.y, Some(&left_axis), most_label);
         let right = margins.right + axis_width(&options.y2, right_axis.as_ref(), most_label);
-        // A small picture may have no space left.
+        // A small picture may leave no space.
         let (right, bottom) = ((size.0 - right).max(left + 1.0), bottom.max(top + 1.0));
         let area = Area { left, top, right, bottom }.to_pixel_centers();
         let (start_ms, end_ms) = plot.range_ms;
@@ -80,7 +80,7 @@ impl Frame {
         }
     }
 
-    /// Draws what is below the series: the grid and the notes.
+    /// Draws the layers below the series: the grid and the notes.
     pub(super) fn draw_below(&self, canvas: &mut Canvas<'_>, plot: &Plot) {
         let background = plot.options.background.unwrap_or(Color::WHITE);
         let foreground = plot.options.foreground;
@@ -102,7 +102,7 @@ impl Frame {
         }
     }
 
-    /// Draws what is above the series: borders, labels and the key.
+    /// Draws the layers above the series: borders, labels and the key.
     pub(super) fn draw_above(&self, canvas: &mut Canvas<'_>, plot: &Plot) {
         let color = plot.options.foreground;
         canvas.frame(self.area, color);
@@ -188,7 +188,7 @@ impl Frame {
         }
     }
 
-    /// Notes within the range: where, and their text.
+    /// Positions and texts of the notes within the range.
     fn shown_notes<'p>(&self, plot: &'p Plot) -> impl Iterator<Item = (f32, &'p str)> {
         let (start_ms, end_ms) = plot.range_ms;
         let notes =
@@ -205,7 +205,7 @@ impl Frame {
         (x as f32).floor() + 0.5
     }
 
-    /// Where a tick of a y axis is; `None` if it is outside.
+    /// Height of a tick of a y axis, in pixels; `None` outside the graph.
     fn y_of(&self, tick: &AxisTick) -> Option<f32> {
         let y = tick.position.mul_add(-f64::from(self.area.height()), f64::from(self.area.bottom));
         let y = (y as f32).floor() + 0.5;
@@ -213,7 +213,7 @@ impl Frame {
     }
 }
 
-/// Pixels beside the graph for an axis with its labels.
+/// Width of a y axis with its labels, in pixels.
 fn axis_width(options: &AxisOptions, axis: Option<&ValueAxis>, most_label: f32) -> f32 {
     // Half of a time at the edge.
     let Some(axis) = axis else { return 2.5 * GAP };

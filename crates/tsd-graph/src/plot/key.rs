@@ -1,4 +1,4 @@
-//! The key: which line is which series.
+//! The key, which names the series of each line.
 
 use super::{colors::series_color, contents::Plot, series_positions::look};
 use crate::{
@@ -15,13 +15,13 @@ const MOST_ENTRIES: usize = 64;
 const SAMPLE_WIDTH: f32 = 24.0;
 /// Pixels around texts.
 const PADDING: f32 = 6.0;
-/// Most part of the width of the picture that a label in the margin takes.
+/// Greatest share of the picture's width that a label in the margin takes.
 const MOST_MARGIN_PART: f32 = 0.35;
-/// Most part of the width of the graph that a label inside takes.
+/// Greatest share of the graph's width that a label inside takes.
 const MOST_INSIDE_PART: f32 = 0.6;
-/// Most part of the height that a key above or below the graph takes.
+/// Greatest share of the height that a key above or below the graph takes.
 const MOST_HEIGHT_PART: f32 = 0.4;
-/// Least pixels of a label; a graph that has less is drawn without a key.
+/// Least width of a label, pixels; a graph with less space is drawn without a key.
 const LEAST_LABEL: f32 = 30.0;
 /// Pixels between the key and the graph's border.
 const DISTANCE: f32 = 8.0;
@@ -35,7 +35,7 @@ pub(super) struct KeyMargins {
     pub(super) bottom: f32,
 }
 
-/// A key with its place.
+/// A key with its position.
 #[derive(Debug)]
 pub(super) struct KeyBox {
     area: Area,
@@ -48,7 +48,7 @@ pub(super) struct KeyBox {
     is_boxed: bool,
 }
 
-/// The margin that a key is in.
+/// The margin of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KeyMargin {
     Left,
@@ -58,14 +58,15 @@ enum KeyMargin {
 }
 
 impl KeyMargin {
-    /// As in gnuplot: beside the graph if the entries are in a column, else above or below it.
+    /// As in gnuplot: left or right of the graph if the entries form a column, else above or below
+    /// it.
     const fn of(placement: KeyPlacement) -> Option<Self> {
         if !placement.is_outside {
             return None;
         }
         let is_centered = matches!(placement.across, KeySide::Center);
         let is_beside = match placement.down {
-            // In rows at half of the height: beside, too.
+            // Rows at half of the height are also left or right of the graph.
             KeySide::Center => true,
             _ => !placement.is_horizontal && !is_centered,
         };
@@ -79,7 +80,7 @@ impl KeyMargin {
 }
 
 impl KeyMargins {
-    /// The space of a key in the margin of a graph that has `whole` without it.
+    /// The space of a key in the margin of a graph; `whole` is the area without the key.
     pub(super) fn new(placement: KeyPlacement, plot: &Plot, whole: Area) -> Self {
         let Some(margin) = KeyMargin::of(placement) else { return Self::default() };
         let key = KeyBox::arrange(placement, plot, available(margin, whole));
@@ -105,8 +106,8 @@ fn available(margin: KeyMargin, whole: Area) -> (f32, f32) {
 }
 
 impl KeyBox {
-    /// The key of a graph whose series are in `area` of the picture `whole`.
-    /// `None` if there is no space for it.
+    /// The key of a graph whose series are in `area` of the picture `whole`. `None` without enough
+    /// space.
     pub(super) fn new(
         placement: KeyPlacement,
         plot: &Plot,
@@ -174,7 +175,7 @@ impl KeyBox {
         };
         let has_space = columns * most_rows;
         if plot.series.len() > labels.len() || labels.len() > has_space {
-            // The last entry says how many there are besides.
+            // The last entry states how many series are not listed.
             labels.truncate(has_space.min(MOST_ENTRIES).saturating_sub(1));
         }
         let more = plot.series.len() - labels.len();
@@ -196,7 +197,7 @@ impl KeyBox {
         (width, self.rows() as f32 * LINE_HEIGHT + PADDING)
     }
 
-    /// Where the entry of that number begins, and its base line.
+    /// Left edge and base line of the entry with this number.
     fn entry_at(&self, number: usize) -> (f32, f32) {
         let (column, row) = if self.is_horizontal {
             (number % self.columns, number / self.columns)

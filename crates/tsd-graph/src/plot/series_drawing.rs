@@ -16,14 +16,14 @@ use crate::{
 
 /// Pixels of a line.
 const LINE_WIDTH: f32 = 1.4;
-/// Points for each column of pixels from which a line is drawn by columns.
+/// Points per column of pixels from which a line is drawn as an envelope.
 const DENSE: f32 = 2.0;
-/// Markers closer than this are one.
+/// Distance below which markers are drawn as one, pixels.
 const MARKER_CELL: f32 = 2.0;
-/// Work of a series, whatever its points.
+/// Fixed work of a series, in points.
 const SERIES_WORK: usize = 2_000;
 
-/// Draws the series of that number.
+/// Draws the series with this number.
 pub(super) fn draw_series(
     canvas: &mut Canvas<'_>,
     frame: &Frame,
@@ -35,7 +35,7 @@ pub(super) fn draw_series(
     let background = plot.options.background.unwrap_or(Color::WHITE);
     let color = series_color(number, background);
     let (has_line, shape) = look(plot, series, frame.area, number);
-    // So many lines hide each other, and their outlines would take seconds.
+    // Crowded lines hide each other, and their outlines would take seconds.
     let is_crowded = canvas.is_crowded();
     let shape = shape.filter(|_| !(has_line && is_crowded));
     let is_dense = is_crowded || shape.is_none() && density(plot, series, frame.area) >= DENSE;
@@ -64,8 +64,8 @@ fn density(plot: &Plot, series: &PlotSeries, area: Area) -> f32 {
     (to - from) as f32 / area.width().max(1.0)
 }
 
-/// Draws a line with many points for each column of pixels: a bar over the values of each column and the
-/// way to the next one. Outlines of thousands of steep lines would take seconds.
+/// Draws a line with many points per column of pixels: a bar over the values of each column, and
+/// the connection to the next column. Outlines of thousands of steep lines would take seconds.
 fn draw_envelope(canvas: &mut Canvas<'_>, shown: ShownSeries<'_>, color: Color) {
     let (area, pace) = (shown.area, canvas.pace());
     let mut bar = |column: i64, (upper, lower): (f32, f32)| {
@@ -91,7 +91,7 @@ fn draw_envelope(canvas: &mut Canvas<'_>, shown: ShownSeries<'_>, color: Color) 
                 if let Some((column, upper, lower)) = open.take() {
                     bar(column, (upper, lower));
                 }
-                // The line comes from the point before, across the columns that have none.
+                // The line comes from the previous point, across columns without points.
                 let mut from = y;
                 if let Some((x0, y0)) = last {
                     let at = |column: i64| {
@@ -115,8 +115,8 @@ fn draw_envelope(canvas: &mut Canvas<'_>, shown: ShownSeries<'_>, color: Color) 
     }
 }
 
-/// Draws markers. Of those that cover each other one is drawn, so that there are at most as many as the
-/// picture has space for.
+/// Draws markers. Of markers that cover each other, only one is drawn, so that the picture bounds
+/// their number.
 fn draw_markers(canvas: &mut Canvas<'_>, shown: ShownSeries<'_>, marker: &Marker) {
     let area = shown.area;
     let rows = (area.height() / MARKER_CELL) as usize + 2;

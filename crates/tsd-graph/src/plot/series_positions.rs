@@ -1,4 +1,4 @@
-//! How the points of a series are shown: with a line and markers or without, and where.
+//! Decides whether the points of a series have a line and markers, and computes their positions.
 
 use super::contents::{Plot, PlotSeries};
 use crate::{
@@ -13,10 +13,10 @@ use crate::{
 
 /// Least pixels between the points of a line with markers.
 const LEAST_MARKER_DISTANCE: f32 = 8.0;
-/// Work of a point of a curve, which is computed of many points.
+/// Work of a point of a curve, which is computed from many points.
 const CURVE_WORK: usize = 200;
 
-/// A series, and where it is shown.
+/// A series with its axis and area.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShownSeries<'a> {
     pub(crate) plot: &'a Plot,
@@ -25,7 +25,7 @@ pub(crate) struct ShownSeries<'a> {
     pub(crate) area: Area,
 }
 
-/// How the points of a series are drawn: whether there is a line, and the shape of its markers.
+/// Returns whether a series has a line, and the shape of its markers.
 pub(super) fn look(
     plot: &Plot,
     series: &PlotSeries,
@@ -60,7 +60,8 @@ pub(crate) fn line_positions(
     strips.finish();
 }
 
-/// Calls `emit` with the position of each point, the ones next to the range included; `None` if it has none.
+/// Calls `emit` with the position of each point, also of the neighbours of the range; `None` for a
+/// value that cannot be drawn.
 pub(crate) fn for_each_position(
     ShownSeries { plot, series, axis, area }: ShownSeries<'_>,
     pace: &Pace<'_>,
@@ -82,7 +83,7 @@ pub(crate) fn for_each_position(
         return;
     }
     let (from, to) = indexes_within(&series.points, plot.range_ms);
-    // A line goes on to what is outside.
+    // A line continues to the points outside.
     let range = (from.saturating_sub(1), (to + 1).min(series.points.len()));
     let values = values_between(&series.points, range);
     for (time_ms, value) in values.take_while(|_| pace.goes_on(1)) {
@@ -112,7 +113,7 @@ pub(super) fn for_each_value(
         .map(move |(time_ms, value)| ((time_ms - start_ms) as f64 / 1_000.0, value));
     let width = ((end_ms - start_ms) as f64 / 1_000.0, plot.options.size.width);
     let work = if smoothing.is_curve() { CURVE_WORK } else { 1 };
-    smooth(&samples, smoothing, width, |(secs, value)| {
+    smooth(samples, smoothing, width, |(secs, value)| {
         if pace.goes_on(work) {
             emit(secs.mul_add(1_000.0, start_ms as f64), value);
         }

@@ -1,9 +1,9 @@
-//! Sorts points that are a few runs of increasing times, as those of several blocks are: neighbouring runs are
-//! merged until one is left.
+//! Sorts points that form a few runs of increasing times, such as the points of several blocks. Neighbouring runs
+//! are merged until one remains.
 
 use std::mem::swap;
 
-/// Points that are compared, or copied, at a time.
+/// Points compared or copied at a time.
 const STEP: usize = 16;
 /// Average length below which runs are not merged, points.
 const SHORT_RUN: usize = 4;
@@ -22,8 +22,8 @@ struct SortedRun<'a> {
     bits: &'a [u64],
 }
 
-/// Sorts points by their times, epoch milliseconds; those of one time stay in their order. Both columns have
-/// the same length. Does nothing and returns false if the runs are so short that sorting single points is faster.
+/// Sorts points by their times, epoch milliseconds; points of equal times keep their order. Both columns have the
+/// same length. Does nothing and returns false if the runs are so short that sorting single points is faster.
 pub(super) fn sort_runs(times_ms: &mut Vec<i64>, bits: &mut Vec<u64>) -> bool {
     let mut ends = run_ends(times_ms);
     if ends.len() > times_ms.len() / SHORT_RUN {
@@ -59,7 +59,7 @@ pub(super) fn sort_runs(times_ms: &mut Vec<i64>, bits: &mut Vec<u64>) -> bool {
     true
 }
 
-/// Where each run of times that do not fall ends.
+/// Ends of the runs of non-decreasing times.
 fn run_ends(times_ms: &[i64]) -> Vec<usize> {
     let falls = times_ms.iter().zip(times_ms.iter().skip(1)).enumerate();
     let falls = falls.filter(|(_, (time, next))| next < time).map(|(i, _)| i + 1);
@@ -79,7 +79,7 @@ impl TimedValues {
             } else {
                 let (mut times, mut values, mut from_a) = ([0; STEP], [0; STEP], 0);
                 for i in 0..STEP {
-                    // Which run is next is as good as random: no branch depends on it.
+                    // The next run is unpredictable, so no branch depends on it.
                     let (at_a, at_b) = (from_a % STEP, (i - from_a) % STEP);
                     let is_a = a_times[at_a] <= b_times[at_b];
                     times[i] = if is_a { a_times[at_a] } else { b_times[at_b] };
@@ -106,7 +106,7 @@ impl TimedValues {
 }
 
 impl<'a> SortedRun<'a> {
-    /// Its first points, if it has [`STEP`].
+    /// The first [`STEP`] points, if the run has that many.
     fn first(&self) -> Option<(&'a [i64; STEP], &'a [u64; STEP])> {
         Some((self.times_ms.first_chunk()?, self.bits.first_chunk()?))
     }

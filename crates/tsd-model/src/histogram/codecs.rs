@@ -1,8 +1,8 @@
 //! Codecs of histograms: `tsd.core.histograms.config`.
 //!
 //! The first byte of a stored histogram is the id of its codec. The operator assigns ids in a JSON
-//! object of class names and ids. OpenTSDB loads any class; here there is one codec, under the name
-//! of OpenTSDB's built-in one.
+//! object of class names and ids. OpenTSDB loads any class; this module has one codec, under the
+//! class name of OpenTSDB's built-in codec.
 
 use serde_json::Value;
 
@@ -58,7 +58,7 @@ impl HistogramCodecs {
         Ok(Self { simple: simple.ok_or(HistogramCodecsError::Empty)? })
     }
 
-    /// Codecs with this id for the built-in one.
+    /// Configuration that assigns this id to the built-in codec.
     #[must_use]
     pub const fn simple(id: u8) -> Self {
         Self { simple: id }

@@ -1,7 +1,7 @@
 //! Bit packing of unsigned numbers of one width, lowest bit first.
 //!
-//! Eight numbers of width `w` take exactly `w` bytes, so each group of eight is byte-aligned and its
-//! shifts depend only on the width: each width has an unrolled loop of its own.
+//! Eight numbers of width `w` take exactly `w` bytes, so each group of eight is byte-aligned. Its
+//! shifts depend only on the width, so each width has its own unrolled loop.
 
 /// Width used for numbers of up to `bits` bits. A number of 58 to 63 bits could span nine bytes, more
 /// than one 64-bit read.

@@ -76,9 +76,10 @@ pub struct ChunkEncoder {
 }
 
 impl ChunkEncoder {
-    /// Appends the chunk of `points` to `out`: at most [`PackedChunk::MAX_POINTS`], of one resolution,
-    /// their times rising, none before `origin_secs` (epoch seconds). In [`RunShape::Compacted`] the
-    /// points of a row have one cell timestamp. After an error `out` is as before.
+    /// Appends the chunk of `points` to `out`. There are at most [`PackedChunk::MAX_POINTS`]
+    /// points, of one resolution, with rising times from `origin_secs` (epoch seconds) on. In
+    /// [`RunShape::Compacted`] the points of a row share one cell timestamp. After an error `out`
+    /// is unchanged.
     pub fn encode(
         &mut self,
         points: &[ChunkPoint],
@@ -196,13 +197,13 @@ impl PackedChunk {
         self.origin_secs as i64 * 1_000
     }
 
-    /// Appends the points, in time order, to `columns`. After an error `columns` is as before.
+    /// Appends the points, in time order, to `columns`. After an error `columns` is unchanged.
     pub fn decode_into(&self, columns: &mut PointColumns) -> Result<(), PackedRunError> {
         self.header.decode_points(&self.bytes, self.origin_ms(), columns, None).map(|_| ())
     }
 
-    /// Appends the points with their rows and cell timestamps, in time order. After an error `points`
-    /// is as before.
+    /// Appends the points with their rows and cell timestamps, in time order. After an error
+    /// `points` is unchanged.
     pub fn points_into(&self, points: &mut Vec<ChunkPoint>) -> Result<(), PackedRunError> {
         let header = self.header;
         let (mut columns, mut marks) = (PointColumns::default(), Vec::new());
@@ -264,7 +265,7 @@ mod tests {
         ]
     }
 
-    /// Points from (step, kind, value bytes, cell time); those that do not pack are left out.
+    /// Points from (step, kind, value bytes, cell time); points that do not pack are left out.
     fn points(millis: bool, steps: &[(u32, u8, Vec<u8>, i64)], compacted: bool) -> Vec<ChunkPoint> {
         let mut time = 1_356_998_400_000_u64;
         let mut points: Vec<ChunkPoint> = Vec::new();

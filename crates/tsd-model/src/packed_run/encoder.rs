@@ -1,8 +1,8 @@
 //! Encoder of packed runs.
 //!
-//! A run stores numbers, not bytes. Only cells whose bytes follow from the number can be packed: the
-//! shortest integer width, a float of four or eight bytes, a length that matches the flags, no
-//! reserved bit. All others stay ordinary cells.
+//! A run stores numbers, not bytes. Only cells whose bytes follow from the number can be packed:
+//! the shortest integer width, a float of four or eight bytes, a length that matches the flags, no
+//! reserved bit. All other cells stay unpacked.
 
 use super::{
     PackedRun, VERSION, decimal,
@@ -183,8 +183,8 @@ impl RunEncoder {
         self.timestamps_ms.clear();
     }
 
-    /// Adds a point, later than all before it and of the same resolution. `timestamp_ms` is its cell
-    /// timestamp.
+    /// Adds a point, which must be later than all previous points and of the same resolution.
+    /// `timestamp_ms` is its cell timestamp.
     pub fn push(&mut self, point: PackablePoint, timestamp_ms: i64) -> Result<(), PackedRunError> {
         if let Some(last) = self.points.last() {
             if last.millis != point.millis {
@@ -244,8 +244,8 @@ impl RunEncoder {
         }
     }
 
-    /// Appends the points to `out` as a run, and removes them. In [`RunShape::Compacted`] all
-    /// must have one cell timestamp. After an error `out` is as before.
+    /// Appends the points to `out` as a run, and removes them. In [`RunShape::Compacted`] all must
+    /// have one cell timestamp. After an error `out` is unchanged.
     pub fn finish(&mut self, shape: RunShape, out: &mut Vec<u8>) -> Result<(), PackedRunError> {
         let written = self.write(shape, out);
         self.clear();
@@ -287,8 +287,8 @@ impl RunEncoder {
         Ok(())
     }
 
-    /// Writes header, steps and values of the points: all of a run or chunk but the cell times.
-    /// `numbers` has the steps; `start` and `span` are in the points' resolution.
+    /// Writes header, steps and values of the points, that is, a run or chunk without its cell
+    /// times. `numbers` has the steps; `start` and `span` are in the points' resolution.
     pub(super) fn write_points(
         &mut self,
         version: u8,

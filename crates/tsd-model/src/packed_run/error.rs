@@ -1,4 +1,4 @@
-//! Why bytes are no packed run, or points are not packed.
+//! Errors of decoding and encoding packed runs.
 
 /// Bytes that are not a packed run, or points that cannot be packed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

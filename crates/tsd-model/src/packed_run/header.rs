@@ -129,9 +129,9 @@ impl Header {
         })
     }
 
-    /// Appends the points of `bytes`, in time order, to `columns`, and which values have single
-    /// precision to `marks` where the values do not decide it. Returns a reader of what follows the
-    /// values. After an error `columns` is as before.
+    /// Appends the points of `bytes`, in time order, to `columns`. If the header does not decide
+    /// the precision, appends to `marks` which values are single. Returns a reader of the bytes
+    /// after the values. After an error `columns` is unchanged.
     pub(super) fn decode_points<'a>(
         self,
         bytes: &'a [u8],
@@ -279,7 +279,7 @@ impl Header {
     }
 }
 
-/// Appends the types of `count` points to those of `len` existing points.
+/// Appends the types of `count` points to the types of `len` existing points.
 fn append_kinds(kinds: &mut ValueKinds, len: usize, more: ValueKinds, count: usize) {
     if len == 0 {
         *kinds = more;

@@ -12,8 +12,8 @@
 //! exceptions = count | (gap to the position, number − base) *
 //! ```
 //!
-//! A number of a block is `base + (packed << shift)`. Outliers are exceptions, so that
-//! they do not widen all others: their bits are zero and their value follows the head. Single numbers
+//! A number of a block is `base + (packed << shift)`. Outliers are exceptions, so that they do not
+//! widen the other numbers: their bits are zero and their value follows the head. Single numbers
 //! are varints, zigzag if signed. Arithmetic wraps, so every sequence can be encoded.
 
 use super::{
@@ -252,8 +252,8 @@ fn plan_from(values: &[i64], base: i64, max: i64, shift: u32) -> BlockPlan {
         if width == 0 {
             break;
         }
-        // At a width that does not occur there are the exceptions of the next one below that does, and more
-        // bits.
+        // A width that does not occur has the exceptions of the next occurring width below, and
+        // more bits.
         let below = occurring & ((1 << width) - 1);
         width = below.checked_ilog2().unwrap_or(0);
     }

@@ -1,4 +1,4 @@
-//! The value of a point as its cell has it.
+//! The value of a point in the type and width of its cell.
 
 /// The value of a point.
 #[derive(Clone, Copy, Debug, PartialEq)]

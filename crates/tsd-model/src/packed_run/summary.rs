@@ -7,10 +7,11 @@
 //!               08 firsts and lasts, 10 singles
 //! ```
 //!
-//! Values are multiples of `unit / 10^exponent` with few digits, or bits of doubles. Ranges are the maxima
-//! less the minima, firsts and lasts are less the minima too, and sums are less what count, minimum and
-//! range suggest. A correction is the distance of a sum from its multiple in steps of the least
-//! significant bit; that of the day from the sum of the hours' sums, and only if values have fractions.
+//! Values are multiples of `unit / 10^exponent` with few digits, or bits of doubles. Ranges are the
+//! maxima less the minima. Firsts and lasts are stored less the minima, and sums less the sum that
+//! count, minimum and range suggest. A correction is the distance of a sum from its multiple, in
+//! steps of the least significant bit. The correction of the day is the distance from the sum of
+//! the hours' sums; it exists only if values have fractions.
 
 use super::{
     decimal,
@@ -97,7 +98,7 @@ impl Scale {
         }
     }
 
-    /// What a sum is compared with, as it would be stored.
+    /// Expected stored sum, from count, minimum and range.
     fn expected_sum(self, count: u64, min: i64, range: i64) -> i64 {
         match self {
             Self::Bits => {
@@ -138,10 +139,10 @@ fn common_divisor(a: u64, b: u64) -> u64 {
 }
 
 impl SummaryEncoder {
-    /// Appends the summaries of the points of a UTC day, in time order, to `out`; `origin_secs` is the
-    /// start of the day, epoch seconds. Appends nothing and returns false if there are no points, or some
-    /// that cannot be summarized. First and last values are left out if they take more than `max_ends`
-    /// bytes.
+    /// Appends the summaries of the points of a UTC day, in time order, to `out`; `origin_secs` is
+    /// the start of the day, epoch seconds. Appends nothing and returns false without points, or
+    /// with points that cannot be summarized. First and last values are left out if they take more
+    /// than `max_ends` bytes.
     pub fn encode(
         &mut self,
         points: &PointColumns,
@@ -235,7 +236,7 @@ impl SummaryEncoder {
         Some(())
     }
 
-    /// Folds the points of each hour; returns the sum of all.
+    /// Folds the points of each hour; returns the sum of all points.
     fn fold_hours(&mut self, points: &PointColumns, origin_ms: i64) -> Option<f64> {
         self.hours.clear();
         let values: Vec<f64> =
@@ -300,7 +301,7 @@ impl SummaryEncoder {
     }
 }
 
-/// The summaries of one series on a UTC day, decoded as far as they are used.
+/// The summaries of one series on a UTC day; decoding skips the fields that the query does not use.
 #[derive(Clone, Debug, Default)]
 pub struct DaySummaries {
     /// Hours that have points, in order.

@@ -47,7 +47,7 @@ impl<'a> Reader<'a> {
         self.rest.len()
     }
 
-    /// An error if bytes are left.
+    /// Fails if unread bytes remain.
     pub(super) fn ended(&self) -> Result<(), PackedRunError> {
         if self.rest.is_empty() { Ok(()) } else { Err(PackedRunError::Damaged("bytes left over")) }
     }

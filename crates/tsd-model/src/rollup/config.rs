@@ -18,7 +18,7 @@ pub struct RollupInterval {
     pub row_span: RowSpan,
     /// Seconds of the interval.
     pub seconds: u32,
-    /// True if this interval is that of the data table.
+    /// True for the interval of the data table.
     pub is_default: bool,
     /// Delay of rollups in seconds; 0 if unknown.
     pub delay_sla_secs: u64,
@@ -47,7 +47,7 @@ impl RollupInterval {
 
     /// Start of a slot of a row, epoch seconds.
     #[must_use]
-    pub(crate) const fn slot_start(&self, base: BaseTime, slot: u16) -> u64 {
+    pub const fn slot_start(&self, base: BaseTime, slot: u16) -> u64 {
         base.as_secs() as u64 + slot as u64 * self.seconds as u64
     }
 }
@@ -150,7 +150,7 @@ impl RollupConfig {
 
     /// Id of the aggregator of a cell, for both forms of qualifiers.
     #[must_use]
-    pub(crate) fn id_of(&self, aggregator: RollupAggregator<'_>) -> Option<u8> {
+    pub fn id_of(&self, aggregator: RollupAggregator<'_>) -> Option<u8> {
         match aggregator {
             RollupAggregator::Id(id) => self.aggregator_name(id).map(|_| id),
             RollupAggregator::Name(name) => self.aggregator_id(std::str::from_utf8(name).ok()?),

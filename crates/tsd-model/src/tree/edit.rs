@@ -1,4 +1,4 @@
-//! Edits of trees and of their rules: which fields are set, and how they merge into what is stored.
+//! Edits of trees and their rules, and their merge with the stored objects.
 
 use std::fmt;
 
@@ -93,7 +93,7 @@ pub enum TreeRuleError {
 }
 
 impl TreeRuleEdit {
-    /// True if it sets no field. A level or an order other than 0 counts as one.
+    /// True if the edit sets no field. A level or an order other than 0 counts as a field.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.level == 0 && self.order == 0 && self.kind.is_none() && self.sets_no_text()
@@ -113,7 +113,7 @@ impl TreeRuleEdit {
     }
 
     /// The rule after the edit; `None` if it equals the stored one. Unset fields keep their stored
-    /// values, unless the edit replaces all: then it is never equal.
+    /// values, unless the edit replaces all; a replaced rule never counts as equal.
     pub fn merged(
         &self,
         stored: Option<&TreeRule>,

@@ -1,4 +1,4 @@
-//! A tree as its row has it: the definition and the rules.
+//! A stored tree: the definition and the rules of its row.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use crate::{cell::Row, json_object::JsonError};
 /// A tree: definition and rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
-    /// Its number.
+    /// Number of the tree.
     pub id: TreeId,
-    /// Its definition; one with defaults if the row has none.
+    /// Definition of the tree; the default definition if `is_defined` is false.
     pub definition: TreeDefinition,
     /// True if the row has a definition.
     pub is_defined: bool,
@@ -25,8 +25,8 @@ impl Tree {
         Self { id, definition, is_defined: true, rules: BTreeMap::new() }
     }
 
-    /// Decodes the row of a tree. Any cell makes it one, as in OpenTSDB. Level, order and tree of a rule
-    /// are those of its column and row.
+    /// Decodes the row of a tree. As in OpenTSDB, a row with any cell is a tree. Level, order and
+    /// tree of a rule come from its column and row.
     pub fn from_row(id: TreeId, row: &Row) -> Result<Self, JsonError> {
         let mut tree = Self { is_defined: false, ..Self::new(id, TreeDefinition::default()) };
         for cell in &row.cells {

@@ -6,6 +6,7 @@
 #[rustfmt::skip]
 pub(crate) const BROKEN: &[&str] = &[
     "annotations: edit of json written by another program: 010000=7B22737461727454696D65223A20313335363939383430302C2022656E6454696D65223A20302C20226465736372697074696F6E223A2022612062222C20226E6F746573223A2022222C2022637573746F6D223A206E756C6C7D: not the bytes we write",
+    "annotations: global at 9999999999999: 01002AB97F=7B22737461727454696D65223A393939393939393939393939392C22656E6454696D65223A302C226465736372697074696F6E223A2278222C226E6F746573223A22222C22637573746F6D223A6E756C6C7D: timestamp 9999999999999 is after 2106-02-07 06:28:15 UTC, the last that a row key can have",
     "appends: cut column, repair off: 050000=00002A01E0: Corrupted value: couldn't break down into individual values (consumed 5 bytes, but was expecting to consume 5)",
     "appends: cut column, repair on: 050000=00002A01E0: Corrupted value: couldn't break down into individual values (consumed 5 bytes, but was expecting to consume 5)",
     "appends: five bytes with prefix 05: 0500000000=00002A: BadAppend column",
@@ -33,7 +34,7 @@ pub(crate) const BROKEN: &[&str] = &[
     "compaction: unknown odd columns: 070000=AA: Unknown column",
     "compaction: values shorter than the qualifiers say: 00030013=0000000100: value of 4 bytes has 1",
     "compaction: wrong tail byte is replaced: 00000010=010205: not the bytes we write",
-    "fsck: annotation and histogram: 010050=7B7D: no start time",
+    "fsck: annotation and histogram: 010050=7B7D: bad timestamp=0",
     "fsck: annotation and histogram: 0600000001=2A000000000000: not the bytes we write",
     "fsck: annotation and histogram: 060000=2A000000000000: not the bytes we write",
     "fsck: bad row key: 0000=01: row key has 4 bytes of tags, which are no whole pairs",
@@ -58,7 +59,7 @@ pub(crate) const BROKEN: &[&str] = &[
     "fsck: fix all: 0020=0102: not stored as it should be",
     "fsck: fix all: 00400050=0102030405: 3 bytes after the last value instead of one",
     "fsck: fix all: 00=05: Unknown column",
-    "fsck: nothing wrong: 010050=7B7D: no start time",
+    "fsck: nothing wrong: 010050=7B7D: bad timestamp=0",
     "salted: a late point into a column that begins with ms: tail 00 (defect D7): F0007D0000100050=02010400: not the bytes we write",
     "uid: a uid of the wrong width: 6D657472696373=0001: Wrong id.length = 2 which is != 3",
     "uidfsck: counter of four bytes: 6D657472696373=00000002: UID counter of 4 bytes",

@@ -255,7 +255,7 @@ fn read_data(case: &Case<'_>, cell: &Recorded<'_>) -> Result<String, String> {
         }
         ColumnKind::Annotation => {
             let note = Annotation::from_json(&cell.value).map_err(|e| e.to_string())?;
-            let place = AnnotationPlace::of(note.start_time).ok_or("no start time")?;
+            let place = AnnotationPlace::of(note.start_time).map_err(|e| e.to_string())?;
             assert_eq!(
                 (place.base, place.qualifier.as_slice()),
                 (row.base_time(), &*cell.qualifier)

@@ -10,15 +10,19 @@ use tsd_model::{
     Annotation, AnnotationPlace, AppendedPoints, BaseTime, Cell, ColumnError, ColumnKind, Family,
     Flags, FlushPace, HistogramBucket, InputFormat, MergeRule, PointValue, Qualifier,
     RollupAggregator, RollupInterval, RollupQualifier, RowError, RowSpan, SaltBucket, SeriesKey,
-    SimpleHistogram, StoredPoint, TableSchema, Timestamp, Tsuid, Uid, ValueTextError, append_entry,
-    compare_queued_rows, encode_column, fix_up, histogram_qualifier, java_bytes_hash,
-    parse_point_value, parse_telnet_timestamp, plan_row_compaction, read_points_strictly, to_hex,
+    SimpleHistogram, StoredPoint, TableSchema, Timestamp, TimestampError, Tsuid, Uid,
+    ValueTextError, append_entry, compare_queued_rows, encode_column, fix_up, histogram_qualifier,
+    java_bytes_hash, parse_point_value, parse_telnet_timestamp, plan_row_compaction,
+    read_points_strictly, to_hex,
 };
 
 use crate::support::{Fields, hex, load, pair, point_cell, schema, uid};
 
 /// Vectors whose repair depends on write times; only the content of the cells is checked.
 const CHOSEN_BY_FSCK: [&str; 2] = ["f-06", "f-07"];
+
+/// Vectors with a timestamp whose base time wraps. It is refused here.
+const AFTER_2106: [&str; 2] = ["rk-12", "q-16"];
 
 #[test]
 fn every_vector_holds() {
@@ -29,6 +33,7 @@ fn every_vector_holds() {
         let (input, expected) = (vector.at("input"), vector.at("expected"));
         println!("{id}");
         match category {
+            _ if AFTER_2106.contains(&id) => after_2106(input),
             "row_key" => row_key(input, expected),
             "qualifier" => qualifier(input, expected),
             "value" => value(input, expected),
@@ -53,6 +58,11 @@ fn every_vector_holds() {
     println!("{total} vectors: {ran:?}");
     assert_eq!(i64::try_from(total), Ok(file.int("count")));
     assert_eq!(total, 212);
+}
+
+fn after_2106(input: &Value) {
+    let number = input.int("timestamp");
+    assert_eq!(Timestamp::try_new(number), Err(TimestampError::AfterLast(number)));
 }
 
 fn timestamp(number: i64) -> Timestamp {
@@ -268,7 +278,7 @@ fn compaction_queue(input: &Value, expected: &Value) {
 
 fn annotation(input: &Value, expected: &Value) {
     let start_time = if input.has("start_time") { input.int("start_time") } else { 1 };
-    let Some(place) = AnnotationPlace::of(start_time) else { panic!("{input}") };
+    let place = AnnotationPlace::of(start_time).unwrap_or_else(|e| panic!("{input}: {e}"));
     if expected.has("qualifier") {
         assert_eq!(to_hex(&place.qualifier), expected.text("qualifier"));
         assert_eq!(i64::from(place.base.as_secs()), expected.int("base_time"));

@@ -1,20 +1,23 @@
 //! Annotation requests, from URI parameters or a JSON body, and their responses.
 //!
-//! Times in parameters may be any time expression and are truncated to seconds; times in a body are
-//! kept as sent. A field with its default value counts as not set.
+//! Times in parameters may be any time expression and are truncated to seconds. Times in a body stay
+//! as sent. A field with its default value counts as not set.
 
-use tsd_model::Annotation;
+use tsd_model::{Annotation, Timestamp};
 use tsd_query::{Clock, parse_time};
 
 use super::{
-    body_fields::{BodyError, CountLimit, read_all, read_flag, read_object, read_text, take_null},
+    body_fields::{
+        BodyError, CountLimit, read_all, read_body_object, read_document, read_flag, read_text,
+        take_null,
+    },
     query_error::time_text,
     query_response::write_annotation,
     query_string::QueryString,
 };
 use crate::{
     ApiError,
-    json::{JsonObject, JsonReader, write_json_list},
+    json::{JsonObject, write_json_list},
 };
 
 /// Maximum annotations of one body.
@@ -27,7 +30,7 @@ pub struct AnnotationRange {
     pub start_ms: i64,
     /// End, in epoch milliseconds.
     pub end_ms: i64,
-    /// TSUIDs, as sent; `None` if the request has none.
+    /// TSUIDs as sent; `None` if the field is missing.
     pub tsuids: Option<Vec<String>>,
     /// Includes global annotations.
     pub global: bool,
@@ -38,36 +41,46 @@ pub fn parse_annotation_uri(query: &QueryString, clock: &Clock) -> Result<Annota
     let text = |name| query.get(name).unwrap_or_default().to_owned();
     let millis = |name: &str| {
         let text = query.get(name).unwrap_or_default();
-        parse_time(text, None, clock).map_err(|error| ApiError::internal(time_text(&error)))
+        parse_time(text, None, clock).map_err(|error| ApiError::new(400, time_text(&error)))
     };
     let Some(start_ms @ 1..) = millis("start_time")? else {
         return Err(ApiError::new(400, "Missing start time"));
     };
+    // In seconds, unless OpenTSDB reads them as milliseconds: ten digits over 32 bits, as in a body.
+    let secs = |name: &str, ms: i64| {
+        let is_short = query.get(name).is_some_and(|text| text.len() <= 10);
+        if ms / 1_000 > Timestamp::MAX_SECS && !is_short { ms } else { ms / 1_000 }
+    };
     Ok(Annotation {
         tsuid: text("tsuid"),
-        start_time: start_ms / 1_000,
-        end_time: millis("end_time")?.unwrap_or_default() / 1_000,
+        start_time: secs("start_time", start_ms),
+        end_time: millis("end_time")?.map_or(0, |ms| secs("end_time", ms)),
         description: text("description"),
         notes: text("notes"),
         custom: None,
     })
 }
 
-/// Parses one annotation from a body. An invalid body is a 500, as in OpenTSDB.
+/// Parses one annotation from a body.
 pub fn parse_annotation_body(body: &str) -> Result<Annotation, ApiError> {
-    Annotation::from_json(body.as_bytes()).map_err(|error| ApiError::internal(error.to_string()))
+    let annotation = Annotation::from_json(body.as_bytes())
+        .map_err(|error| ApiError::new(400, error.to_string()))?;
+    read_document(body, |reader| Ok(reader.skip_value()?)).map_err(BodyError::into_api_error)?;
+    Ok(annotation)
 }
 
 /// Parses an array of annotations.
 pub fn parse_annotations_body(body: &str) -> Result<Vec<Annotation>, ApiError> {
     let mut limit = CountLimit::new("annotations", MAX_ANNOTATIONS);
-    read_all(&mut JsonReader::new(body), "annotations", |reader| {
-        limit.take()?;
-        reader.peek_token();
-        let start = reader.offset();
-        reader.skip_value()?;
-        let text = body.get(start..reader.offset()).unwrap_or_default();
-        Annotation::from_json(text.as_bytes()).map_err(BodyError::Annotation)
+    read_document(body, |reader| {
+        read_all(reader, "annotations", |reader| {
+            limit.take()?;
+            reader.peek_token();
+            let start = reader.offset();
+            reader.skip_value()?;
+            let text = body.get(start..reader.offset()).unwrap_or_default();
+            Annotation::from_json(text.as_bytes()).map_err(BodyError::Annotation)
+        })
     })
     .map_err(bulk_body_error)
 }
@@ -88,8 +101,7 @@ pub fn parse_annotation_range_uri(
 pub fn parse_annotation_range_body(body: &str, clock: &Clock) -> Result<AnnotationRange, ApiError> {
     let (mut start, mut end) = (None, None);
     let (mut tsuids, mut global) = (None, false);
-    let mut reader = JsonReader::new(body);
-    read_object(&mut reader, "annotations", |key, reader| {
+    read_body_object(body, "annotations", |key, reader| {
         match key {
             "startTime" | "start_time" => start = read_text(reader, "startTime")?,
             "endTime" | "end_time" => end = read_text(reader, "endTime")?,
@@ -170,10 +182,10 @@ pub fn render_annotations(annotations: &[Annotation]) -> Vec<u8> {
     out
 }
 
-/// Maps errors of bulk bodies: the parser's text is both message and details.
+/// Maps errors of bulk bodies: the parser's text is both the message and the details.
 fn bulk_body_error(error: BodyError) -> ApiError {
     match error {
-        BodyError::TooMany { .. } => error.into_api_error(400),
+        BodyError::TooMany { .. } => error.into_api_error(),
         error => ApiError::wrapped(400, error.to_string()),
     }
 }
@@ -210,8 +222,8 @@ mod tests {
         for missing in ["", "start_time=", "start_time=0"] {
             assert_eq!(uri(missing), Err(ApiError::new(400, "Missing start time")), "{missing}");
         }
-        assert_eq!(uri("start_time=soon").unwrap_err().status, 500);
-        assert_eq!(uri("start_time=1&end_time=later").unwrap_err().status, 500);
+        assert_eq!(uri("start_time=soon").unwrap_err().status, 400);
+        assert_eq!(uri("start_time=1&end_time=later").unwrap_err().status, 400);
     }
 
     #[test]
@@ -221,8 +233,8 @@ mod tests {
         let annotation = annotation.unwrap();
         assert_eq!(annotation.start_time, 1_356_998_400_500);
         assert_eq!(annotation.custom, Some(vec![("a".into(), Some("1".into()))]));
-        assert_eq!(parse_annotation_body("{").unwrap_err().status, 500);
-        assert_eq!(parse_annotation_body("[]").unwrap_err().status, 500);
+        assert_eq!(parse_annotation_body("{").unwrap_err().status, 400);
+        assert_eq!(parse_annotation_body("[]").unwrap_err().status, 400);
     }
 
     #[test]

@@ -1,11 +1,17 @@
 //! Error responses of the HTTP API and of the legacy pages.
 
-use std::fmt::Write;
+use std::{borrow::Cow, fmt::Write};
+
+/// Maximum bytes of each text of a response. Texts repeat names and values of the request, whose body may be large.
+const MAX_TEXT_BYTES: usize = 16 << 10;
+
+/// Message for a body that is not the expected JSON.
+pub(super) const UNREADABLE_JSON: &str = "Unable to parse the given JSON";
 
 /// An error response: status and texts.
 ///
-/// Rendered as `{"error":{"code":…,"message":…,"details":…,"trace":…}}` for API routes and as a
-/// page or `{"err":…}` for legacy ones.
+/// API routes render it as `{"error":{"code":…,"message":…,"details":…,"trace":…}}`, legacy routes as
+/// a page or as `{"err":…}`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 #[must_use]
@@ -27,7 +33,7 @@ pub enum LegacyFormat {
     Html,
     /// `{"err":…}`: the URI has the parameter `json`.
     Json,
-    /// The text alone: the URI has the parameter `png`. OpenTSDB sends none.
+    /// The text alone: the URI has the parameter `png`. OpenTSDB sends no text.
     Png,
 }
 
@@ -49,8 +55,7 @@ impl ApiError {
         self
     }
 
-    /// Creates an error whose message and details are the same text, as where OpenTSDB wraps an
-    /// exception.
+    /// Creates an error with the same text as message and details, like OpenTSDB for wrapped exceptions.
     pub fn wrapped(status: u16, text: impl Into<String>) -> Self {
         let text = text.into();
         Self::new(status, text.clone()).with_details(text)
@@ -61,14 +66,25 @@ impl ApiError {
         Self::new(401, format!("Unauthorized for {path}")).with_details(reason)
     }
 
-    /// 403 for a request to `path` whose sender may not make it.
+    /// 403 for a request to `path` whose sender lacks a permission.
     pub fn forbidden(path: &str, reason: &str) -> Self {
         Self::new(403, format!("Forbidden for {path}")).with_details(reason)
     }
 
-    /// 429 for a sender of too many wrong credentials.
+    /// 429 after too many wrong credentials.
     pub fn too_many_attempts(reason: &str) -> Self {
         Self::new(429, "Too Many Requests").with_details(reason)
+    }
+
+    /// 421 for a browser that asks for another host than this daemon.
+    pub fn unknown_host(host: &str) -> Self {
+        Self::new(
+            421,
+            format!(
+                "This daemon has no host name {host:?}. If the name is right, add it to tsd.http.hosts in the \
+                 configuration and restart the daemon; or use the address of the daemon"
+            ),
+        )
     }
 
     /// 404 for an unknown API route.
@@ -93,7 +109,7 @@ impl ApiError {
             .with_details("The HTTP method [OPTIONS] is not permitted")
     }
 
-    /// 200 (as in OpenTSDB) for an origin that is not allowed.
+    /// 200, as in OpenTSDB, for an origin that may not read. The caller sets 403 for a request that changes data.
     pub fn origin_not_allowed(origin: &str) -> Self {
         Self::new(200, "CORS domain not allowed")
             .with_details(format!("The domain [{origin}] is not permitted access"))
@@ -153,23 +169,32 @@ impl ApiError {
 
     /// 400 for a body that is not the expected JSON.
     pub fn bad_json(details: impl Into<String>) -> Self {
-        Self::new(400, "Unable to parse the given JSON").with_details(details)
+        Self::new(400, UNREADABLE_JSON).with_details(details)
     }
 
-    /// 400 for a chunked request where these are disabled.
+    /// 400 for a chunked request if these are disabled.
     pub fn chunked_not_supported() -> Self {
         Self::new(400, "Chunked request not supported.")
     }
 
     /// 413 for a request with more elements than the limit.
     pub fn too_many(what: &str, most: usize) -> Self {
-        Self::new(413, format!("Too many {what}: at most {most} are taken"))
+        Self::new(413, format!("Too many {what}: the limit is {most}"))
     }
 
     /// 413 for a body over the limit.
     pub fn body_too_large(limit: u64) -> Self {
         let text =
             format!("The request body is larger than {limit} bytes (tsd.http.request.max_chunk)");
+        Self::new(413, text)
+    }
+
+    /// 413 for a body that is larger than the memory of all bodies; `key` is the setting of that limit.
+    pub fn body_exceeds_memory(most: u64, key: &str) -> Self {
+        let text = format!(
+            "The request body needs more memory than all request bodies may use: the limit is {most} \
+             bytes ({key})"
+        );
         Self::new(413, text)
     }
 
@@ -181,10 +206,17 @@ impl ApiError {
         Self::new(413, text)
     }
 
-    /// 400 for deleting by query where that is disabled.
+    /// 400 for a delete by query if deletes are disabled.
     pub fn delete_not_enabled() -> Self {
         Self::new(400, "Bad request")
             .with_details("Deleting data is not enabled (tsd.http.query.allow_delete=false)")
+    }
+
+    /// 400 for options that OpenTSDB ignores, if the daemon rejects them.
+    pub fn ignored_options(options: &str) -> Self {
+        Self::new(400, format!("Unknown options: {options}")).with_details(
+            "This daemon rejects unknown options of a sub query (tsd.http.query.reject_unknown_options=true)",
+        )
     }
 
     /// 400 for a write with failed points, without `details` or `summary`.
@@ -209,28 +241,22 @@ impl ApiError {
         Self::new(503, format!("Please throttle: {what}"))
     }
 
-    /// 500 for an internal error.
+    /// 500 for a failure of the daemon. Errors in a request never get it.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(500, message)
-    }
-
-    /// The same error as a 400. Some invalid queries are a 500 at `/api/query`, as in OpenTSDB, and a 400 at
-    /// its older endpoint.
-    pub fn into_client_error(self) -> Self {
-        Self { status: 400, ..self }
     }
 
     /// Renders the error object of an API route.
     #[must_use]
     pub fn render(&self) -> String {
-        let mut out = String::with_capacity(64 + self.message.len() + self.details.len());
+        let mut out = String::with_capacity(64 + self.message.len().min(MAX_TEXT_BYTES));
         let _ = write!(out, "{{\"error\":{{\"code\":{},\"message\":\"", self.status);
-        escape(&mut out, &self.message);
+        escape(&mut out, &bounded(&self.message));
         out.push('"');
         for (key, text) in [("details", &self.details), ("trace", &self.trace)] {
             if !text.is_empty() {
                 let _ = write!(out, ",\"{key}\":\"");
-                escape(&mut out, text);
+                escape(&mut out, &bounded(text));
                 out.push('"');
             }
         }
@@ -242,7 +268,7 @@ impl ApiError {
     #[must_use]
     pub fn legacy_status(&self) -> u16 {
         match self.status {
-            401 | 403 | 404 | 429 => self.status,
+            401 | 403 | 404 | 421 | 429 => self.status,
             500.. => 500,
             _ => 400,
         }
@@ -252,27 +278,31 @@ impl ApiError {
     #[must_use]
     pub fn render_legacy(&self, form: LegacyFormat) -> String {
         match form {
-            LegacyFormat::Png => format!("{}\n", self.legacy_text()),
+            LegacyFormat::Png => format!("{}\n", bounded(self.legacy_text())),
             LegacyFormat::Json => {
                 let mut out = String::from("{\"err\":\"");
-                escape(&mut out, self.legacy_text());
+                escape(&mut out, &bounded(self.legacy_text()));
                 out.push_str("\"}");
                 out
             }
             LegacyFormat::Html => {
                 let (title, lead) = match self.legacy_status() {
-                    401 => ("Unauthorized", "The daemon does this for known users only:"),
-                    429 => ("Too Many Requests", "The daemon does not do this now:"),
-                    403 => ("Forbidden", "The daemon may not do this for you:"),
+                    401 => ("Unauthorized", "Only authenticated users may do this:"),
+                    429 => ("Too Many Requests", "Please try again later:"),
+                    403 => ("Forbidden", "You are not allowed to do this:"),
                     404 => ("Page Not Found", "There is nothing here."),
+                    421 => (
+                        "Misdirected Request",
+                        "The daemon does not serve browsers under this host name:",
+                    ),
                     500 => ("Internal Server Error", "The daemon failed on this request:"),
-                    _ => ("Bad Request", "The daemon cannot do this:"),
+                    _ => ("Bad Request", "The daemon rejected the request:"),
                 };
                 let mut out = format!(
                     "<!DOCTYPE html><html><head><meta charset=\"utf-8\"><title>{title}</title></head>\
                      <body><h1>{title}</h1><p>{lead}</p><blockquote>"
                 );
-                escape_html(&mut out, self.legacy_text());
+                escape_html(&mut out, &bounded(self.legacy_text()));
                 out.push_str("</blockquote></body></html>");
                 out
             }
@@ -320,6 +350,15 @@ pub(super) fn escape_html(out: &mut String, text: &str) {
             c => out.push(c),
         }
     }
+}
+
+/// Cuts a long text and says how many bytes were cut.
+fn bounded(text: &str) -> Cow<'_, str> {
+    if text.len() <= MAX_TEXT_BYTES {
+        return text.into();
+    }
+    let shown = text.get(..text.floor_char_boundary(MAX_TEXT_BYTES)).unwrap_or_default();
+    format!("{shown}... ({} more bytes)", text.len() - shown.len()).into()
 }
 
 #[cfg(test)]
@@ -372,6 +411,17 @@ mod tests {
         );
         let failed = ApiError::internal("boom").with_trace("boom\n\tat here");
         assert_eq!(failed.render_legacy(LegacyFormat::Json), r#"{"err":"boom\n\tat here"}"#);
+    }
+
+    #[test]
+    fn errors_do_not_repeat_whole_bodies() {
+        let text = "\u{e9}".repeat(1 << 20);
+        let error = ApiError::wrapped(400, text);
+        let most = 2 * MAX_TEXT_BYTES + 200;
+        assert!(error.render().len() < most && error.render().contains(" more bytes)"));
+        for form in [LegacyFormat::Html, LegacyFormat::Json, LegacyFormat::Png] {
+            assert!(error.render_legacy(form).len() < most);
+        }
     }
 
     proptest! {

@@ -1,8 +1,7 @@
 //! Reads fields of request bodies one by one, without building a JSON tree.
 //!
 //! A tree needs a multiple of the memory of its text, and an unknown field may be as large as the
-//! body. Unknown values are skipped without recursion, and element limits are checked while
-//! reading.
+//! body. The reader skips unknown values without recursion and checks element limits while reading.
 
 use std::{borrow::Cow, str::FromStr};
 
@@ -19,6 +18,9 @@ pub(crate) enum BodyError {
     /// The body is not the expected JSON.
     #[error(transparent)]
     Json(#[from] JsonError),
+    /// Text follows the document.
+    #[error(transparent)]
+    TextAfterDocument(JsonError),
     /// The body is not a valid query.
     #[error(transparent)]
     Query(#[from] QueryError),
@@ -36,11 +38,11 @@ pub(crate) enum BodyError {
 }
 
 impl BodyError {
-    /// Converts to an API error; `json_status` is the endpoint's status for invalid JSON.
-    pub(crate) fn into_api_error(self, json_status: u16) -> ApiError {
+    /// Converts to an API error.
+    pub(crate) fn into_api_error(self) -> ApiError {
         match self {
-            Self::Json(error) => {
-                ApiError { status: json_status, ..ApiError::bad_json(error.to_string()) }
+            Self::Json(error) | Self::TextAfterDocument(error) => {
+                ApiError::bad_json(error.to_string())
             }
             Self::Query(error) => error.into(),
             Self::Annotation(error) => ApiError::new(400, error.to_string()),
@@ -79,6 +81,17 @@ impl CountLimit {
     }
 }
 
+/// Reads a body that is one document. Rejects text after the document, since its sender expects it to count.
+pub(crate) fn read_document<'t, T>(
+    body: &'t str,
+    read: impl FnOnce(&mut JsonReader<'t>) -> Result<T, BodyError>,
+) -> Result<T, BodyError> {
+    let mut reader = JsonReader::new(body);
+    let document = read(&mut reader)?;
+    reader.expect_end().map_err(BodyError::TextAfterDocument)?;
+    Ok(document)
+}
+
 /// Reads an object, calling `each` with every key and the reader before its value.
 pub(crate) fn read_object<'t>(
     reader: &mut JsonReader<'t>,
@@ -100,7 +113,16 @@ pub(crate) fn read_object<'t>(
     }
 }
 
-/// Reads an array, calling `each` before every element; `null` is an empty one.
+/// Reads a body that is one object ([`read_document`], [`read_object`]).
+pub(crate) fn read_body_object<'t>(
+    body: &'t str,
+    field: &'static str,
+    visit: impl FnMut(&str, &mut JsonReader<'t>) -> Result<(), BodyError>,
+) -> Result<(), BodyError> {
+    read_document(body, |reader| read_object(reader, field, visit))
+}
+
+/// Reads an array, calling `each` before every element. `null` is an empty array.
 pub(crate) fn read_list<'t>(
     reader: &mut JsonReader<'t>,
     field: &'static str,
@@ -123,7 +145,7 @@ pub(crate) fn read_list<'t>(
     }
 }
 
-/// Reads an array into a list; `null` is an empty one.
+/// Reads an array into a list. `null` is an empty list.
 pub(crate) fn read_all<'t, T>(
     reader: &mut JsonReader<'t>,
     field: &'static str,

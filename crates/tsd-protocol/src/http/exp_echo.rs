@@ -83,7 +83,6 @@ fn write_filter(out: &mut Vec<u8>, filter: &BodyFilter) {
 fn write_expression(out: &mut Vec<u8>, expression: &RawExpExpression) {
     let mut object = JsonObject::open(out);
     object.optional("id", expression.id.as_deref()).optional("expr", expression.expr.as_deref());
-    // An expression without a join has the default join.
     let join = expression.join.clone().unwrap_or_default();
     let operator = join.operator.map(|name| name.to_ascii_lowercase());
     JsonObject::open(object.key("join"))
@@ -120,7 +119,7 @@ fn fill(object: &mut JsonObject<'_>, fill: Option<&RawExpFill>) {
     }
 }
 
-/// Writes an array, or `null` if there are no elements and the request has none.
+/// Writes an array, or `null` if it is empty and the request did not give it.
 fn list<T>(
     object: &mut JsonObject<'_>,
     key: &str,

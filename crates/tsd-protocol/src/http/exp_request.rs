@@ -1,6 +1,4 @@
 //! Parses the body of `/api/query/exp`.
-//!
-//! Invalid bodies are a 500, as in OpenTSDB, which validates them during JSON deserialization.
 
 use tsd_query::{
     RawExpExpression, RawExpFill, RawExpFilter, RawExpJoin, RawExpMetric, RawExpOutput,
@@ -9,7 +7,8 @@ use tsd_query::{
 
 use super::{
     body_fields::{
-        BodyError, CountLimit, read_all, read_flag, read_float, read_object, read_text, take_null,
+        BodyError, CountLimit, read_all, read_document, read_flag, read_float, read_object,
+        read_text, take_null,
     },
     query_request::{FilterLimits, MAX_FILTERS, MAX_SUB_QUERIES, read_filters, read_value_filters},
 };
@@ -18,17 +17,17 @@ use crate::{ApiError, json::JsonReader};
 /// Maximum expressions of one request, and maximum outputs.
 const MAX_EXPRESSIONS: usize = 4_096;
 
-/// Maximum bytes of all expressions of one request: parsed, they need some fifty times as much.
+/// Maximum bytes of all expressions of one request. Parsed expressions need about fifty times their text.
 pub(super) const MAX_EXPRESSION_BYTES: usize = 256 << 10;
 
-/// Parses the body of a query with expressions. Text after the JSON value is ignored.
+/// Parses the body of a query with expressions.
 pub fn parse_exp_body(body: &str) -> Result<RawExpQuery, ApiError> {
     if body.is_empty() {
-        return Err(ApiError::internal("Incoming data was null or empty"));
+        return Err(ApiError::new(400, "Incoming data was null or empty"));
     }
-    let mut reader = JsonReader::new(body);
     let mut query = RawExpQuery::default();
-    read_query(&mut reader, &mut query).map_err(|error| error.into_api_error(500))?;
+    read_document(body, |reader| read_query(reader, &mut query))
+        .map_err(BodyError::into_api_error)?;
     Ok(query)
 }
 
@@ -72,7 +71,7 @@ fn read_query(reader: &mut JsonReader<'_>, query: &mut RawExpQuery) -> Result<()
     count_used_filters(query)
 }
 
-/// Notes a list that the request has, but as `[]`.
+/// Records a list that the request has as `[]`.
 fn note_empty(empty_lists: &mut Vec<&'static str>, name: &'static str, is_empty: bool) {
     empty_lists.retain(|other| *other != name);
     if is_empty {
@@ -80,7 +79,7 @@ fn note_empty(empty_lists: &mut Vec<&'static str>, name: &'static str, is_empty:
     }
 }
 
-/// Filters are built once per metric, so they are counted for each.
+/// Counts filters once for each metric, since each metric builds its own.
 fn count_used_filters(query: &RawExpQuery) -> Result<(), BodyError> {
     let mut limit = FilterLimits::new();
     for metric in &query.metrics {
@@ -132,7 +131,7 @@ fn read_time(reader: &mut JsonReader<'_>) -> Result<RawExpTime, BodyError> {
 }
 
 fn read_downsampler(reader: &mut JsonReader<'_>, time: &mut RawExpTime) -> Result<(), BodyError> {
-    // An interval is required.
+    // A downsampler without an interval is invalid.
     time.downsample_interval = Some(String::new());
     read_object(reader, "downsampler", |name, reader| {
         match name {
@@ -262,7 +261,7 @@ pub(super) mod tests {
         "expressions":[{"id":"e","expr":"a + b","fillPolicy":{"policy":"scalar","value":7},
             "join":{"operator":"INTERSECTION","useQueryTags":true,"includeAggTags":false}},
             {"id":"e2","expr":"a * 2"}],
-        "outputs":[{"id":"e","alias":"sum of both"},{"id":"b"}]} and more"#;
+        "outputs":[{"id":"e","alias":"sum of both"},{"id":"b"}]}"#;
 
     #[test]
     fn every_field_is_read() {
@@ -286,10 +285,10 @@ pub(super) mod tests {
             let error = parse_exp_body(body).unwrap_err();
             (error.status, error.message)
         };
-        assert_eq!(error(""), (500, "Incoming data was null or empty".to_owned()));
-        assert_eq!(error("{").0, 500);
-        assert_eq!(error("[]").0, 500);
-        assert_eq!(error(r#"{"metrics":{}}"#).0, 500);
+        assert_eq!(error(""), (400, "Incoming data was null or empty".to_owned()));
+        assert_eq!(error("{").0, 400);
+        assert_eq!(error("[]").0, 400);
+        assert_eq!(error(r#"{"metrics":{}}"#).0, 400);
         let metrics = vec!["{}"; 5_000].join(",");
         assert_eq!(error(&format!(r#"{{"metrics":[{metrics}]}}"#)).0, 413);
         let metrics: Vec<String> =
@@ -298,10 +297,7 @@ pub(super) mod tests {
             r#"{{"filters":[{{"id":"f1","tags":[{{"type":"regexp","tagk":"h","filter":"a"}}]}}],"metrics":[{}]}}"#,
             metrics.join(",")
         );
-        assert_eq!(
-            error(&body).1,
-            "Too many regular expressions in one request: at most 256 are taken"
-        );
+        assert_eq!(error(&body).1, "Too many regular expressions in one request: the limit is 256");
         let expr = "a+".repeat(200_000);
         let body = format!(r#"{{"expressions":[{{"id":"e1","expr":"{expr}"}}]}}"#);
         assert_eq!(error(&body).0, 413);

@@ -39,7 +39,7 @@ impl ExpResponseWriter {
     }
 
     /// Appends to `out` until it holds `chunk_bytes` bytes or the response is complete. Returns
-    /// false if it is complete.
+    /// false once the response is complete.
     ///
     /// A chunk may exceed `chunk_bytes` by one row or by the metadata of one output.
     pub fn write(&mut self, out: &mut Vec<u8>, chunk_bytes: usize) -> bool {

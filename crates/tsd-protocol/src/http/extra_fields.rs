@@ -1,5 +1,7 @@
 //! Fields of data points that only rollups or histograms have.
 
+use std::fmt::Display;
+
 use tsd_model::{HistogramBucket, HistogramError, SimpleHistogram, parse_bounds};
 
 use super::put_error::PutPointError;
@@ -7,10 +9,10 @@ use crate::json::{
     JsonError, JsonErrorKind, JsonObject, JsonReader, Scalar, ScalarKind, write_json_chars,
 };
 
-/// Maximum buckets of one histogram, as sent: a stored one has a 16-bit count.
+/// Maximum buckets of one histogram, as sent. A stored histogram has a 16-bit count.
 const MAX_BUCKETS: usize = 1 << 17;
 
-/// Fields in addition to those of every point.
+/// Fields in addition to the fields of every point.
 pub(crate) trait ExtraFields<'t>: Default {
     /// Reads the value of a field; returns false for an unknown field.
     fn take(&mut self, key: &[u8], reader: &mut JsonReader<'t>) -> Result<bool, JsonError>;
@@ -127,9 +129,10 @@ fn read_bucket(key: &str, count: Option<i64>) -> Result<HistogramBucket, PutPoin
     let (Some(lower), Some(upper), None) = (bounds.next(), bounds.next(), bounds.next()) else {
         return Err(PutPointError::BucketBounds(key.to_owned()));
     };
-    let count = count.ok_or(PutPointError::Unexpected)?;
+    let fault = |what: &dyn Display| PutPointError::Unexpected(format!("bucket \"{key}\": {what}"));
+    let count = count.ok_or_else(|| fault(&"the count is null; send an integer"))?;
     parse_bounds(lower, upper, count).map_err(|error| match error {
-        HistogramError::NotANumber => PutPointError::Unexpected,
+        HistogramError::NotANumber => fault(&error),
         _ => PutPointError::UnreadableValue,
     })
 }

@@ -1,8 +1,8 @@
 //! Parameters of `/q`, OpenTSDB's endpoint of graphs.
 //!
-//! The options of the picture are parsed by `tsd-graph`, which refuses what it does not draw: OpenTSDB
-//! handed them to gnuplot, where a text could be a command. Here is the rest: which form is requested, the
-//! sub queries with their axes, times, and how long a client may keep the response.
+//! Covers the requested form, the sub queries with their axes, the times, and how long a client may
+//! cache the response. `tsd-graph` parses the options of the picture and rejects options that it
+//! cannot draw: OpenTSDB passes them to gnuplot, where a text can be a command.
 
 use jiff::tz::TimeZone;
 use tsd_graph::{PlotOptions, YAxis};
@@ -11,11 +11,11 @@ use tsd_query::{Clock, Query, RawQuery, find_zone};
 use super::{query_error::query_error, query_request::parse_query_uri};
 use crate::{ApiError, QueryString};
 
-/// What the points of a range may still be written to, in seconds: a row.
+/// Age up to which a range still receives points, in seconds: the length of a row.
 const RECENT_SECS: i64 = 3_600;
-/// How long a response about the past may be kept.
+/// How long a client may cache a response about the past, in seconds.
 const DAY_SECS: i64 = 86_400;
-/// Most characters of a parameter that an error repeats.
+/// Maximum characters of a parameter that an error repeats.
 const SHOWN_CHARS: usize = 64;
 
 /// Form of a response.
@@ -23,14 +23,14 @@ const SHOWN_CHARS: usize = 64;
 pub enum GraphForm {
     /// Lines of points.
     Ascii,
-    /// What a graph would show.
+    /// A summary of the graph.
     Json,
     /// A picture.
     Png,
 }
 
 impl GraphForm {
-    /// The form that the parameters request; `None` is the page of OpenTSDB's user interface.
+    /// Returns the form that the parameters request; `None` is the page of OpenTSDB's user interface.
     #[must_use]
     pub fn requested(query: &QueryString) -> Option<Self> {
         [("ascii", Self::Ascii), ("json", Self::Json), ("png", Self::Png)]
@@ -53,13 +53,13 @@ pub struct GraphRequest {
 /// A valid request of a graph.
 #[derive(Clone, Debug)]
 pub struct GraphQuery {
-    /// The query, in whole seconds. Its result has all points that were read.
+    /// The query, in whole seconds. Its result has all points that it read.
     pub query: Query,
     /// The axis of each sub query.
     pub axes: Vec<YAxis>,
     /// Time zone of the picture.
     pub zone: TimeZone,
-    /// How many seconds a client may keep the response.
+    /// How many seconds a client may cache the response.
     pub max_age_secs: i64,
 }
 
@@ -67,7 +67,7 @@ pub struct GraphQuery {
 pub fn parse_graph_request(query: &QueryString) -> Result<GraphRequest, ApiError> {
     let plot = parse_plot(query)?;
     let axes = parse_axes(query)?;
-    let mut raw = parse_query_uri(query).map_err(ApiError::into_client_error)?;
+    let mut raw = parse_query_uri(query)?;
     if let Some(name) = query.get("tz").filter(|name| !name.is_empty()) {
         if find_zone(name).is_none() {
             let shown: String = name.chars().take(SHOWN_CHARS).collect();
@@ -90,11 +90,11 @@ fn parse_plot(query: &QueryString) -> Result<PlotOptions, ApiError> {
     PlotOptions::parse(value_of).map_err(|error| ApiError::new(400, error.to_string()))
 }
 
-/// Decodes a value once more, as OpenTSDB does and its user interface expects. A value that is no escaped
-/// text stays as it is, where OpenTSDB fails: `yformat=%25.2f` is `%.2f`.
+/// Decodes a value once more, as OpenTSDB does and its user interface expects. A value that is not
+/// escaped text stays as it is, while OpenTSDB fails: `yformat=%25.2f` is `%.2f`.
 fn decode_again(text: &str, is_format: bool) -> String {
     if is_format {
-        // Conversions look like escapes: only the percent sign itself is taken for one.
+        // Conversions look like escapes, so only an escaped percent sign is decoded.
         return text.replace("%25", "%");
     }
     let mut bytes = Vec::with_capacity(text.len());
@@ -111,7 +111,7 @@ fn decode_again(text: &str, is_format: bool) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
 
-/// Parses `o`. Of gnuplot's options of a line only the axis is drawn, as OpenTSDB allows by default.
+/// Parses `o`. Of gnuplot's options of a line, only the axis is supported, as in OpenTSDB by default.
 fn parse_axes(query: &QueryString) -> Result<Option<Vec<YAxis>>, ApiError> {
     let mut axes = None;
     for (index, option) in query.all("o").enumerate() {
@@ -131,7 +131,7 @@ fn parse_axes(query: &QueryString) -> Result<Option<Vec<YAxis>>, ApiError> {
 impl GraphRequest {
     /// Checks everything that does not need name lookups.
     pub fn validate(&self, clock: &Clock) -> Result<GraphQuery, ApiError> {
-        let invalid = |error| query_error(&error, Some(&self.raw)).into_client_error();
+        let invalid = |error| query_error(&error, Some(&self.raw));
         let mut query = self.raw.validate(clock).map_err(invalid)?;
         let (start, end) = (query.start_ms.div_euclid(1_000), query.end_ms.div_euclid(1_000));
         if start >= end {
@@ -159,8 +159,8 @@ impl GraphRequest {
         })
     }
 
-    /// What is in the future may change at once, what is long past does not, and of anything else a
-    /// thousandth of the range may be missing.
+    /// Returns how long a client may cache the response. The future may change at once, the distant past
+    /// does not change, and any other range may lack a thousandth of its length.
     fn max_age_secs(&self, (start, end): (i64, i64), now: i64) -> i64 {
         let is_relative =
             |text: &Option<String>| text.as_deref().is_some_and(|text| text.ends_with("-ago"));
@@ -336,7 +336,7 @@ mod tests {
         let age = |text: &str| validate(&format!("{text}&m=sum:m")).unwrap().max_age_secs;
         assert_eq!(age("start=1356998400&end=1357002000"), 86_400);
         assert_eq!(age("start=1356998400&end=1457002000"), 0);
-        // An hour before now: three seconds of an hour.
+        // The range ends now: a thousandth of an hour.
         assert_eq!(age("start=1h-ago"), 3);
         assert_eq!(age("start=1h-ago&end=1s-ago"), 3);
         assert_eq!(age("start=3d-ago&end=2d-ago"), 84);

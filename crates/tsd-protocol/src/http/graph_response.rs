@@ -10,16 +10,16 @@ use crate::{
     json::{JsonObject, write_json_list, write_json_string},
 };
 
-/// What a graph shows, as `json` requests it.
+/// Summary of a graph, the response to `json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GraphSummary {
-    /// Points that are drawn.
+    /// Drawn points.
     pub plotted: u64,
-    /// Milliseconds from the request on.
+    /// Milliseconds since the request.
     pub timing_ms: u64,
-    /// For each sub query the tag keys with several values of its last series; `None` without series.
+    /// For each sub query, the tag keys with several values of its last series; `None` without series.
     pub aggregate_tags: Vec<Option<Vec<String>>>,
-    /// Points that were read.
+    /// Points read.
     pub points: u64,
 }
 
@@ -47,7 +47,7 @@ impl GraphSummary {
     }
 }
 
-/// The text of a series in the key of a graph: `metric{k=v, k2=v2}`, in the order of Java's hash map.
+/// Renders a series for the key of a graph: `metric{k=v, k2=v2}`, in the order of Java's hash map.
 #[must_use]
 pub fn graph_label(metric: &str, tags: &[(String, String)]) -> String {
     let mut label = metric.to_owned();
@@ -67,8 +67,8 @@ fn in_map_order(tags: &[(String, String)]) -> Vec<&(String, String)> {
     tags
 }
 
-/// Counts the points of a series within a range of milliseconds that are drawn, and fails on infinite ones,
-/// which neither a graph nor lines of points have. NaN is a gap.
+/// Counts the drawn points of a series within a range of milliseconds. Fails on infinite points, which
+/// neither a graph nor lines of points can show. NaN is a gap.
 pub fn count_graph_points(
     metric: &str,
     points: &PointColumns,
@@ -96,11 +96,11 @@ pub struct GraphTextSeries {
     pub metric: String,
     /// Tags that all series of the group share.
     pub tags: Vec<(String, String)>,
-    /// The points, in time order; none is infinite.
+    /// The points, in time order, without infinite values.
     pub points: PointColumns,
 }
 
-/// Writes the response of `ascii` in chunks: `metric seconds value tagk=tagv…`, a line for each point.
+/// Writes the response of `ascii` in chunks: one line `metric seconds value tagk=tagv…` per point.
 #[derive(Debug)]
 pub struct GraphTextWriter<I> {
     series: I,
@@ -123,8 +123,8 @@ impl<I: Iterator<Item = GraphTextSeries>> GraphTextWriter<I> {
         Self { series, current: None }
     }
 
-    /// Appends to `out` until it holds `chunk_bytes` bytes or the response is complete. Returns false if it
-    /// is complete.
+    /// Appends to `out` until it holds `chunk_bytes` bytes or the response is complete. Returns false once
+    /// the response is complete.
     pub fn write(&mut self, out: &mut Vec<u8>, chunk_bytes: usize) -> bool {
         loop {
             if let Some(lines) = &mut self.current {
@@ -152,7 +152,7 @@ impl SeriesLines {
         Self { points: series.points, written: 0, before, after }
     }
 
-    /// Returns true if points are left.
+    /// Returns true if there are more points.
     fn write(&mut self, out: &mut Vec<u8>, chunk_bytes: usize) -> bool {
         let mut digits = itoa::Buffer::new();
         let points = self.points.times_ms.iter().zip(&self.points.bits).enumerate();
@@ -184,12 +184,12 @@ impl SeriesLines {
     }
 }
 
-/// The page that sends a browser to the user interface, and the address that it has there. `query` is the
-/// query of the URI as it was sent.
+/// Returns the page that redirects a browser to the user interface, and the address to redirect to.
+/// `query` is the query of the URI as sent.
 #[must_use]
 pub fn graph_redirect(query: &str) -> (String, String) {
     let location = if query.is_empty() { "/".to_owned() } else { format!("/#{query}") };
-    // OpenTSDB's page, byte for byte but for the escapes.
+    // OpenTSDB's page, byte for byte except for the escapes.
     let mut page = String::from("<html></head><meta http-equiv=\"refresh\" content=\"0; url=");
     escape_html(&mut page, &location);
     page.push_str("\"></head></html>");

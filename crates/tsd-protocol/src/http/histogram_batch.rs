@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{HistogramValue, PointError, SeriesRules, TagPairs, histogram_value::decode_base64};
 
-/// Memory of a histogram in sizes of its text: a bucket of `"0,1":1,` has 16 bytes, and is in a list
-/// that grows.
+/// Memory of a histogram as a multiple of its text: a bucket of `"0,1":1,` has 16 bytes, in a growing
+/// list.
 const VALUE_FACTOR: usize = 6;
 
 /// The histograms of one body.
@@ -46,7 +46,7 @@ pub struct HttpHistogram<'b> {
 }
 
 impl HistogramBatch {
-    /// Parses a body within the memory that is left. On an error nothing may be stored.
+    /// Parses a body within the available memory. After an error, the caller must store nothing.
     pub fn read(
         &mut self,
         body: &str,

@@ -4,8 +4,8 @@ use tsd_model::{Value, from_hex, write_java_double};
 
 use super::{
     body_fields::{
-        BodyError, CountLimit, put_text, read_all, read_flag, read_integer, read_object, read_text,
-        read_texts, take_null,
+        BodyError, CountLimit, put_text, read_all, read_body_object, read_flag, read_integer,
+        read_object, read_text, read_texts, take_null,
     },
     list_response::ListResponseWriter,
     query_request::{MAX_FILTERS, MAX_SUB_QUERIES, MAX_TSUIDS},
@@ -16,7 +16,7 @@ use crate::{
     json::{JsonObject, JsonReader},
 };
 
-/// Maximum rows a request may read: series times hours.
+/// Maximum rows that a request may read: series times hours.
 const MAX_HOURS: usize = 10_000_000;
 
 /// A request for the newest points of series.
@@ -66,7 +66,7 @@ pub fn parse_last_body(body: &str) -> Result<LastRequest, ApiError> {
     let mut selected = Vec::new();
     let mut query_limit = CountLimit::new("sub queries in one request", MAX_SUB_QUERIES);
     let mut tsuid_limit = CountLimit::new("TSUIDs in one request", MAX_TSUIDS);
-    read_object(&mut JsonReader::new(body), "the query", |name, reader| {
+    read_body_object(body, "the query", |name, reader| {
         match name {
             "queries" => {
                 selected = read_all(reader, "queries", |reader| {
@@ -80,7 +80,7 @@ pub fn parse_last_body(body: &str) -> Result<LastRequest, ApiError> {
         }
         Ok(())
     })
-    .map_err(|error| error.into_api_error(400))?;
+    .map_err(BodyError::into_api_error)?;
     for query in selected {
         query.add_to(&mut request)?;
     }
@@ -99,8 +99,8 @@ pub fn parse_last_uri(query: &QueryString) -> Result<LastRequest, ApiError> {
     let mut request =
         LastRequest { resolve: query.has("resolve"), back_scan, ..LastRequest::default() };
     for text in query.all("timeseries") {
-        let (metric, tags) =
-            parse_metric_with_tags(text).map_err(|error| ApiError::wrapped(400, error))?;
+        let (metric, tags) = parse_metric_with_tags(text)
+            .map_err(|error| ApiError::wrapped(400, error.to_string()))?;
         RawLastQuery { metric: Some(metric), tags, tsuids: Vec::new() }.add_to(&mut request)?;
     }
     for list in query.all("tsuids") {

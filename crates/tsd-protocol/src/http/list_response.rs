@@ -1,8 +1,8 @@
-//! Lists that are rendered in chunks, so that a large one is not in memory twice.
+//! Renders lists in chunks, so that a large list is not in memory twice.
 
 use std::iter::Fuse;
 
-/// A response around a list: what stands before it, its elements, and what stands after it.
+/// Writes a response with a list: the text before it, its elements, and the text after it.
 pub struct ListResponseWriter<I: Iterator> {
     head: Vec<u8>,
     elements: Fuse<I>,
@@ -22,7 +22,7 @@ impl<I: Iterator> ListResponseWriter<I> {
         Self { head, elements: elements.fuse(), write_element, tail, is_first: true }
     }
 
-    /// Appends the next part, of about `limit` bytes or one element more. Returns true if there is more.
+    /// Appends about `limit` bytes, and at most one element more. Returns true if there is more.
     pub fn write(&mut self, out: &mut Vec<u8>, limit: usize) -> bool {
         out.append(&mut self.head);
         while out.len() < limit {

@@ -1,6 +1,6 @@
 //! Requests and responses of `/api/uid/uidmeta` and `/api/uid/tsmeta`.
 //!
-//! A field sets something if it differs from its default, as in OpenTSDB: empty texts, and a retention of 0,
+//! As in OpenTSDB, a field counts only if it differs from its default: empty texts and a retention of 0
 //! set nothing. `null` resets a field.
 
 use tsd_model::{
@@ -9,7 +9,9 @@ use tsd_model::{
 };
 
 use super::{
-    body_fields::{BodyError, CountLimit, read_integer, read_object, read_text, take_null},
+    body_fields::{
+        BodyError, CountLimit, read_body_object, read_integer, read_object, read_text, take_null,
+    },
     list_response::ListResponseWriter,
     query_string::QueryString,
     tag_text::parse_metric_with_tags,
@@ -22,23 +24,23 @@ use crate::{
 /// Maximum custom fields of one object.
 const MAX_CUSTOM_FIELDS: usize = 65_536;
 
-/// A request for, or an edit of, a UIDMeta.
+/// Request to read or edit a UIDMeta.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UidMetaRequest {
-    /// UID as sent; empty if the request has none.
+    /// UID as sent; empty if the field is missing.
     pub uid: String,
     /// Kind of the UID.
     pub kind: Option<UidKind>,
-    /// What it sets.
+    /// Fields to set.
     pub edit: UidMetaEdit,
 }
 
-/// A request for, or an edit of, a TSMeta.
+/// Request to read or edit a TSMeta.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TsMetaRequest {
-    /// TSUID as sent; empty if the request has none.
+    /// TSUID as sent; empty if the field is missing.
     pub tsuid: String,
-    /// What it sets.
+    /// Fields to set.
     pub edit: TsMetaEdit,
 }
 
@@ -46,7 +48,7 @@ pub struct TsMetaRequest {
 pub fn parse_uid_uri(query: &QueryString) -> Result<(String, UidKind), ApiError> {
     let uid = query.required("uid")?.to_owned();
     let name = query.required("type")?;
-    let kind = UidKind::from_name(name).ok_or_else(|| ApiError::internal(invalid_type(name)))?;
+    let kind = UidKind::from_name(name).ok_or_else(|| ApiError::new(400, invalid_type(name)))?;
     Ok((uid, kind))
 }
 
@@ -67,7 +69,7 @@ pub fn parse_uid_meta_body(body: &str) -> Result<UidMetaRequest, ApiError> {
     let mut request = UidMetaRequest::default();
     let mut unknown_type = None;
     let edit = &mut request.edit;
-    read_object(&mut JsonReader::new(body), "the object", |key, reader| {
+    read_body_object(body, "the object", |key, reader| {
         match key {
             "uid" => request.uid = read_text(reader, "uid")?.unwrap_or_default(),
             "type" => {
@@ -84,7 +86,7 @@ pub fn parse_uid_meta_body(body: &str) -> Result<UidMetaRequest, ApiError> {
         }
         Ok(())
     })
-    .map_err(|error| error.into_api_error(400))?;
+    .map_err(BodyError::into_api_error)?;
     match unknown_type {
         Some(name) => Err(ApiError::bad_json(invalid_type(&name))),
         None => Ok(request),
@@ -123,7 +125,7 @@ pub fn parse_ts_meta_uri(query: &QueryString) -> Result<TsMetaRequest, ApiError>
 pub fn parse_ts_meta_body(body: &str) -> Result<TsMetaRequest, ApiError> {
     let mut request = TsMetaRequest::default();
     let edit = &mut request.edit;
-    read_object(&mut JsonReader::new(body), "the object", |key, reader| {
+    read_body_object(body, "the object", |key, reader| {
         match key {
             "tsuid" => request.tsuid = read_text(reader, "tsuid")?.unwrap_or_default(),
             "displayName" => edit.display_name = read_set_text(reader, "displayName")?,
@@ -147,7 +149,7 @@ pub fn parse_ts_meta_body(body: &str) -> Result<TsMetaRequest, ApiError> {
         }
         Ok(())
     })
-    .map_err(|error| error.into_api_error(400))?;
+    .map_err(BodyError::into_api_error)?;
     Ok(request)
 }
 
@@ -157,7 +159,7 @@ pub fn parse_series_text(text: &str) -> Result<(String, Vec<(String, String)>), 
         return Err(ApiError::missing_parameter("m"));
     }
     let (metric, tags) =
-        parse_metric_with_tags(text).map_err(|error| ApiError::wrapped(400, error))?;
+        parse_metric_with_tags(text).map_err(|error| ApiError::wrapped(400, error.to_string()))?;
     if metric.is_empty() {
         return Err(ApiError::wrapped(400, "Metric cannot be null or empty"));
     }
@@ -168,7 +170,7 @@ fn invalid_type(name: &str) -> String {
     format!("Invalid type requested: {name}")
 }
 
-/// A parameter that is not empty.
+/// Returns a parameter that is not empty.
 fn given(query: &QueryString, name: &str) -> Option<String> {
     query.get(name).filter(|value| !value.is_empty()).map(str::to_owned)
 }
@@ -177,7 +179,7 @@ fn non_zero(number: i64) -> Option<i64> {
     (number != 0).then_some(number)
 }
 
-/// Reads a text to set: an empty one sets nothing, `null` an empty one.
+/// Reads a text to set: an empty text sets nothing, `null` sets an empty text.
 fn read_set_text(
     reader: &mut JsonReader<'_>,
     field: &'static str,
@@ -208,7 +210,7 @@ fn wrong_number(reader: &JsonReader<'_>, field: &'static str) -> BodyError {
     reader.error_at(at, JsonErrorKind::WrongType { field, found: "another value" }).into()
 }
 
-/// Reads custom fields; of equal keys the last value stays at the place of the first.
+/// Reads custom fields. Of equal keys, the last value stays at the position of the first.
 fn read_custom(reader: &mut JsonReader<'_>) -> Result<Option<CustomFields>, BodyError> {
     if take_null(reader)? {
         return Ok(None);
@@ -248,7 +250,7 @@ pub fn render_series_meta(object: &SeriesMeta) -> Vec<u8> {
     out
 }
 
-/// The response with a list of TSMeta.
+/// Builds the response with a list of TSMeta.
 pub fn series_metas_response<I: Iterator<Item = SeriesMeta>>(objects: I) -> ListResponseWriter<I> {
     let write = |out: &mut Vec<u8>, object: SeriesMeta| write_series_meta(out, &object);
     ListResponseWriter::new(b"[".to_vec(), objects, write, b"]".to_vec())
@@ -416,7 +418,7 @@ mod tests {
             assert_eq!(parse_ts_meta_body(body).unwrap_err().status, 400, "{body}");
         }
         let error = parse_uid_meta_uri(&query("uid=000001&type=x")).unwrap_err();
-        assert_eq!((error.status, error.message.as_str()), (500, "Invalid type requested: x"));
+        assert_eq!((error.status, error.message.as_str()), (400, "Invalid type requested: x"));
         let missing = parse_uid_meta_uri(&query("type=tagk")).unwrap_err();
         assert_eq!(missing, ApiError::missing_parameter("uid"));
     }

@@ -1,16 +1,16 @@
-//! Memory of what is made of a body, asked for before it is allocated.
+//! Reserves the memory of a parsed body before it is allocated.
 //!
-//! A body is reserved by its size, but its points may need a multiple of it: `null,` is a rejected
-//! point. Bodies of points are parsed with a [`ParseMemory`], which is asked as lists grow. What other
-//! bodies need is bounded by their text ([`BodyShape`]).
+//! The reservation of a body has the size of its text, but its points may need a multiple of that:
+//! `null,` is a rejected point. So the parser of points reserves memory from a [`ParseMemory`] as its
+//! lists grow. The text of other bodies bounds their memory ([`BodyShape`]).
 
 use super::{
     exp_request::MAX_EXPRESSION_BYTES, put_error::PutBodyError, query_request::MAX_REGEXPS,
 };
 
-/// Where the memory of a parsed body is reserved.
+/// Source of the memory of a parsed body.
 pub trait ParseMemory {
-    /// Reserves `bytes` more; false if they are not left.
+    /// Reserves `bytes` more; false if there is not enough.
     fn take(&mut self, bytes: usize) -> bool;
 }
 
@@ -24,21 +24,21 @@ impl ParseMemory for UnlimitedMemory {
     }
 }
 
-/// Elements up to this size convert within the memory that is reserved after them, bytes.
+/// Elements up to this size convert within the reservations that follow them, bytes.
 const SMALL_ELEMENT: usize = 4 << 10;
-/// Memory of one rejected point with its error and the copies of both that the outcome has, beside
-/// texts of the point.
+/// Memory of one rejected point: the point, its error, and the copies of both in the outcome, without
+/// the texts of the point; bytes.
 const REJECTED_BYTES: usize = 240;
-/// Texts of a point in its error and in their copies, in sizes of the point.
+/// Memory of the texts of a point in its error and in the copies, as a multiple of the point.
 const TEXT_FACTOR: usize = 4;
 
-/// Reserves what converting an element of `bytes` bytes needs for a moment.
+/// Reserves the temporary memory for the conversion of an element of `bytes` bytes.
 #[inline]
 pub(super) fn take_element(memory: &mut dyn ParseMemory, bytes: usize) -> Result<(), PutBodyError> {
     if bytes > SMALL_ELEMENT { take(memory, bytes * TEXT_FACTOR) } else { Ok(()) }
 }
 
-/// Reserves what a rejected element of `bytes` bytes needs.
+/// Reserves the memory of a rejected element of `bytes` bytes.
 #[cold]
 pub(super) fn take_rejected(
     memory: &mut dyn ParseMemory,
@@ -51,8 +51,8 @@ pub(super) fn take(memory: &mut dyn ParseMemory, bytes: usize) -> Result<(), Put
     if memory.take(bytes) { Ok(()) } else { Err(PutBodyError::NoMemory) }
 }
 
-/// Makes room for `more` elements in a list. What is reserved for smaller allocations of it stays, as
-/// the list is in two allocations while it grows.
+/// Makes room for `more` elements in a list. Keeps the reservations of smaller allocations, since a
+/// growing list has two allocations.
 #[inline]
 pub(super) fn grow<T>(
     list: &mut Vec<T>,
@@ -68,27 +68,27 @@ pub(super) fn grow<T>(
     Ok(())
 }
 
-/// What bounds the memory of a parsed body that is not one of points.
+/// Sizes that bound the memory of a parsed body without points.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BodyShape {
     /// Bytes of the text.
     pub bytes: usize,
-    /// Bytes that can begin a value, a member, or a part of a filter or an expression.
+    /// Bytes that can begin a value, a member, or an element of a filter or an expression.
     pub items: usize,
-    /// Regular expressions at most.
+    /// Maximum number of regular expressions.
     pub patterns: usize,
 }
 
-/// A compiled regular expression with its cache, each of which has a limit.
+/// Maximum bytes of a compiled regular expression and its cache.
 const PATTERN_BYTES: usize = 3 << 19;
 
 impl BodyShape {
-    /// The shape of a text, in one pass.
+    /// Measures a text in one pass.
     #[must_use]
     pub fn of(text: &[u8]) -> Self {
         let is_item = |b: &&u8| matches!(b, b',' | b'{' | b'[' | b'(' | b'|' | b'*');
         let items = text.iter().filter(is_item).count();
-        // A name may be written with escapes: at least one of an ASCII letter.
+        // A name may have escapes; at least one of them is an ASCII letter.
         let is_letter = |at: &usize| matches!(text.get(at + 4), Some(b'4'..=b'7'));
         let escapes = memchr::memmem::find_iter(text, br"\u00").filter(is_letter).count();
         let is_regexp = |at: &usize| {
@@ -99,7 +99,7 @@ impl BodyShape {
         Self { bytes: text.len(), items, patterns: (regexps + escapes).min(MAX_REGEXPS) }
     }
 
-    /// The shape of two texts together.
+    /// Returns the shape of two texts together.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -124,8 +124,8 @@ pub enum ParsedKind {
 }
 
 impl ParsedKind {
-    /// Bytes of memory that a body of a shape needs at most, beside its own. Measured with the worst
-    /// bodies: `tests/body_memory.rs`.
+    /// Returns the most bytes of memory that a body of this shape needs in addition to its text. The
+    /// factors come from the worst bodies: `tests/body_memory.rs`.
     #[must_use]
     pub fn memory(self, shape: BodyShape) -> usize {
         let BodyShape { bytes, items, patterns } = shape;

@@ -15,7 +15,7 @@ use crate::json::{JsonError, JsonErrorKind, JsonObject, JsonReader, Scalar, Scal
 /// Tag pairs in the order of the body, repeated keys included.
 pub(crate) type RawTags<'t> = SmallVec<[(Scalar<'t>, Option<Scalar<'t>>); 8]>;
 
-/// Maximum tags of one point, as sent: more than `tsd.storage.max_tags` may be.
+/// Maximum tags of one point, as sent. Exceeds the largest `tsd.storage.max_tags`.
 const MAX_MEMBERS: usize = 4_096;
 
 /// One data point. Missing and `null` fields are equal.

@@ -1,16 +1,16 @@
 //! Parses the points of one put body.
 //!
-//! A body is parsed completely before anything is stored, since one syntax error rejects all of it.
+//! The whole body is parsed before anything is stored, since one syntax error rejects all of it.
 //! A parsed point is small: its names (metric, keys and values, in ISO-8859-1, separated by
 //! [`NAME_SEPARATOR`]), its time and its value. The names are a cache key: equal spellings give
-//! equal bytes, and only on a cache miss are they parsed and validated ([`HttpPoint::tags`]).
+//! equal bytes. Only on a cache miss are they parsed and validated ([`HttpPoint::tags`]).
 //!
-//! A point that is rejected later is parsed again from the body to be echoed, so valid points have
-//! no overhead for that.
+//! The response parses a rejected point again from the body to echo it, so valid points have no
+//! overhead.
 
 use tsd_model::{
     InputFormat, NameError, NameRole, NameRule, PointValue, Timestamp, ValueTextError,
-    encode_latin1, parse_point_value,
+    decode_latin1, encode_latin1, parse_point_value,
 };
 
 use super::{
@@ -24,11 +24,11 @@ use crate::{
     tag_pairs::TagCollector,
 };
 
-/// Separates the names in [`HttpPoint::tags_raw`]. No name may contain it, and no telnet line can:
+/// Separates the names in [`HttpPoint::tags_raw`]. Neither a name nor a telnet line can contain it:
 /// both protocols share a cache, in which their keys must differ.
 pub const NAME_SEPARATOR: u8 = b'\n';
 
-/// The points of one body. Reusable: it keeps its allocations.
+/// The points of one body. Keeps its allocations for the next body.
 #[derive(Debug, Default)]
 pub struct PutBatch {
     names: Vec<u8>,
@@ -66,15 +66,18 @@ pub struct HttpPoint<'b> {
 pub struct RejectedPoint {
     /// Offset of the point in the body.
     pub offset: u32,
-    /// Why.
+    /// The reason.
     pub error: PutPointError,
 }
 
-/// A tag added to every point of a body (`tsd.http.header_tag`). It overrides a point's tag with
-/// the same key.
+/// A tag added to every point of a body (`tsd.http.header_tag`). A point that has its key with another
+/// value is rejected: replacing the value would store the point in a series that its sender did not name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommonTag {
+    /// Key and value, each after a [`NAME_SEPARATOR`].
     names: Vec<u8>,
+    /// Length of separator, key and separator in `names`.
+    key_len: usize,
 }
 
 impl CommonTag {
@@ -85,14 +88,27 @@ impl CommonTag {
         if key.is_empty() || value.is_empty() || value.contains('=') {
             return None;
         }
-        let mut names = Vec::new();
-        for name in [key, value] {
-            names.push(NAME_SEPARATOR);
-            if !push_chars(&mut names, name.chars()) {
-                return None;
-            }
+        let mut names = vec![NAME_SEPARATOR];
+        if !push_chars(&mut names, key.chars()) {
+            return None;
         }
-        Some(Self { names })
+        names.push(NAME_SEPARATOR);
+        let key_len = names.len();
+        push_chars(&mut names, value.chars()).then_some(Self { names, key_len })
+    }
+
+    /// Fails if `names`, a tag of a point, has the same key and another value.
+    #[inline]
+    fn check(&self, names: &[u8]) -> Result<(), PutPointError> {
+        let key = self.names.get(..self.key_len).unwrap_or_default();
+        if !names.starts_with(key) || names == self.names {
+            return Ok(());
+        }
+        let pair = |names: &[u8]| {
+            let mut words = names.split(|b| *b == NAME_SEPARATOR).skip(1).map(decode_latin1);
+            format!("{}={}", words.next().unwrap_or_default(), words.next().unwrap_or_default())
+        };
+        Err(PutPointError::HeaderTag { sent: pair(names), header: pair(&self.names) })
     }
 }
 
@@ -104,7 +120,7 @@ impl PutBatch {
         self.rejected.clear();
     }
 
-    /// Parses a body within the memory that is left. On an error no point may be stored.
+    /// Parses a body within the available memory. After an error, the caller must store no point.
     pub fn read(
         &mut self,
         body: &str,
@@ -121,7 +137,7 @@ impl PutBatch {
         Ok(())
     }
 
-    /// Reserves what a point of `bytes` bytes adds.
+    /// Reserves the memory of a point of `bytes` bytes.
     #[inline]
     pub(super) fn reserve(
         &mut self,
@@ -206,14 +222,17 @@ impl<'b> HttpPoint<'b> {
     }
 }
 
-/// Bytes that the names of an element of `bytes` bytes have at most: each has a quote or a separator
-/// around it.
+/// Returns the maximum bytes of the names of an element of `bytes` bytes: each name has a quote or a
+/// separator around it.
 pub(super) fn names_bound(bytes: usize, common: Option<&CommonTag>) -> usize {
     bytes + common.map_or(0, |tag| tag.names.len())
 }
 
-/// Reads the elements of a body, an array or a single one, and returns the rejected ones. `object`
-/// reads the element at an offset; `null` elements are read here.
+/// Reads the elements of a body and returns the rejected elements. `object` reads the element at an
+/// offset; this function reads `null` elements.
+///
+/// A body has one or more documents, each an array or a single element: senders that write a point a
+/// line mean all of them. White space may separate documents.
 #[inline]
 pub(super) fn read_body<'t>(
     body: &'t str,
@@ -246,23 +265,25 @@ pub(super) fn read_body<'t>(
         Some(b'{' | b'[') => {}
         Some(_) => return Err(PutBodyError::NotAContainer),
     }
+    let mut is_empty = true;
     if u32::try_from(body.len()).is_err() {
         return Err(reader.error(JsonErrorKind::TooLarge).into());
     }
-    if reader.take(b'[') {
-        if reader.take(b']') {
-            return Err(PutBodyError::NoPoints);
+    while let Some(b'{' | b'[') = reader.peek_token() {
+        let is_list = reader.take(b'[');
+        if is_list && reader.take(b']') {
+            continue;
         }
+        is_empty = false;
         loop {
             element(&mut reader)?;
-            if !reader.more(b']', "a comma or ] after a data point")? {
+            if !is_list || !reader.more(b']', "a comma or ] after a data point")? {
                 break;
             }
         }
-    } else {
-        element(&mut reader)?;
     }
-    Ok(rejected)
+    reader.expect_end()?;
+    if is_empty { Err(PutBodyError::NoPoints) } else { Ok(rejected) }
 }
 
 /// Reads a `null` element; any other value is an error of the body.
@@ -284,22 +305,26 @@ pub(super) fn push_names(
     metric: Scalar<'_>,
     tags: &RawTags<'_>,
     common: Option<&CommonTag>,
-) -> Result<usize, PointError> {
+) -> Result<usize, PutPointError> {
     if !push_name(names, metric) {
-        return Err(name_error(NameRole::Metric, metric));
+        return Err(name_error(NameRole::Metric, metric).into());
     }
     let tags_at = names.len() + 1;
     for (key, value) in tags {
         let Some(value) = value else {
-            return Err(PointError::NullTagValue { key: key.to_owned_string() });
+            return Err(PointError::NullTagValue { key: key.to_owned_string() }.into());
         };
+        let tag_at = names.len();
         names.push(NAME_SEPARATOR);
         if !push_name(names, *key) {
-            return Err(name_error(NameRole::TagKey(&value.to_owned_string()), *key));
+            return Err(name_error(NameRole::TagKey(&value.to_owned_string()), *key).into());
         }
         names.push(NAME_SEPARATOR);
         if !push_name(names, *value) {
-            return Err(name_error(NameRole::TagValue(&key.to_owned_string()), *value));
+            return Err(name_error(NameRole::TagValue(&key.to_owned_string()), *value).into());
+        }
+        if let Some(tag) = common {
+            tag.check(names.get(tag_at..).unwrap_or_default())?;
         }
     }
     if let Some(tag) = common {

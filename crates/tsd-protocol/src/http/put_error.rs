@@ -20,7 +20,7 @@ pub enum PutBodyError {
     /// Invalid JSON, or a field with a wrong type.
     #[error("Unable to parse the given JSON")]
     Json(#[from] JsonError),
-    /// No memory is left for its points.
+    /// There is not enough memory for the points of the body.
     #[error("No memory is left for the points of the body")]
     NoMemory,
 }
@@ -45,7 +45,7 @@ pub enum PutPointError {
     /// No metric.
     #[error("Metric name was empty")]
     EmptyMetric,
-    /// No time, or one that is not positive.
+    /// A time that is missing or not positive.
     #[error("Invalid timestamp")]
     InvalidTimestamp,
     /// No value.
@@ -87,23 +87,35 @@ pub enum PutPointError {
     /// The write queues are full.
     #[error("Please throttle")]
     Throttled,
-    /// An unexpected error.
-    #[error("Unexpected exception")]
-    Unexpected,
-    /// A name cannot get a UID: there is none left, or the UID filter rejects it. OpenTSDB's text
-    /// ends before the reason.
+    /// A tag of the point contradicts the tag in the request header (`tsd.http.header_tag`). OpenTSDB
+    /// ignores the header.
+    #[error(
+        "tag {sent} contradicts {header} of the request header (tsd.http.header_tag); send the point \
+         without it or with the value of the header"
+    )]
+    HeaderTag {
+        /// The tag of the point, `k=v`.
+        sent: String,
+        /// The tag of the header, `k=v`.
+        header: String,
+    },
+    /// An error that OpenTSDB does not expect. Its text ends before the reason.
+    #[error("Unexpected exception: {0}")]
+    Unexpected(String),
+    /// A name cannot get a UID: all UIDs are assigned, or the UID filter rejects the name. OpenTSDB's
+    /// text ends before the reason.
     #[error("Unexpected exception: {0}")]
     NoUid(String),
     /// The point is older than the retention of its metric. OpenTSDB has no retention of its own.
     #[error("Invalid timestamp: {0}")]
     Expired(String),
-    /// The time series filter refuses the series. OpenTSDB drops the point and says that it was stored.
+    /// The time series filter rejects the series. OpenTSDB drops the point and reports it as stored.
     #[error("Filtered: {0}")]
     Filtered(String),
     /// The write failed.
     #[error("Storage exception: {0}")]
     Storage(String),
-    /// The store can never take the point, a cell over its limit of size for example.
+    /// The store can never accept the point; for example, its cell exceeds the size limit.
     #[error("Storage exception: {0}")]
     Unstorable(String),
     /// Not stored within `sync_timeout`.
@@ -121,8 +133,7 @@ impl From<RollupError> for PutPointError {
     fn from(error: RollupError) -> Self {
         match error {
             RollupError::Point(error) => error.into(),
-            // OpenTSDB has no text for it here.
-            RollupError::UnknownInterval(_) => Self::Unexpected,
+            RollupError::UnknownInterval(_) => Self::Unexpected(error.to_string()),
             other => Self::Rollup(Box::new(other)),
         }
     }
@@ -135,7 +146,7 @@ impl From<HistogramValueError> for PutPointError {
             | HistogramValueError::Unreadable(HistogramError::TooShort(_)) => {
                 Self::Histogram(error)
             }
-            HistogramValueError::Unreadable(_) => Self::Unexpected,
+            HistogramValueError::Unreadable(_) => Self::Unexpected(error.to_string()),
         }
     }
 }

@@ -22,7 +22,7 @@ pub struct PutOptions {
     pub details: bool,
     /// Responds after the points are stored.
     pub sync: bool,
-    /// With `sync`: timeout in milliseconds; 0 is unlimited, as any lower number of a request.
+    /// With `sync`: timeout in milliseconds. 0 is unlimited, as is any negative number in a request.
     pub sync_timeout_ms: u64,
 }
 
@@ -118,7 +118,7 @@ impl PutOutcome {
         self.errors.push((offset, error));
     }
 
-    /// Counts a failed point for whose error no memory is left.
+    /// Counts a failed point without its error, for which there is no memory.
     pub const fn fail_unlisted(&mut self) {
         self.failed += 1;
         self.rejected_any = true;
@@ -157,7 +157,7 @@ impl PutOutcome {
             object.literal("timeouts", self.timed_out);
             object.literal("failed", self.failed);
         } else {
-            // Points that missed the deadline of the store have no counter of their own.
+            // The response has no counter of points that missed the deadline of the store.
             object.literal("failed", self.failed + self.timed_out);
         }
         if options.details {
@@ -283,7 +283,7 @@ mod tests {
         let texts = [
             PutPointError::UnknownName,
             PutPointError::Throttled,
-            PutPointError::Unexpected,
+            PutPointError::Unexpected("why".into()),
             PutPointError::Storage("msg".into()),
             PutPointError::WriteTimedOut,
         ]
@@ -293,7 +293,7 @@ mod tests {
             [
                 "Unknown metric",
                 "Please throttle",
-                "Unexpected exception",
+                "Unexpected exception: why",
                 "Storage exception: msg",
                 "Write timedout",
             ]

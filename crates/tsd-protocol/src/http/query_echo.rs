@@ -8,8 +8,8 @@ use crate::json::{JsonObject, write_json_string};
 /// Maximum bytes of rendered sub queries: the list keeps them in memory.
 const MAX_SUB_QUERIES_BYTES: usize = 16 << 10;
 
-/// Renders a query with OpenTSDB's fields in their order. Sub queries beyond a size limit are
-/// omitted, with their number in `subQueriesLeftOut`; `expressions` are those of `gexp` queries.
+/// Renders a query with OpenTSDB's fields in their order. Omits sub queries beyond a size limit and
+/// writes their number to `subQueriesLeftOut`. `expressions` belong to `gexp` queries.
 #[must_use]
 pub fn render_query(raw: &RawQuery, query: &Query, expressions: &[&str]) -> String {
     let mut out = Vec::new();

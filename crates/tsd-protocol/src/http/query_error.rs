@@ -4,7 +4,7 @@
 
 mod dump;
 mod expression;
-mod java_texts;
+mod fault;
 mod request;
 
 use tsd_model::{UidKind, java_byte_list};
@@ -14,9 +14,8 @@ use tsd_query::{
 };
 
 use self::{
-    dump::invalid,
     expression::{exp_error, gexp_error},
-    java_texts::{NULL_POINTER, not_a_number},
+    fault::RequestFault,
     request::{body_error, rate_error, request_error, uri_error},
 };
 use crate::ApiError;
@@ -26,32 +25,36 @@ pub(crate) use self::request::time_text;
 /// OpenTSDB's advice to clients whose query is too large.
 const ADVICE: &str = "Please try filtering using more tags or decrease your time range.";
 
-/// Returns the API error of a query error. `raw` is the query, if it was parsed; some errors have it in
-/// their details.
+/// Returns the API error of a query error; its status is always a client error. `raw` is the query, if
+/// it was parsed; some errors have it in their details.
 pub fn query_error(error: &QueryError, raw: Option<&RawQuery>) -> ApiError {
+    fault_of(error, raw).into()
+}
+
+fn fault_of(error: &QueryError, raw: Option<&RawQuery>) -> RequestFault {
     match error {
         QueryError::Uri(error) => uri_error(error),
         QueryError::Body(error) => body_error(error),
         QueryError::Rate(error) => rate_error(error),
-        QueryError::ValueFilter(error) => ApiError::new(400, error.to_string()),
-        QueryError::Time(error) => invalid(time_text(error), raw),
+        QueryError::ValueFilter(error) => RequestFault::bad_request(error.to_string()),
+        QueryError::Time(error) => RequestFault::invalid(time_text(error), raw),
         QueryError::Request(error) => request_error(error, raw),
-        QueryError::Exp(error) => exp_error(error, |error| query_error(error, None).message),
+        QueryError::Exp(error) => exp_error(error, |error| fault_of(error, None).message),
         QueryError::Gexp(error) => gexp_error(error),
         QueryError::Series(error) => series_error(error),
-        QueryError::Rollup(error) => ApiError::wrapped(400, rollup_text(error)),
+        QueryError::Rollup(error) => RequestFault::wrapped(rollup_text(error)),
         QueryError::Data(error) => data_error(error),
-        QueryError::Limit(error) => ApiError::new(413, limit_text(error)),
-        QueryError::Duplicate { endpoint } => {
-            ApiError::internal(format!("Query is already executing for endpoint: {endpoint}"))
-        }
-        QueryError::CancelledByOperator => ApiError::new(400, CANCELLED_BY_OPERATOR),
-        QueryError::Ended => ApiError::internal("the query was cancelled"),
+        QueryError::Limit(error) => RequestFault::too_large(limit_text(error)),
+        QueryError::Duplicate { endpoint } => RequestFault::bad_request(format!(
+            "Query is already executing for endpoint: {endpoint}"
+        )),
+        QueryError::CancelledByOperator => RequestFault::bad_request(CANCELLED_BY_OPERATOR),
+        QueryError::Ended => RequestFault::bad_request("the query was cancelled"),
     }
 }
 
 impl From<QueryError> for ApiError {
-    /// The error of a query that is not shown in the details.
+    /// Maps an error without the query in its details.
     fn from(error: QueryError) -> Self {
         query_error(&error, None)
     }
@@ -65,49 +68,50 @@ pub(super) fn no_such_name(kind: UidKind, name: &str) -> String {
     format!("No such name for '{kind}': '{name}'")
 }
 
-/// Message for a query that finds no memory, of which others have the rest.
+/// Message for a query that cannot get memory because other requests use it.
 pub(super) fn no_memory(limit_mb: u64, key: &str) -> String {
     format!(
-        "Sorry, what runs now uses all of the {limit_mb}MB of memory ({key}). Please try again \
+        "Sorry, running requests use all of the {limit_mb}MB of memory ({key}). Please try again \
          later, or filter using more tags or decrease your time range."
     )
 }
 
-fn series_error(error: &SeriesError) -> ApiError {
-    let failed = |text: &str| ApiError::wrapped(400, text);
+fn series_error(error: &SeriesError) -> RequestFault {
+    let failed = |text: &str| RequestFault::wrapped(text);
     match error {
-        SeriesError::NoSuchName { kind, name } => ApiError::wrapped(400, no_such_name(*kind, name)),
-        SeriesError::NoSuchUid { kind, uid } => ApiError::wrapped(
-            400,
-            format!("No such unique ID for '{kind}': {}", java_byte_list(uid)),
-        ),
+        SeriesError::NoSuchName { kind, name } => failed(&no_such_name(*kind, name)),
+        SeriesError::NoSuchUid { kind, uid } => {
+            failed(&format!("No such unique ID for '{kind}': {}", java_byte_list(uid)))
+        }
         SeriesError::EmptyTagValue => failed("Missing UID name"),
-        SeriesError::MixedMetrics { first, other } => ApiError::internal(format!(
+        SeriesError::MixedMetrics { first, other } => RequestFault::bad_request(format!(
             "One or more TSUIDs did not share the same metric [{first}] [{other}]"
         )),
         SeriesError::TsuidLength(text) => {
-            ApiError::internal(format!("TSUID has a wrong length: {text}"))
+            RequestFault::bad_request(format!("TSUID has a wrong length: {text}"))
         }
-        SeriesError::TsuidDigits(text) => ApiError::internal(not_a_number(text)),
+        SeriesError::TsuidDigits(text) => {
+            RequestFault::bad_request(format!("TSUID is not hexadecimal: {text}"))
+        }
         SeriesError::TsuidWithoutTags => failed("UID was empty"),
         SeriesError::TsuidIncomplete => {
             failed("TSUID must not be null and must have a metric and at least one tag pair")
         }
         SeriesError::MissingTags => failed("Tags cannot be null or empty when getting a TSUID"),
-        SeriesError::Key(error) => ApiError::internal(error.to_string()),
-        SeriesError::EmptyLookupTag => {
-            ApiError::new(400, "Unable to parse query").with_details("A tag needs a key or a value")
-        }
+        SeriesError::Key(error) => RequestFault::bad_request(error.to_string()),
+        SeriesError::EmptyLookupTag => RequestFault::bad_request("Unable to parse query")
+            .with_details("A tag needs a key or a value"),
         SeriesError::NotFound { lookup, missing } => {
             let message = match lookup {
                 LookupStep::Names => UNRESOLVED_UIDS,
                 LookupStep::Tsuids => "Unable to resolve one or more TSUIDs",
             };
-            ApiError::new(404, message).with_details(missing_name(missing))
+            RequestFault::not_found(message).with_details(missing_name(missing))
         }
-        SeriesError::NoSuchMetric(name) => ApiError::new(404, no_such_name(UidKind::Metric, name)),
-        SeriesError::NoSeriesIndex => ApiError::new(
-            400,
+        SeriesError::NoSuchMetric(name) => {
+            RequestFault::not_found(no_such_name(UidKind::Metric, name))
+        }
+        SeriesError::NoSeriesIndex => RequestFault::bad_request(
             "The store has no series index; with HBase tsd.storage.hbase.series_index adds one",
         ),
     }
@@ -125,7 +129,9 @@ fn missing_name(missing: &MissingName) -> String {
 
 fn rollup_text(error: &RollupError) -> String {
     match error {
-        RollupError::NotConfigured => NULL_POINTER.to_owned(),
+        RollupError::NotConfigured => {
+            "Pre-aggregates need rollups, and none are configured (tsd.rollups.enable)".to_owned()
+        }
         RollupError::NoCells(function) => format!("No ID found mapping to aggregator: {function}"),
         RollupError::Deviation => {
             "Standard deviation over rolled up data is not supported".to_owned()
@@ -133,24 +139,27 @@ fn rollup_text(error: &RollupError) -> String {
     }
 }
 
-fn data_error(error: &DataError) -> ApiError {
+fn data_error(error: &DataError) -> RequestFault {
     match error {
-        DataError::Row(error) => ApiError::wrapped(400, error.to_string()),
-        DataError::Conflict(conflict) => {
-            ApiError::new(400, conflict.error.to_string()).with_details(conflict_details(conflict))
-        }
-        DataError::Block(error) => ApiError::wrapped(400, error.to_string()),
-        DataError::Histogram(error) => ApiError::wrapped(400, error.to_string()),
+        DataError::Row(error) => RequestFault::wrapped(error.to_string()),
+        DataError::Conflict(conflict) => RequestFault::bad_request(conflict.error.to_string())
+            .with_details(conflict_details(conflict)),
+        DataError::Block(error) => RequestFault::wrapped(error.to_string()),
+        DataError::Histogram(error) => RequestFault::wrapped(error.to_string()),
+        DataError::NoHistograms(name) => RequestFault::wrapped(format!(
+            "{name} has numbers and no histograms in this range. Percentiles and buckets need histograms; for \
+             numbers use an aggregator such as p99"
+        )),
         DataError::Infinite { negative } => {
             let sign = if *negative { "-" } else { "" };
-            ApiError::wrapped(400, format!("Got Infinity: {sign}Infinity"))
+            RequestFault::wrapped(format!("Got Infinity: {sign}Infinity"))
         }
-        DataError::NoFillValue => ApiError::wrapped(400, "unhandled fill policy"),
+        DataError::NoFillValue => RequestFault::wrapped("unhandled fill policy"),
     }
 }
 
-/// Names the series and the instant, and both cells, so that an operator finds them; OpenTSDB's message
-/// has a row key in bytes.
+/// Names the series, the time and both cells, so that an operator finds them. OpenTSDB's message has a
+/// row key in bytes.
 fn conflict_details(conflict: &PointConflict) -> String {
     let PointConflict { error, metric, tags, time_ms, points } = conflict;
     let tags: Vec<String> = tags.iter().map(|(tagk, tagv)| format!("{tagk}={tagv}")).collect();

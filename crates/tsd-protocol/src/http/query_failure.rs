@@ -1,4 +1,4 @@
-//! OpenTSDB's responses to queries that failed, or were not executed.
+//! OpenTSDB's responses to queries that failed or were not executed.
 
 use tsd_model::UidKind;
 use tsd_query::{QueryError, RawQuery};
@@ -8,10 +8,10 @@ use super::query_error::{
 };
 use crate::ApiError;
 
-/// Why a query has no result. Texts are those of the store or the engine.
+/// Why a query has no result. The store or the engine wrote the texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QueryFailureCause {
-    /// The query is invalid, or reached a limit.
+    /// The query is invalid or reached a limit.
     Rejected(QueryError),
     /// A name has no UID.
     NoSuchName {
@@ -26,15 +26,17 @@ pub enum QueryFailureCause {
     Storage(String),
     /// The store did not reply in time.
     StorageTimeout(String),
-    /// The daemon is busy or shutting down, or nobody waits for the result any more.
+    /// The disk of the store is full, so a query cannot delete the points it read. OpenTSDB's store has no such failure.
+    DiskFull(String),
+    /// The daemon is busy or shutting down, or the client no longer waits for the result.
     Unavailable(String),
     /// An operator cancelled it.
     CancelledByOperator,
     /// The memory of all queries is used up.
     NoMemory {
-        /// The limit that is reached, in MiB.
+        /// The reached limit, in MiB.
         limit_mb: u64,
-        /// Its key.
+        /// Key of the limit.
         key: &'static str,
     },
     /// The engine failed.
@@ -47,16 +49,16 @@ impl QueryFailureCause {
     pub fn status(&self) -> u16 {
         match self {
             Self::Rejected(error) => query_error(error, None).status,
-            // Not a 5xx: a retry would restart what the operator ended.
+            // Not a 5xx: a retry would restart the query that the operator cancelled.
             Self::NoSuchName { .. } | Self::Unresolved(_) | Self::CancelledByOperator => 400,
             Self::StorageTimeout(_) => 408,
             Self::Storage(_) => 424,
-            Self::Unavailable(_) | Self::NoMemory { .. } => 503,
+            Self::DiskFull(_) | Self::Unavailable(_) | Self::NoMemory { .. } => 503,
             Self::Internal(_) => 500,
         }
     }
 
-    /// What went wrong, as the list of queries shows it.
+    /// Message of the failure in the list of queries.
     #[must_use]
     pub fn message(&self) -> String {
         match self {
@@ -67,12 +69,13 @@ impl QueryFailureCause {
             Self::Unresolved(text)
             | Self::Storage(text)
             | Self::StorageTimeout(text)
+            | Self::DiskFull(text)
             | Self::Unavailable(text)
             | Self::Internal(text) => text.clone(),
         }
     }
 
-    /// The API error of a query. `raw` is the query, if it was parsed.
+    /// Returns the API error of a query. `raw` is the query, if it was parsed.
     pub fn query_error(&self, raw: Option<&RawQuery>) -> ApiError {
         match self {
             Self::Rejected(error) => query_error(error, raw),
@@ -83,7 +86,7 @@ impl QueryFailureCause {
         }
     }
 
-    /// The API error of a series look-up. OpenTSDB reports all failures of the store alike.
+    /// Returns the API error of a series look-up. OpenTSDB reports all failures of the store alike.
     pub fn lookup_error(&self) -> ApiError {
         match self {
             Self::Rejected(error) => query_error(error, None),
@@ -91,11 +94,14 @@ impl QueryFailureCause {
                 ApiError::new(404, UNRESOLVED_UIDS).with_details(self.message())
             }
             Self::Unavailable(_) | Self::NoMemory { .. } => ApiError::overloaded(&self.message()),
-            _ => ApiError::new(500, "Unexpected exception").with_details(self.message()),
+            Self::CancelledByOperator | Self::DiskFull(_) => self.query_error(None),
+            Self::Storage(_) | Self::StorageTimeout(_) | Self::Internal(_) => {
+                ApiError::new(500, "Unexpected exception").with_details(self.message())
+            }
         }
     }
 
-    /// The API error of a list of TSMeta.
+    /// Returns the API error of a list of TSMeta.
     pub fn ts_meta_error(&self) -> ApiError {
         match self {
             Self::NoSuchName { .. } | Self::Unresolved(_) => {
@@ -105,12 +111,18 @@ impl QueryFailureCause {
         }
     }
 
-    /// The API error of counting series, which OpenTSDB does not have.
+    /// Returns the API error of counting series, which OpenTSDB does not have.
     pub fn cardinality_error(&self) -> ApiError {
         match self {
             Self::Rejected(error) => query_error(error, None),
+            Self::NoSuchName { .. }
+            | Self::Unresolved(_)
+            | Self::CancelledByOperator
+            | Self::DiskFull(_) => self.query_error(None),
             Self::Unavailable(_) | Self::NoMemory { .. } => ApiError::overloaded(&self.message()),
-            _ => ApiError::internal(self.message()),
+            Self::Storage(_) | Self::StorageTimeout(_) | Self::Internal(_) => {
+                ApiError::internal(self.message())
+            }
         }
     }
 }
@@ -128,6 +140,7 @@ mod tests {
             QueryFailureCause::Unresolved("no UID".into()),
             QueryFailureCause::Storage("the region is gone".into()),
             QueryFailureCause::StorageTimeout("no reply".into()),
+            QueryFailureCause::DiskFull("no space left".into()),
             QueryFailureCause::Unavailable("too many queries are waiting".into()),
             QueryFailureCause::CancelledByOperator,
             QueryFailureCause::NoMemory { limit_mb: 256, key: "tsd.memory.limit" },

@@ -39,26 +39,26 @@ pub struct ListedRunning<'a> {
 /// How a query ended, in OpenTSDB's terms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListedOutcome {
-    /// HTTP status of the response; `None` if there was none, or not all of it was sent.
+    /// HTTP status of the response; `None` if no complete response was sent.
     pub status: Option<u16>,
-    /// What went wrong.
+    /// Error message, if the query failed.
     pub message: Option<String>,
 }
 
 impl ListedOutcome {
-    /// The complete response was sent.
+    /// Outcome of a query whose complete response was sent.
     #[must_use]
     pub const fn sent() -> Self {
         Self { status: Some(200), message: None }
     }
 
-    /// The query failed.
+    /// Outcome of a failed query.
     #[must_use]
     pub fn failed(cause: &QueryFailureCause) -> Self {
         Self { status: Some(cause.status()), message: Some(cause.message()) }
     }
 
-    /// The client went away before there was a response.
+    /// Outcome of a query whose client disconnected before the response.
     #[must_use]
     pub fn abandoned() -> Self {
         Self { status: None, message: Some("the query was cancelled".to_owned()) }
@@ -104,7 +104,7 @@ pub fn render_query_list(
     out
 }
 
-/// Renders running queries as far as they fit into about `max_bytes`, and the number of those that do not.
+/// Renders the running queries that fit into about `max_bytes`, and the number of the others.
 #[must_use]
 pub fn render_running_list(running: &[ListedRunning<'_>], max_bytes: usize) -> Vec<u8> {
     let (mut list, mut omitted) = (Vec::new(), 0);
@@ -131,7 +131,6 @@ fn write_completed(out: &mut Vec<u8>, query: &ListedCompleted<'_>) {
     let mut object = JsonObject::open(out);
     write_query(object.key("query"), query.client.query);
     object
-        // The text `null` if there was no failure.
         .string("exception", query.failure.as_deref().unwrap_or("null"))
         .literal("executed", query.executed)
         .optional("user", query.client.user)

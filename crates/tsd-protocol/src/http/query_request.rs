@@ -1,7 +1,7 @@
 //! Parses queries: a JSON body, or the parameters of a URI.
 //!
-//! Both become a [`RawQuery`], which is validated later. Here only fields and their types are
-//! checked, with the conversions of OpenTSDB's JSON library.
+//! Both become a [`RawQuery`], which is validated later. This module checks only fields and their
+//! types, with the conversions of OpenTSDB's JSON library.
 
 use tsd_query::{
     BodyFilter, BodyQueryError, BodyValueFilter, Gexp, RateOptions, RawQuery, RawSubQuery,
@@ -9,14 +9,14 @@ use tsd_query::{
 };
 
 use super::body_fields::{
-    BodyError, CountLimit, put_text, read_all, read_flag, read_float, read_integer, read_object,
-    read_text, read_texts, take_null,
+    BodyError, CountLimit, put_text, read_all, read_document, read_flag, read_float, read_integer,
+    read_object, read_text, read_texts, take_null,
 };
 use crate::{ApiError, QueryString, http::query_error, json::JsonReader};
 
 /// Maximum sub queries of one request, including metrics of expressions.
 pub(super) const MAX_SUB_QUERIES: usize = 4_096;
-/// Maximum filters of one sub query, on tags and values; a series has some ten tags.
+/// Maximum filters of one sub query, on tags and values. A series has about ten tags.
 pub(super) const MAX_FILTERS: usize = 1_024;
 /// Maximum TSUIDs of one request.
 pub(super) const MAX_TSUIDS: usize = 100_000;
@@ -29,7 +29,7 @@ pub(super) const MAX_REGEXPS: usize = 256;
 /// Maximum alternatives and wildcards of all filters of one request.
 const MAX_PATTERN_PARTS: usize = 100_000;
 
-/// Parses the body of a query. Text after the JSON value is ignored.
+/// Parses the body of a query.
 pub fn parse_query_body(body: &str) -> Result<RawQuery, ApiError> {
     Ok(read_whole(body, false)?.0)
 }
@@ -48,7 +48,7 @@ fn read_whole(body: &str, with_exp: bool) -> Result<(RawQuery, Vec<String>), Api
     if body.is_empty() {
         return Err(ApiError::missing_content());
     }
-    read_query(&mut JsonReader::new(body), with_exp).map_err(|error| error.into_api_error(400))
+    read_document(body, |reader| read_query(reader, with_exp)).map_err(BodyError::into_api_error)
 }
 
 /// Parses the parameters of a query URI. Metrics of an `exp` are sub queries, too.
@@ -57,7 +57,9 @@ pub fn parse_query_uri(query: &QueryString) -> Result<RawQuery, ApiError> {
     let queries = raw.queries.get_or_insert_default();
     for text in query.all("exp") {
         let used = Gexp::parse(text).and_then(|gexp| gexp.sub_queries());
-        queries.extend(used.map_err(|e| query_error(&e, None))?);
+        let used = used.map_err(|e| query_error(&e, None))?;
+        // This endpoint does not evaluate the expression, so it does not shift the points either.
+        queries.extend(used.into_iter().map(|sub| RawSubQuery { offset_ms: 0, ..sub }));
     }
     Ok(raw)
 }
@@ -176,7 +178,11 @@ fn read_query(
                 query.global_annotations = read_flag(reader, "globalAnnotations")?;
             }
             "delete" => query.delete = read_flag(reader, "delete")?,
+            "dry_run" | "dryRun" => query.dry_run = read_flag(reader, "dryRun")?,
             "explain" => query.explain = read_flag(reader, "explain")?,
+            "allowDamaged" | "allow_damaged" => {
+                query.allow_damaged = read_flag(reader, "allowDamaged")?;
+            }
             "overrideByteLimit" => {
                 query.override_byte_limit = read_flag(reader, "overrideByteLimit")?;
             }
@@ -231,7 +237,7 @@ fn read_sub_query(
                 has_filters = true;
                 sub.set_filters(&read_filters(reader, filter_limit)?)?;
             }
-            // As in OpenTSDB, it removes the filters before it, and is an error without them.
+            // As in OpenTSDB, `null` removes the filters before it, and is an error without filters.
             "tags" if has_filters && take_null(reader)? => sub.filters.clear(),
             "tags" => {
                 has_filters = true;
@@ -355,7 +361,7 @@ mod tests {
         let query = body(
             r#"{"start":1356998400,"end":"1h-ago","timezone":"UTC","useCalendar":true,"msResolution":true,
             "showTSUIDs":true,"showQuery":true,"showStats":true,"showSummary":true,
-            "noAnnotations":true,"globalAnnotations":true,"delete":true,"overrideByteLimit":true,
+            "noAnnotations":true,"globalAnnotations":true,"delete":true,"dryRun":true,"overrideByteLimit":true,
             "overrideDataPointLimit":true,"padding":true,"options":{"a":["b"]},"ms":false,
             "queries":[{"aggregator":"sum","metric":"m","tsuids":["000001000001000001"],
               "downsample":"1m-avg","rate":true,
@@ -370,7 +376,7 @@ mod tests {
         assert_eq!(query.timezone.as_deref(), Some("UTC"));
         assert!(query.use_calendar && query.ms_resolution && query.show_tsuids && query.show_query);
         assert!(query.show_stats && query.show_summary && query.no_annotations);
-        assert!(query.global_annotations && query.delete);
+        assert!(query.global_annotations && query.delete && query.dry_run);
         assert!(query.override_byte_limit && query.override_data_point_limit);
         let sub = &query.queries.unwrap()[0];
         assert_eq!(sub.aggregator.as_deref(), Some("sum"));
@@ -406,8 +412,8 @@ mod tests {
     }
 
     #[test]
-    fn trailing_text_and_unknown_fields_are_ignored() {
-        let query = body(r#"{"start":"1h-ago","nobody":{"knows":[1]},"queries":[]} and more {"#);
+    fn unknown_fields_are_ignored() {
+        let query = body(r#"{"start":"1h-ago","nobody":{"knows":[1]},"queries":[]} "#);
         assert_eq!(query.start.as_deref(), Some("1h-ago"));
         assert_eq!(query.queries, Some(Vec::new()));
         assert_eq!(body(r#"{"queries":null}"#).queries, None);
@@ -442,28 +448,28 @@ mod tests {
         refuse(
             &queries("{}", 10_000),
             413,
-            "Too many sub queries in one request: at most 4096 are taken",
+            "Too many sub queries in one request: the limit is 4096",
             "",
         );
         assert_eq!(body(&queries("{}", 4_096)).queries.unwrap().len(), 4_096);
         let filters = vec![r#"{"type":"wildcard","tagk":"h","filter":"*"}"#; 100_000].join(",");
-        let message = "Too many filters in one sub query: at most 1024 are taken";
+        let message = "Too many filters in one sub query: the limit is 1024";
         refuse(&sub(&format!(r#""filters":[{filters}]"#)), 413, message, "");
         let tags: Vec<String> = (0..2_000).map(|n| format!(r#""k{n}":"*""#)).collect();
         refuse(&sub(&format!(r#""tags":{{{}}}"#, tags.join(","))), 413, message, "");
         let filter = |kind: &str, filter: &str| {
             format!(r#""filters":[{{"type":"{kind}","tagk":"h","filter":"{filter}"}}]"#)
         };
-        let message = "Too many alternatives of filters in one request: at most 100000 are taken";
+        let message = "Too many alternatives of filters in one request: the limit is 100000";
         refuse(&sub(&filter("literal_or", &"a|".repeat(200_000))), 413, message, "");
         refuse(&sub(&filter("wildcard", &"a*".repeat(500_000))), 413, message, "");
-        let message = "Too many regular expressions in one request: at most 256 are taken";
+        let message = "Too many regular expressions in one request: the limit is 256";
         let regexp = format!("{{{}}}", filter("regexp", "a{10}"));
         refuse(&queries(&regexp, 300), 413, message, "");
         refuse(&queries(r#"{"tags":{"h":"regexp(a)"}}"#, 300), 413, message, "");
-        let message = "Too many TSUIDs in one request: at most 100000 are taken";
+        let message = "Too many TSUIDs in one request: the limit is 100000";
         refuse(&sub(&format!(r#""tsuids":[{}]"#, vec!["1"; 100_001].join(","))), 413, message, "");
-        let message = "Too many percentiles in one request: at most 4096 are taken";
+        let message = "Too many percentiles in one request: the limit is 4096";
         refuse(
             &sub(&format!(r#""percentiles":[{}]"#, vec!["1"; 5_000].join(","))),
             413,
@@ -527,7 +533,7 @@ mod tests {
             "Invalid parameter m=sum (not enough :-separated parts)"
         );
         let unbalanced = uri("start=1h-ago&m=sum:m%7Ba=b").unwrap_err();
-        assert_eq!(unbalanced.status, 500);
+        assert_eq!(unbalanced.status, 400);
     }
 
     proptest! {

@@ -31,10 +31,10 @@ pub struct SeriesResult {
     pub query: Option<Arc<str>>,
     /// TSUIDs in upper-case hex, in output order.
     pub tsuids: Option<Vec<String>>,
-    /// Annotations of the series by start time, if there are any.
+    /// Annotations of the series by start time; `None` without annotations.
     pub annotations: Option<Vec<Annotation>>,
-    /// Global annotations by start time, if requested and there are any.
-    pub global_annotations: Option<Vec<Annotation>>,
+    /// Global annotations by start time; `None` if not requested or without annotations.
+    pub global_annotations: Option<Arc<[Annotation]>>,
     /// The points, in time order.
     pub points: PointColumns,
     /// Writes NaN as `null`: the fill policy of the sub query.
@@ -56,8 +56,7 @@ pub enum StatValue {
     Part(Vec<(String, StatValue)>),
 }
 
-/// Returns the statistics at the end of a response; called after everything before them was
-/// written.
+/// Returns the statistics at the end of a response. Called after the rest of the response was written.
 pub type Summary = Box<dyn FnOnce() -> Vec<(String, StatValue)> + Send>;
 
 /// Writes the response of a query, series by series as `I` yields them.
@@ -91,7 +90,7 @@ impl<I: Iterator<Item = SeriesResult>> QueryResponseWriter<I> {
     }
 
     /// Appends to `out` until it holds `chunk_bytes` bytes or the response is complete. Returns
-    /// false if it is complete.
+    /// false once the response is complete.
     ///
     /// A chunk may exceed `chunk_bytes` by the names of one series.
     pub fn write(&mut self, out: &mut Vec<u8>, chunk_bytes: usize) -> bool {
@@ -155,8 +154,8 @@ impl<I: Iterator<Item = SeriesResult>> QueryResponseWriter<I> {
             object.strings("tsuids", tsuids);
         }
         for (key, annotations) in [
-            ("annotations", &series.annotations),
-            ("globalAnnotations", &series.global_annotations),
+            ("annotations", series.annotations.as_deref()),
+            ("globalAnnotations", series.global_annotations.as_deref()),
         ] {
             if let Some(annotations) = annotations {
                 object.list(key, annotations, write_annotation);

@@ -35,7 +35,7 @@ impl QueryString {
     pub fn parse(query: &str) -> Result<Self, QueryStringError> {
         let mut pairs = Vec::new();
         for piece in query.split(['&', ';']) {
-            // A part that begins with `=` is the name of a flag.
+            // A piece that begins with `=` names a flag.
             let (name, value) = match piece.split_once('=') {
                 Some(("", rest)) => match rest.split_once('=') {
                     Some((name, value)) => (name, value),
@@ -55,7 +55,7 @@ impl QueryString {
         Ok(Self { pairs })
     }
 
-    /// Returns true if the parameter is present: flags are set whatever their value.
+    /// Returns true if the parameter is present. The value of a flag does not matter.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.pairs.iter().any(|(n, _)| n == name)

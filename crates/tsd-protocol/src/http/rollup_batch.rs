@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{RollupSpec, TagPairs, json::Scalar};
 
-/// What the allocations of three texts have beside the texts, bytes.
+/// Overhead of the allocations of three texts, bytes.
 const SPEC_ALLOCATIONS: usize = 48;
 
 /// The rolled-up points of one body.
@@ -48,7 +48,7 @@ pub struct HttpRollup<'b> {
 }
 
 impl RollupBatch {
-    /// Parses a body within the memory that is left. On an error no point may be stored.
+    /// Parses a body within the available memory. After an error, the caller must store no point.
     pub fn read(
         &mut self,
         body: &str,

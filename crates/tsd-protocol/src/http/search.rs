@@ -6,7 +6,8 @@ use tsd_query::SearchText;
 
 use super::{
     body_fields::{
-        BodyError, CountLimit, read_all, read_flag, read_integer, read_object, read_text, take_null,
+        BodyError, CountLimit, read_all, read_body_object, read_flag, read_integer, read_object,
+        read_text, take_null,
     },
     list_response::ListResponseWriter,
     meta_object::{write_series_meta, write_uid_meta},
@@ -66,7 +67,7 @@ impl SearchType {
             .ok_or_else(|| invalid(format!("Unknown type: {component}")))
     }
 
-    /// Its name in responses.
+    /// Returns the name of the type in responses.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -83,38 +84,38 @@ impl SearchType {
 /// A result of a search of meta objects or annotations.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SearchHit {
-    /// Of [`SearchType::TsMeta`].
+    /// Result of [`SearchType::TsMeta`].
     Series(Box<SeriesMeta>),
-    /// Of [`SearchType::TsMetaSummary`].
+    /// Result of [`SearchType::TsMetaSummary`].
     SeriesName(LookupResult),
-    /// Of [`SearchType::Tsuids`], in upper-case hex.
+    /// Result of [`SearchType::Tsuids`], in upper-case hex.
     Tsuid(String),
-    /// Of [`SearchType::UidMeta`].
+    /// Result of [`SearchType::UidMeta`].
     UidMeta(NamedUidMeta),
-    /// Of [`SearchType::Annotation`].
+    /// Result of [`SearchType::Annotation`].
     Annotation(Annotation),
 }
 
 /// A request for a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookupRequest {
-    /// Name of the metric; `None` and `*` are any.
+    /// Name of the metric; `None` and `*` match any metric.
     pub metric: Option<String>,
     /// Tag pairs; `None` matches any key or value.
     pub tags: Option<Vec<(Option<String>, Option<String>)>>,
     /// Maximum number of results; 0 is unlimited.
     pub limit: i64,
-    /// Number of results that are left out before the first one.
+    /// Number of results to skip.
     pub start_index: i64,
-    /// Start of the time in which a series must have points, as text. OpenTSDB has none.
+    /// Start of the time range in which a series must have points, as text. OpenTSDB lacks this field.
     pub start: Option<String>,
-    /// Its end.
+    /// End of the time range.
     pub end: Option<String>,
-    /// Echoed.
+    /// Text of the query, which the response repeats.
     pub query: Option<String>,
-    /// Reads the meta table, or the data table; `None` leaves the choice to the daemon.
+    /// True reads the meta table, false the data table; `None` leaves the choice to the daemon.
     pub use_meta: Option<bool>,
-    /// Lists series of which a UID has no name apart, instead of failing. OpenTSDB's API cannot, its tool does.
+    /// Lists series with a nameless UID separately instead of failing. OpenTSDB's tool does so, its API cannot.
     pub skips_unnamed: bool,
 }
 
@@ -139,14 +140,14 @@ impl Default for LookupRequest {
 pub struct LookupResult {
     /// TSUID in upper-case hex.
     pub tsuid: String,
-    /// Name of its metric.
+    /// Name of the metric.
     pub metric: String,
-    /// Its tags.
+    /// Tags of the series.
     pub tags: Vec<(String, String)>,
 }
 
 impl LookupRequest {
-    /// The time in which a series must have points, in seconds since the epoch; `None` if any will do.
+    /// Returns the range in which a series must have points, in epoch seconds; `None` is any time.
     pub fn range_secs(&self, clock: &Clock) -> Result<Option<(u32, u32)>, ApiError> {
         if self.start.is_none() && self.end.is_none() {
             return Ok(None);
@@ -168,7 +169,7 @@ impl LookupRequest {
     }
 }
 
-/// The error of a search where searches are switched off.
+/// Returns the error of a search if searches are disabled.
 pub fn search_disabled() -> ApiError {
     ApiError::new(400, "Searching is not enabled")
         .with_details("Searching has not been enabled on this TSD")
@@ -182,12 +183,12 @@ pub fn parse_search_uri(query: &QueryString) -> Result<LookupRequest, ApiError> 
     Ok(LookupRequest { query: Some(text), limit, start_index, ..LookupRequest::default() })
 }
 
-/// Parses the body of a search of meta objects or annotations. Invalid JSON is a 500, as in OpenTSDB.
+/// Parses the body of a search of meta objects or annotations.
 pub fn parse_search_body(body: &str) -> Result<LookupRequest, ApiError> {
     read_request(body)
 }
 
-/// The query of a search of meta objects or annotations.
+/// Parses the query of a search of meta objects or annotations.
 pub fn search_text(request: &LookupRequest) -> Result<SearchText, ApiError> {
     let Some(text) = request.query.as_deref().filter(|text| !text.is_empty()) else {
         return Err(ApiError::new(400, "Missing query"));
@@ -199,8 +200,9 @@ pub fn search_text(request: &LookupRequest) -> Result<SearchText, ApiError> {
 
 /// Parses the parameters of a lookup.
 pub fn parse_lookup_uri(query: &QueryString) -> Result<LookupRequest, ApiError> {
-    let (metric, tags) = parse_metric_with_open_tags(query.required("m")?)
-        .map_err(|error| ApiError::new(400, "Unable to parse query").with_details(error))?;
+    let (metric, tags) = parse_metric_with_open_tags(query.required("m")?).map_err(|error| {
+        ApiError::new(400, "Unable to parse query").with_details(error.to_string())
+    })?;
     let text = |name: &str| query.get(name).map(str::to_owned);
     validate(LookupRequest {
         metric,
@@ -213,7 +215,7 @@ pub fn parse_lookup_uri(query: &QueryString) -> Result<LookupRequest, ApiError> 
     })
 }
 
-/// Parses the body of a lookup. Invalid JSON is a 500, as in OpenTSDB.
+/// Parses the body of a lookup.
 pub fn parse_lookup_body(body: &str) -> Result<LookupRequest, ApiError> {
     validate(read_request(body)?)
 }
@@ -221,7 +223,7 @@ pub fn parse_lookup_body(body: &str) -> Result<LookupRequest, ApiError> {
 fn read_request(body: &str) -> Result<LookupRequest, ApiError> {
     let mut request = LookupRequest::default();
     let mut tag_limit = CountLimit::new("tags in one request", MAX_FILTERS);
-    read_object(&mut JsonReader::new(body), "the query", |name, reader| {
+    read_body_object(body, "the query", |name, reader| {
         match name {
             "query" => request.query = read_text(reader, "query")?,
             "metric" => request.metric = read_text(reader, "metric")?,
@@ -243,7 +245,7 @@ fn read_request(body: &str) -> Result<LookupRequest, ApiError> {
         }
         Ok(())
     })
-    .map_err(|error| error.into_api_error(500))?;
+    .map_err(BodyError::into_api_error)?;
     Ok(request)
 }
 
@@ -274,15 +276,15 @@ fn number(query: &QueryString, name: &str) -> Result<Option<i64>, ApiError> {
     text.parse::<i32>().map(|number| Some(i64::from(number))).map_err(unable)
 }
 
-/// What is told of a series of which a UID has no name, as by OpenTSDB's tool.
+/// Describes a series with a nameless UID, in the words of OpenTSDB's tool.
 #[must_use]
 pub fn unnamed_series_text(tsuid: &[u8], kind: UidKind, uid: &[u8]) -> String {
     let (tsuid, uid) = (to_hex(tsuid), java_byte_list(uid));
     format!("Unable to resolve UID in TSUID ({tsuid}) No such unique ID for '{kind}': {uid}")
 }
 
-/// The response of a lookup that took `millis` milliseconds and found `total` series; `unnamed` has the texts of
-/// those that were left out.
+/// Builds the response of a lookup that took `millis` milliseconds and found `total` series. `unnamed` describes the
+/// omitted series.
 pub fn lookup_response<I: Iterator<Item = LookupResult>>(
     request: &LookupRequest,
     results: I,
@@ -294,7 +296,7 @@ pub fn lookup_response<I: Iterator<Item = LookupResult>>(
     if request.skips_unnamed {
         let mut members = Vec::new();
         JsonObject::open(&mut members).strings("unnamed", unnamed).close();
-        // In the object that the tail closes.
+        // The tail closes the object, so `unnamed` goes before its brace.
         tail.pop();
         tail.push(b',');
         tail.extend(members.into_iter().skip(1));
@@ -302,7 +304,7 @@ pub fn lookup_response<I: Iterator<Item = LookupResult>>(
     ListResponseWriter::new(head, results, |out, series| write_series(out, &series), tail)
 }
 
-/// The response of a search that took `millis` milliseconds and found `total` objects.
+/// Builds the response of a search that took `millis` milliseconds and found `total` objects.
 pub fn search_response<I: Iterator<Item = SearchHit>>(
     of: SearchType,
     request: &LookupRequest,
@@ -314,7 +316,7 @@ pub fn search_response<I: Iterator<Item = SearchHit>>(
     ListResponseWriter::new(head, hits, |out, hit| write_hit(out, &hit), tail)
 }
 
-/// What stands before and after the results.
+/// Renders the text before and after the results.
 fn frame(of: SearchType, request: &LookupRequest, total: u64, millis: u64) -> (Vec<u8>, Vec<u8>) {
     let mut head = Vec::new();
     let mut object = JsonObject::open(&mut head);
@@ -408,7 +410,7 @@ mod tests {
             let request = parse_search_body(body).unwrap();
             assert_eq!(search_text(&request).unwrap_err().message, message);
         }
-        assert_eq!(parse_search_body("[").unwrap_err().status, 500);
+        assert_eq!(parse_search_body("[").unwrap_err().status, 400);
     }
 
     #[test]
@@ -489,7 +491,7 @@ mod tests {
         );
         let missing = "Missing metric and tags. Please supply at least one value.";
         assert_eq!(parse_lookup_body(r#"{"metric":null}"#).unwrap_err().message, missing);
-        assert_eq!(parse_lookup_body("{").unwrap_err().status, 500);
+        assert_eq!(parse_lookup_body("{").unwrap_err().status, 400);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use crate::json::{JsonObject, write_json_string};
 
 /// Renders a sub query with OpenTSDB's fields in their order; missing ones are `null`.
 ///
-/// `filter_tagks` are the UIDs of the tag keys with filters, as far as resolved; `rollup` is the interval of
-/// the rollups that were read, if not points.
+/// `filter_tagks` are the resolved UIDs of the tag keys with filters. `rollup` is the interval of the
+/// rollups that the query read; `None` if it read points.
 #[must_use]
 pub fn render_sub_query(
     sub: &SubQuery,
@@ -91,7 +91,7 @@ pub fn render_sub_query(
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// Renders a float like Java: the fewest digits that identify it.
+/// Renders a float like Java: with the fewest digits that identify it.
 pub(super) fn single_text(value: f32) -> String {
     value.to_string().parse().map_or_else(|_| value.to_string(), java_double)
 }

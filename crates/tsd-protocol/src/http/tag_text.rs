@@ -1,24 +1,46 @@
 //! Parses `metric{k=v,…}` with names, not filters, in the braces.
 
+/// Why the text is not a metric with tags. Errors are OpenTSDB's texts.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum TagTextError {
+    /// The text is empty.
+    #[error("Metric string was empty")]
+    Empty,
+    /// The braces are empty, and no metric precedes them.
+    #[error("Missing metric and tags: {0}")]
+    NoMetricAndTags(String),
+    /// An opening brace without a closing one.
+    #[error("Missing '}}' at the end of: {0}")]
+    NoClosingBrace(String),
+    /// An entry of the braces is too short for a pair.
+    #[error("When parsing tag '{0}': Missing tag pair")]
+    NoPair(String),
+    /// An entry of the braces is not a pair.
+    #[error("When parsing tag '{0}': invalid tag: {0}")]
+    InvalidTag(String),
+    /// A tag key occurs twice, with different values.
+    #[error("When parsing tag '{0}': duplicate tag: {0}")]
+    DuplicateTag(String),
+}
+
 /// Parses a metric with complete tag pairs. Errors are OpenTSDB's texts.
 pub(super) fn parse_metric_with_tags(
     text: &str,
-) -> Result<(String, Vec<(String, String)>), String> {
+) -> Result<(String, Vec<(String, String)>), TagTextError> {
     let Some((metric, entries)) = split_braces(text)? else {
         return Ok((text.to_owned(), Vec::new()));
     };
     let mut tags: Vec<(String, String)> = Vec::new();
     for entry in entries {
-        let error = |reason: &str| format!("When parsing tag '{entry}': {reason}: {entry}");
         let (tagk, tagv) = match entry.split_once('=') {
             Some((tagk, tagv)) if !tagk.is_empty() && !tagv.is_empty() && !tagv.contains('=') => {
                 (tagk, tagv)
             }
-            _ => return Err(error("invalid tag")),
+            _ => return Err(TagTextError::InvalidTag(entry.to_owned())),
         };
         match tags.iter().find(|(present, _)| present == tagk) {
             Some((_, present)) if present == tagv => {}
-            Some(_) => return Err(error("duplicate tag")),
+            Some(_) => return Err(TagTextError::DuplicateTag(entry.to_owned())),
             None => tags.push((tagk.to_owned(), tagv.to_owned())),
         }
     }
@@ -32,39 +54,41 @@ pub(super) type OpenPair = (Option<String>, Option<String>);
 /// there must be tags.
 pub(super) fn parse_metric_with_open_tags(
     text: &str,
-) -> Result<(Option<String>, Vec<OpenPair>), String> {
+) -> Result<(Option<String>, Vec<OpenPair>), TagTextError> {
     let Some((metric, entries)) = split_braces(text)? else {
         if text.is_empty() {
-            return Err("Metric string was empty".to_owned());
+            return Err(TagTextError::Empty);
         }
         return Ok((Some(text.to_owned()), Vec::new()));
     };
     if metric.is_empty() && entries.is_empty() {
-        return Err(format!("Missing metric and tags: {text}"));
+        return Err(TagTextError::NoMetricAndTags(text.to_owned()));
     }
     let mut tags = Vec::with_capacity(entries.len());
     for entry in entries {
         let pair = match entry.split_once('=') {
-            _ if entry.len() < 2 && entry != "*" => Err("Missing tag pair".to_owned()),
+            _ if entry.len() < 2 && entry != "*" => {
+                return Err(TagTextError::NoPair(entry.to_owned()));
+            }
             // A star alone matches any tag.
             None if entry == "*" => continue,
-            Some(("", tagv)) => Ok((None, Some(tagv.to_owned()))),
-            Some((tagk, "")) => Ok((Some(tagk.to_owned()), None)),
+            Some(("", tagv)) => (None, Some(tagv.to_owned())),
+            Some((tagk, "")) => (Some(tagk.to_owned()), None),
             Some((tagk, tagv)) if !tagv.contains('=') => {
-                Ok((Some(tagk.to_owned()), Some(tagv.to_owned())))
+                (Some(tagk.to_owned()), Some(tagv.to_owned()))
             }
-            _ => Err(format!("invalid tag: {entry}")),
+            _ => return Err(TagTextError::InvalidTag(entry.to_owned())),
         };
-        tags.push(pair.map_err(|reason| format!("When parsing tag '{entry}': {reason}"))?);
+        tags.push(pair);
     }
     Ok((Some(metric.to_owned()).filter(|metric| !metric.is_empty()), tags))
 }
 
 /// Splits into the name before the braces and the entries inside; `None` without braces.
-fn split_braces(text: &str) -> Result<Option<(&str, Vec<&str>)>, String> {
+fn split_braces(text: &str) -> Result<Option<(&str, Vec<&str>)>, TagTextError> {
     let Some((metric, inner)) = text.split_once('{') else { return Ok(None) };
     let inner =
-        inner.strip_suffix('}').ok_or_else(|| format!("Missing '}}' at the end of: {text}"))?;
+        inner.strip_suffix('}').ok_or_else(|| TagTextError::NoClosingBrace(text.to_owned()))?;
     let entries = if inner.is_empty() { Vec::new() } else { inner.split(',').collect() };
     Ok(Some((metric, entries)))
 }
@@ -106,7 +130,7 @@ mod tests {
             ("m{a=b=c}", "When parsing tag 'a=b=c': invalid tag: a=b=c"),
             ("m{a=b,}", "When parsing tag '': Missing tag pair"),
         ] {
-            assert_eq!(parse_metric_with_open_tags(text).unwrap_err(), error);
+            assert_eq!(parse_metric_with_open_tags(text).unwrap_err().to_string(), error);
         }
     }
 
@@ -115,7 +139,7 @@ mod tests {
         let (metric, tags) = parse_metric_with_tags("m{a=b,a=b,c=d}").unwrap();
         assert_eq!((metric.as_str(), tags.len()), ("m", 2));
         assert_eq!(
-            parse_metric_with_tags("m{a=b,a=c}").unwrap_err(),
+            parse_metric_with_tags("m{a=b,a=c}").unwrap_err().to_string(),
             "When parsing tag 'a=c': duplicate tag: a=c"
         );
         assert!(parse_metric_with_tags("m{a=}").is_err());

@@ -1,32 +1,33 @@
 //! Requests about trees, from URI parameters or a JSON body.
 //!
-//! As in OpenTSDB, a body replaces the parameters, whatever the method; a body that is not the expected JSON is
-//! a 400 for a tree and a 500 for the others. What is wrong with single fields is a 400.
+//! As in OpenTSDB, a body replaces the parameters, whatever the method. A body that is not the expected JSON is a 400
+//! for a tree and a 500 for other requests. Errors of single fields are a 400.
 
 use tsd_model::{TreeEdit, TreeId, TreeRuleEdit, TreeRuleKind};
 use tsd_query::compile_pattern;
 
 use super::{
     body_fields::{
-        BodyError, CountLimit, read_all, read_integer, read_object, read_text, take_null,
+        BodyError, CountLimit, read_all, read_body_object, read_document, read_integer,
+        read_object, read_text, take_null,
     },
     query_string::QueryString,
 };
 use crate::{ApiError, json::JsonReader};
 
-/// Most rules of one body.
+/// Maximum rules of one body.
 const MAX_RULES: usize = 1_024;
-/// Most TSUIDs of one request.
+/// Maximum TSUIDs of one request.
 const MAX_TSUIDS: usize = 10_000;
 
 /// A request about a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TreeRequest {
-    /// Number of the tree; 0 if none is given.
+    /// Number of the tree; 0 if the request has no number.
     pub tree_id: i64,
     /// Fields to set.
     pub edit: TreeEdit,
-    /// A deletion includes the definition.
+    /// A delete includes the definition.
     pub with_definition: bool,
 }
 
@@ -35,7 +36,7 @@ pub struct TreeRequest {
 pub struct TreeSeriesRequest {
     /// Number of the tree.
     pub tree_id: i64,
-    /// TSUIDs as sent; empty if there are none.
+    /// TSUIDs as sent; empty if the field is missing.
     pub tsuids: Vec<String>,
 }
 
@@ -61,7 +62,7 @@ pub fn parse_tree_uri(query: &QueryString) -> Result<TreeRequest, ApiError> {
 pub fn parse_tree_body(body: &str) -> Result<TreeRequest, ApiError> {
     let mut request = TreeRequest::default();
     let mut tree_id = None;
-    read_object(&mut JsonReader::new(body), "tree", |key, reader| {
+    read_body_object(body, "tree", |key, reader| {
         let edit = &mut request.edit;
         let text = match key.to_ascii_lowercase().as_str() {
             "treeid" => &mut tree_id,
@@ -79,7 +80,7 @@ pub fn parse_tree_body(body: &str) -> Result<TreeRequest, ApiError> {
                 }
                 return Ok(());
             }
-            // Every value of the map must be a text in OpenTSDB; here others are ignored.
+            // In OpenTSDB every value of the map must be a text; other values are ignored here.
             _ => return Ok(reader.skip_value()?),
         };
         if let Some(value) = read_text(reader, "tree")? {
@@ -87,7 +88,7 @@ pub fn parse_tree_body(body: &str) -> Result<TreeRequest, ApiError> {
         }
         Ok(())
     })
-    .map_err(|error| error.into_api_error(400))?;
+    .map_err(BodyError::into_api_error)?;
     if let Some(text) = tree_id {
         let bad = || ApiError::new(400, "Unable to parse 'tree' value");
         request.tree_id = java_int(&text).ok_or_else(bad)?;
@@ -95,7 +96,7 @@ pub fn parse_tree_body(body: &str) -> Result<TreeRequest, ApiError> {
     Ok(request)
 }
 
-/// The number of a tree in the parameter `treeid`; 0 if it is missing.
+/// Parses the number of a tree in the parameter `treeid`; 0 if it is missing.
 pub fn parse_tree_id(query: &QueryString) -> Result<i64, ApiError> {
     query.get("treeid").map_or(Ok(0), |text| int_parameter(text, "Unable to parse 'tree' value"))
 }
@@ -133,19 +134,19 @@ pub fn parse_tree_rule_uri(query: &QueryString) -> Result<TreeRuleEdit, ApiError
 
 /// Parses a rule from a body.
 pub fn parse_tree_rule_body(body: &str) -> Result<TreeRuleEdit, ApiError> {
-    read_rule(&mut JsonReader::new(body))
-        .map_err(|error| error.into_api_error(500))
-        .and_then(UncheckedRule::check)
+    read_document(body, read_rule).map_err(BodyError::into_api_error).and_then(UncheckedRule::check)
 }
 
 /// Parses an array of rules of one tree. Returns its number, and at least one rule.
 pub fn parse_tree_rules_body(body: &str) -> Result<(i64, Vec<TreeRuleEdit>), ApiError> {
     let mut limit = CountLimit::new("rules", MAX_RULES);
-    let rules = read_all(&mut JsonReader::new(body), "rules", |reader| {
-        limit.take()?;
-        read_rule(reader)
+    let rules = read_document(body, |reader| {
+        read_all(reader, "rules", |reader| {
+            limit.take()?;
+            read_rule(reader)
+        })
     })
-    .map_err(|error| error.into_api_error(500))?;
+    .map_err(BodyError::into_api_error)?;
     let rules =
         rules.into_iter().map(UncheckedRule::check).collect::<Result<Vec<_>, ApiError>>()?;
     let Some(tree_id) = rules.first().map(|rule| rule.tree_id) else {
@@ -173,8 +174,7 @@ pub fn parse_tree_series_uri(query: &QueryString) -> Result<TreeSeriesRequest, A
 /// Parses a list of series from a body.
 pub fn parse_tree_series_body(body: &str) -> Result<TreeSeriesRequest, ApiError> {
     let (mut tree_id, mut tsuids, mut is_list) = (None, Vec::new(), true);
-    let mut reader = JsonReader::new(body);
-    read_object(&mut reader, "tsuids", |key, reader| {
+    read_body_object(body, "tsuids", |key, reader| {
         match key {
             "treeId" if take_null(reader)? => tree_id = None,
             "treeId" => tree_id = Some(read_integer(reader, "treeId")?),
@@ -194,7 +194,7 @@ pub fn parse_tree_series_body(body: &str) -> Result<TreeSeriesRequest, ApiError>
         }
         Ok(())
     })
-    .map_err(|error| error.into_api_error(500))?;
+    .map_err(BodyError::into_api_error)?;
     if !is_list {
         return Err(ApiError::new(400, "Unable to convert the given data to a list"));
     }
@@ -202,7 +202,7 @@ pub fn parse_tree_series_body(body: &str) -> Result<TreeSeriesRequest, ApiError>
     Ok(TreeSeriesRequest { tree_id, tsuids })
 }
 
-/// The row key of a branch: the parameter `branch` in hex, or the root of the tree `treeid`.
+/// Returns the row key of a branch: the parameter `branch` in hex, or the root of the tree `treeid`.
 pub fn parse_branch_uri(query: &QueryString) -> Result<Vec<u8>, ApiError> {
     let tree_id = parse_tree_id(query)?;
     let Some(hex) = query.get("branch").filter(|hex| !hex.is_empty()) else {
@@ -223,7 +223,7 @@ pub fn parse_branch_uri(query: &QueryString) -> Result<Vec<u8>, ApiError> {
     })
 }
 
-/// A rule of a body before its expressions are compiled. Its type is as sent.
+/// A rule of a body before its expressions are compiled. The type is as sent.
 struct UncheckedRule {
     edit: TreeRuleEdit,
     kind: Option<String>,
@@ -261,7 +261,7 @@ fn read_rule(reader: &mut JsonReader<'_>) -> Result<UncheckedRule, BodyError> {
     Ok(UncheckedRule { edit, kind })
 }
 
-/// Fails if a number does not fit, or the separator is invalid, which OpenTSDB finds out with each series.
+/// Fails if a number does not fit or the separator is invalid. OpenTSDB checks the separator only with each series.
 fn check_rule(edit: TreeRuleEdit) -> Result<TreeRuleEdit, ApiError> {
     if edit.level < 0 {
         return Err(ApiError::wrapped(400, "Negative levels are not allowed"));
@@ -300,11 +300,11 @@ fn parse_kind(name: &str) -> Result<TreeRuleKind, ApiError> {
 
 fn int_parameter(text: &str, message: &str) -> Result<i64, ApiError> {
     java_int(text).ok_or_else(|| {
-        ApiError::new(400, message).with_details(format!("For input string: \"{text}\""))
+        ApiError::new(400, message).with_details(format!("\"{text}\" is not a 32-bit integer"))
     })
 }
 
-/// A number as Java's `Integer.parseInt` reads it.
+/// Parses a number like Java's `Integer.parseInt`.
 fn java_int(text: &str) -> Option<i64> {
     text.parse::<i32>().ok().map(i64::from)
 }
@@ -353,7 +353,7 @@ mod tests {
             let error = parse_tree_uri(&query(&uri)).unwrap_err();
             assert_eq!(error.status, 400);
             assert_eq!(error.message, "Unable to parse 'tree' value");
-            assert_eq!(error.details, format!("For input string: \"{bad}\""));
+            assert_eq!(error.details, format!("\"{bad}\" is not a 32-bit integer"));
             let error = parse_tree_body(&format!(r#"{{"treeId":"{bad}"}}"#)).unwrap_err();
             assert_eq!(
                 (error.status, error.message.as_str()),
@@ -429,7 +429,7 @@ mod tests {
     #[test]
     fn invalid_bodies_of_rules_are_refused() {
         for bad in ["", "[]", "{", r#"{"level":{}}"#, r#"{"level":"a"}"#] {
-            assert_eq!(parse_tree_rule_body(bad).unwrap_err().status, 500, "{bad}");
+            assert_eq!(parse_tree_rule_body(bad).unwrap_err().status, 400, "{bad}");
         }
         for bad in [
             r#"{"level":-1}"#,
@@ -460,7 +460,7 @@ mod tests {
             assert_eq!((error.status, error.message.as_str()), (400, message), "{bad}");
         }
         for bad in ["", "{}", "[", "[1]"] {
-            assert_eq!(parse_tree_rules_body(bad).unwrap_err().status, 500, "{bad}");
+            assert_eq!(parse_tree_rules_body(bad).unwrap_err().status, 400, "{bad}");
         }
         let many = format!("[{}]", vec!["{}"; MAX_RULES + 1].join(","));
         assert_eq!(parse_tree_rules_body(&many).unwrap_err().status, 413);
@@ -480,7 +480,7 @@ mod tests {
         let error = parse_tree_series_body(r#"{"treeId":1,"tsuids":"01"}"#).unwrap_err();
         let text = "Unable to convert the given data to a list";
         assert_eq!((error.status, error.message.as_str()), (400, text));
-        assert_eq!(parse_tree_series_body("[").unwrap_err().status, 500);
+        assert_eq!(parse_tree_series_body("[").unwrap_err().status, 400);
     }
 
     #[test]

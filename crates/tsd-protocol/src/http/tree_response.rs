@@ -17,23 +17,23 @@ pub struct ListedLeaf {
     pub display_name: String,
 }
 
-/// The place that a test found.
+/// Branch and leaf that a test of a series results in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TestedPlace {
     /// Names of the branches below the root, top down.
     pub branches: Vec<String>,
-    /// The leaf; of the root if there are no branches.
+    /// The leaf; belongs to the root if there are no branches.
     pub leaf: Option<ListedLeaf>,
 }
 
 /// Result of a test of one series.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TreeTestResult {
-    /// The rendered TSMeta; `None` if it is not known.
+    /// The rendered TSMeta; `None` if it is unknown.
     pub meta: Option<Vec<u8>>,
-    /// What the rules did.
+    /// Messages of the rules.
     pub messages: Vec<String>,
-    /// The place; `None` if the rules were not applied.
+    /// Resulting branch and leaf; `None` if the rules were not applied.
     pub place: Option<TestedPlace>,
 }
 
@@ -61,7 +61,7 @@ pub fn render_tree_rule(rule: &TreeRule) -> Vec<u8> {
     out
 }
 
-/// Renders a branch with its leaves and the branches directly below it, which are sorted by name.
+/// Renders a branch with its leaves and its direct child branches, sorted by name.
 #[must_use]
 pub fn render_branch(
     tree: TreeId,
@@ -107,13 +107,13 @@ pub struct TreeTestWriter {
 }
 
 impl TreeTestWriter {
-    /// Begins the response.
+    /// Starts a response.
     #[must_use]
     pub fn new(tree: TreeId) -> Self {
         Self { tree, out: vec![b'{'] }
     }
 
-    /// The TSUIDs without repetition, in the order of the response.
+    /// Returns the TSUIDs without repetition, in the order of the response.
     #[must_use]
     pub fn order(mut tsuids: Vec<String>) -> Vec<String> {
         tsuids.sort_unstable();
@@ -122,7 +122,7 @@ impl TreeTestWriter {
         tsuids
     }
 
-    /// Bytes until now.
+    /// Bytes written so far.
     #[must_use]
     pub const fn size(&self) -> usize {
         self.out.len()
@@ -147,7 +147,7 @@ impl TreeTestWriter {
         object.close();
     }
 
-    /// Ends the response.
+    /// Completes the response.
     #[must_use]
     pub fn finish(mut self) -> Vec<u8> {
         self.out.push(b'}');
@@ -177,7 +177,7 @@ fn write_tree(out: &mut Vec<u8>, tree: &Tree) {
         .close();
 }
 
-/// Rules by level, then by order.
+/// Writes rules by level, then by order.
 fn write_rules(out: &mut Vec<u8>, tree: &Tree) {
     let mut levels = JsonObject::open(out);
     let mut rules = tree.rules.iter().peekable();
@@ -191,7 +191,7 @@ fn write_rules(out: &mut Vec<u8>, tree: &Tree) {
     levels.close();
 }
 
-/// The last four fields are in one of the orders in which OpenTSDB writes them.
+/// Writes a rule. OpenTSDB writes the last four fields in varying order; this is one of them.
 fn write_rule(out: &mut Vec<u8>, rule: &TreeRule) {
     JsonObject::open(out)
         .string("type", rule.kind.as_str())
@@ -209,7 +209,7 @@ fn write_rule(out: &mut Vec<u8>, rule: &TreeRule) {
         .close();
 }
 
-/// Writes a branch as far as the value of its child branches.
+/// Writes a branch up to the value of its child branches.
 fn open_branch(out: &mut Vec<u8>, leaves: &[ListedLeaf]) {
     out.extend_from_slice(b"{\"leaves\":");
     if leaves.is_empty() {
@@ -250,12 +250,12 @@ fn write_leaf(out: &mut Vec<u8>, leaf: &ListedLeaf) {
     object.string("tsuid", &leaf.tsuid).string("displayName", &leaf.display_name).close();
 }
 
-/// Writes the root with the branches of a place, one inside the other. Not recursive: a path may be long.
+/// Writes the root with the branches of a place, one inside the other. Iterative, since a path may be long.
 fn write_place(out: &mut Vec<u8>, tree: TreeId, place: &TestedPlace) {
     let leaf = place.leaf.as_slice();
     let names: Vec<&str> =
         std::iter::once(Branch::ROOT).chain(place.branches.iter().map(String::as_str)).collect();
-    // Number of names in the path of each branch. A branch with the name of the root has its path.
+    // Number of names in the path of each branch. A branch with the root's name shares the root's path.
     let mut path: Vec<String> = Vec::new();
     let mut depths = Vec::new();
     for name in &names {
@@ -278,7 +278,7 @@ fn write_place(out: &mut Vec<u8>, tree: TreeId, place: &TestedPlace) {
     }
 }
 
-/// Names are sorted as in Java, without regard to case; equal ones by case.
+/// Sorts names as Java does, ignoring case, and equal names by case.
 fn sort_key(name: &str) -> (Vec<char>, String) {
     let folded = name.chars().map(|c| {
         let upper = only(c.to_uppercase(), c);
@@ -287,7 +287,7 @@ fn sort_key(name: &str) -> (Vec<char>, String) {
     (folded.collect(), name.to_owned())
 }
 
-/// The only character, or `otherwise` if there are several.
+/// Returns the only character, or `otherwise` if there are several.
 fn only(mut chars: impl Iterator<Item = char>, otherwise: char) -> char {
     match (chars.next(), chars.next()) {
         (Some(c), None) => c,

@@ -1,6 +1,6 @@
 //! Errors of the JSON reader.
 //!
-//! The texts are our own: OpenTSDB shows class names of its parser, which differ between releases,
+//! The texts are not OpenTSDB's, which shows class names of its parser. These differ between releases,
 //! so no client depends on them.
 
 /// A JSON error with its position.
@@ -24,7 +24,7 @@ pub enum JsonErrorKind {
     /// Unexpected end of the text.
     #[error("unexpected end of input: expected {expected}")]
     End {
-        /// What was expected.
+        /// Description of the expected text.
         expected: &'static str,
     },
     /// An unexpected character.
@@ -32,7 +32,7 @@ pub enum JsonErrorKind {
     Unexpected {
         /// The character.
         found: char,
-        /// What was expected.
+        /// Description of the expected text.
         expected: &'static str,
     },
     /// A number such as `01`.
@@ -42,7 +42,7 @@ pub enum JsonErrorKind {
     #[error("illegal unquoted control character in a string")]
     ControlCharacter,
     /// Nesting exceeds the limit.
-    #[error("nesting too deep")]
+    #[error("nesting too deep: the limit is {} levels", super::reader::MAX_DEPTH)]
     TooDeep,
     /// A field has a value of a wrong type.
     #[error("cannot read {found} as the field '{field}'")]
@@ -58,11 +58,17 @@ pub enum JsonErrorKind {
         /// The text, truncated.
         text: String,
     },
+    /// Text follows the document.
+    #[error("unexpected text after the JSON document, from byte {byte} of the body")]
+    TextAfterDocument {
+        /// Offset of the text.
+        byte: usize,
+    },
     /// The body is larger than offsets can represent.
-    #[error("the body is too large")]
+    #[error("the body is larger than 4 GiB")]
     TooLarge,
-    /// An object has more members than are taken.
-    #[error("more than {most} members of the field '{field}'")]
+    /// An object has too many members.
+    #[error("the field '{field}' has more than {most} members")]
     TooManyMembers {
         /// Name of the field.
         field: &'static str,

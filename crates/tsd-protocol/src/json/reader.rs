@@ -1,11 +1,10 @@
 //! A lenient pull reader over one JSON text.
 //!
-//! OpenTSDB's parser accepts what strict JSON readers reject: bare `NaN` and `Infinity` tokens,
-//! text after the value, repeated keys. Data points also need the *text* of a number (`42.50` stays
-//! `42.50`), at millions per second. So put bodies are read by this cursor, which returns slices of
-//! the body and does not allocate.
+//! OpenTSDB's parser accepts tokens that strict JSON readers reject: bare `NaN` and `Infinity`, and
+//! repeated keys. Data points also need the *text* of a number (`42.50` stays `42.50`), at millions
+//! per second. So this cursor returns slices of the body and does not allocate.
 //!
-//! Nothing here recurses: unknown values are skipped with a bit stack of at most [`MAX_DEPTH`]
+//! It does not recurse either: it skips unknown values with a bit stack of at most [`MAX_DEPTH`]
 //! levels.
 
 use super::{
@@ -66,6 +65,14 @@ impl<'t> JsonReader<'t> {
         found
     }
 
+    /// Rejects text after the document that was read.
+    pub(crate) fn expect_end(&mut self) -> Result<(), JsonError> {
+        match self.peek_token() {
+            None => Ok(()),
+            Some(_) => Err(self.error(JsonErrorKind::TextAfterDocument { byte: self.at })),
+        }
+    }
+
     /// Consumes `expected` or fails; `what` describes it in the error.
     #[inline]
     pub(crate) fn expect(&mut self, expected: u8, what: &'static str) -> Result<(), JsonError> {
@@ -96,8 +103,8 @@ impl<'t> JsonReader<'t> {
         })
     }
 
-    /// Reads the delimiter after an element: true if another one follows, false if the container is
-    /// closed.
+    /// Reads the delimiter after an element: true if another element follows, false at the end of the
+    /// container.
     #[inline]
     pub(crate) fn more(&mut self, close: u8, expected: &'static str) -> Result<bool, JsonError> {
         match self.peek_token() {
@@ -135,8 +142,8 @@ impl<'t> JsonReader<'t> {
         self.unusual_string_tail(plain)
     }
 
-    /// Reads a string with escapes or non-ASCII characters, or without an end. The first `plain`
-    /// bytes are known to be plain.
+    /// Reads a string with escapes or non-ASCII characters, or without an end. The first `plain` bytes
+    /// are plain.
     #[cold]
     fn unusual_string_tail(&mut self, plain: usize) -> Result<Scalar<'t>, JsonError> {
         let start = self.at;
@@ -284,7 +291,7 @@ impl<'t> JsonReader<'t> {
     pub(crate) fn skip_value(&mut self) -> Result<(), JsonError> {
         let mut open = BitStack::default();
         loop {
-            // A value is expected.
+            // Expects a value.
             match self.peek_token() {
                 Some(b'{') => {
                     self.at += 1;

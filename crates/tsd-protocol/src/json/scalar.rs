@@ -7,8 +7,8 @@ pub(crate) struct Scalar<'t> {
     pub(crate) kind: ScalarKind,
 }
 
-/// Kind of a [`Scalar`]. Pointer-sized, since padding in a value that is copied so often costs a
-/// third of the time to read a point.
+/// Kind of a [`Scalar`]. Pointer-sized: scalars are copied often, and padding in them costs a third
+/// of the time to read a point.
 #[repr(usize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScalarKind {

@@ -34,7 +34,7 @@ pub enum AdminCommand {
     DieDieDie,
 }
 
-/// Enabled commands; others are unknown.
+/// Enabled commands. Other commands are unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TelnetCommands {
     /// Enables `put`, `rollup` and `histogram`.

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{HistogramValue, PointError, SeriesRules, TagPairs, histogram_value::decode_base64};
 
-/// Required words after the command in OpenTSDB's error text; it accepts one less.
+/// Required words after the command in OpenTSDB's error text. OpenTSDB accepts one less.
 const NEEDED_AS_SAID: usize = 5;
 const NEEDED: usize = 4;
 

@@ -1,8 +1,8 @@
 //! `put <metric> <timestamp> <value> <tagk>=<tagv> …`
 //!
-//! At millions of lines per second, nearly all have a cached series. So parsing has two stages:
-//! [`PutLine::parse`] parses metric, time and value and keeps the tags raw; only if `metric` and
-//! `tags_raw` are not cached, [`PutLine::tags`] parses the tags. OpenTSDB checks the syntax of tags
+//! At millions of lines per second, nearly all lines have a cached series. So parsing has two stages.
+//! [`PutLine::parse`] parses metric, time and value and keeps the tags raw. [`PutLine::tags`] parses
+//! the tags only if `metric` and `tags_raw` are not cached. OpenTSDB checks the syntax of tags
 //! *before* the value, so on any error the whole line is parsed again in OpenTSDB's order.
 
 use tsd_model::{
@@ -29,7 +29,7 @@ pub struct PutLine<'l> {
 }
 
 impl<'l> PutLine<'l> {
-    /// Parses a whole line, command included. The tags are parsed only to report errors in order.
+    /// Parses a whole line, including the command. Parses the tags only to report errors in order.
     #[inline]
     pub fn parse(line: &'l [u8]) -> Result<Self, PutLineError> {
         match Self::parse_plain(line) {
@@ -38,8 +38,8 @@ impl<'l> PutLine<'l> {
         }
     }
 
-    /// Fast path for valid lines; `None` carries no reason, [`Self::parse`] has it. A point that is only a
-    /// part of a result with errors is copied once more.
+    /// Fast path for valid lines. `None` carries no reason; [`Self::parse`] finds it. Returns an `Option`,
+    /// since a point inside a result with errors is copied once more.
     #[inline]
     #[must_use]
     pub fn parse_plain(line: &'l [u8]) -> Option<Self> {
@@ -100,7 +100,7 @@ impl<'l> PutLine<'l> {
     }
 }
 
-/// A value that is valid, but not as most are written.
+/// Parses a value in an unusual but valid form.
 #[inline(never)]
 fn parse_uncommon_value(text: &[u8]) -> Option<PointValue> {
     parse_point_value(text, InputFormat::Telnet).ok()
@@ -113,7 +113,7 @@ fn split_word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((text.get(..end)?, text.get(end + 1..)?))
 }
 
-/// Position of the first blank. Words are short, so eight bytes at a time cost less than a call.
+/// Returns the position of the first blank. Words are short, so eight bytes at a time cost less than a call.
 #[inline]
 fn find_blank(text: &[u8]) -> Option<usize> {
     const ONES: u64 = 0x0101_0101_0101_0101;
@@ -121,7 +121,7 @@ fn find_blank(text: &[u8]) -> Option<usize> {
     const BLANKS: u64 = 0x2020_2020_2020_2020;
     let (words, rest) = text.as_chunks::<8>();
     for (at, word) in words.iter().enumerate() {
-        // The lowest top bit marks the first blank; those above it may be wrong.
+        // The lowest top bit marks the first blank; higher top bits may be wrong.
         let difference = u64::from_le_bytes(*word) ^ BLANKS;
         let blanks = difference.wrapping_sub(ONES) & !difference & TOPS;
         if blanks != 0 {

@@ -80,14 +80,14 @@ pub enum TelnetPutError {
         /// The name.
         name: String,
     },
-    /// A name cannot get a UID: there is none left, or the UID filter rejects it. OpenTSDB sends
-    /// nothing; the text is that of its exception.
+    /// A name cannot get a UID: all UIDs are assigned, or the UID filter rejects the name. OpenTSDB sends
+    /// no reply; the text is its exception's.
     #[error("illegal argument: {0}")]
     NoUid(String),
     /// The point is older than the retention of its metric. OpenTSDB has no retention of its own.
     #[error("illegal argument: {0}")]
     Expired(String),
-    /// The time series filter refuses the series. OpenTSDB sends nothing.
+    /// The time series filter rejects the series. OpenTSDB sends no reply.
     #[error("illegal argument: {0}")]
     Filtered(String),
     /// The write was rejected because the queues are full.

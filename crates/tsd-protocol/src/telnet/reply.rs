@@ -1,5 +1,5 @@
-//! Replies of commands other than writes. All are UTF-8 and end in `\n`, those to credentials in
-//! `\r\n`.
+//! Replies to commands other than writes. All are UTF-8 and end in `\n`, or in `\r\n` for replies to
+//! credentials.
 
 use super::command::TelnetCommands;
 use crate::Latin1;
@@ -25,16 +25,28 @@ pub fn help(commands: TelnetCommands) -> String {
 /// Reply of `dropcaches`.
 pub const CACHES_DROPPED: &str = "Caches dropped.\n";
 
-/// Reply to credentials that are right.
+/// Reply to valid credentials.
 pub const AUTH_SUCCESS: &str = "AUTH_SUCCESS\r\n";
 
-/// Reply to credentials that are wrong, or not any more right.
+/// Reply to credentials that are wrong or no longer valid.
 pub const AUTH_FAIL: &str = "AUTH_FAIL\r\n";
 
-/// What follows `<command>: ` in the reply to a point whose sender may not put points.
+/// Text after `<command>: ` in the reply to a point whose sender may not put points.
 #[must_use]
 pub fn unauthorized_command(command: &str) -> String {
     format!("illegal argument: Unauthorized command: {command}")
+}
+
+/// Reply to a line that is longer than `limit` bytes. `command` is the command of a line with a point.
+#[must_use]
+pub fn line_too_long(command: Option<&str>, limit: usize) -> String {
+    let reason = format!(
+        "the line is longer than {limit} bytes (tsd.network.max_line_length) and was skipped"
+    );
+    match command {
+        Some(command) => format!("{command}: illegal argument: {reason}\n"),
+        None => format!("error: {reason}\n"),
+    }
 }
 
 /// Reply of `diediedie`, sent before the daemon stops.

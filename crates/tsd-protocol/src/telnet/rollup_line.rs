@@ -3,7 +3,7 @@
 use super::{put_line::PutLine, put_line_error::PutLineError};
 use crate::RollupSpec;
 
-/// Required words after the command in OpenTSDB's error text; it accepts fewer.
+/// Required words after the command in OpenTSDB's error text. OpenTSDB accepts fewer.
 const NEEDED_AS_SAID: usize = 7;
 const NEEDED: usize = 5;
 
@@ -17,7 +17,7 @@ pub struct RollupLine<'l> {
 }
 
 impl<'l> RollupLine<'l> {
-    /// Parses a whole line, command included. `enabled` is true if rollups are configured;
+    /// Parses a whole line, including the command. `enabled` is true if rollups are configured;
     /// otherwise an interval is rejected before the rest is parsed.
     pub fn parse(line: &'l [u8], enabled: bool) -> Result<Self, PutLineError> {
         let got = memchr::memchr_iter(b' ', line).count();

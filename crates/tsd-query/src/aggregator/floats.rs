@@ -1,8 +1,8 @@
-//! The floating-point forms; most treat NaN as a missing value.
+//! The floating-point forms of aggregators; most treat NaN as a missing value.
 
 use super::{Aggregator, Estimation, percentile};
 
-/// Aggregates doubles in the order given.
+/// Aggregates doubles in the given order.
 ///
 /// May reorder `values`: order statistics sort in place.
 #[must_use]
@@ -42,7 +42,7 @@ fn sum(values: impl Iterator<Item = f64>) -> (f64, usize) {
     values.filter(|v| !v.is_nan()).fold((0.0, 0), |(total, n), v| (total + v, n + 1))
 }
 
-/// The extreme value, the first of equal ones; NaN if there is none.
+/// The extreme value, or the first of equal extremes; NaN without values.
 fn extreme(values: &[f64], beats: impl Fn(f64, f64) -> bool) -> f64 {
     let mut best = f64::NAN;
     for v in values {
@@ -67,7 +67,7 @@ pub(super) fn deviation(values: impl Iterator<Item = f64>) -> f64 {
     (m2 / n).sqrt()
 }
 
-/// Last value minus the first that is not NaN; 0 for a single value.
+/// Last value minus the first value that is not NaN; 0 if no value follows it.
 fn difference(values: &[f64]) -> f64 {
     let Some(at) = values.iter().position(|v| !v.is_nan()) else { return f64::NAN };
     match values.get(at..) {

@@ -1,8 +1,8 @@
-//! The integer forms: wrapping sums, truncating divisions.
+//! The integer forms of aggregators: wrapping sums, truncating divisions.
 
 use super::{Aggregator, floats::deviation, percentile};
 
-/// Aggregates integers in the order given; 0 if there are none.
+/// Aggregates integers in the given order; 0 without values.
 ///
 /// May reorder `values`: order statistics sort in place.
 #[must_use]

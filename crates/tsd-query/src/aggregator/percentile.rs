@@ -11,7 +11,7 @@ pub enum Estimation {
     R7,
 }
 
-/// The `quantile` (0 to 1) of values sorted ascending; NaN if there are none.
+/// The `quantile` (0 to 1) of values in ascending order; NaN without values.
 #[must_use]
 pub fn percentile(sorted: &[f64], quantile: f64, estimation: Estimation) -> f64 {
     let (Some(first), Some(last)) = (sorted.first(), sorted.last()) else { return f64::NAN };

@@ -21,7 +21,7 @@ pub enum GexpError {
     UnknownFunction(String),
     /// Parameters are followed by an expression.
     ParameterBeforeInput(String),
-    /// A function of sets has too few or too many of them.
+    /// A function of sets has too few or too many sets.
     Sets {
         /// Fewest sets.
         min: usize,
@@ -34,9 +34,9 @@ pub enum GexpError {
     DifferentLengths,
     /// `scale` without a factor.
     NoFactor,
-    /// The factor is not of digits.
+    /// The factor has characters other than digits.
     Factor,
-    /// The factor is of digits, and not a number.
+    /// The factor consists of digits but is not a number.
     FactorNumber,
     /// `alias` without a name.
     NoAlias,
@@ -59,10 +59,10 @@ pub enum GexpError {
     },
     /// A selection of series without a number.
     NoCount,
-    /// The number of series is not of digits.
+    /// The number of series has characters other than digits.
     Count(String),
-    /// The number of series is of digits, and too large.
+    /// The number of series is too large.
     CountNumber,
-    /// No series are to be selected.
+    /// The number of series is not positive.
     CountNotPositive,
 }

@@ -11,14 +11,14 @@ pub enum UriError {
     TooFewParts {
         /// Name of the parameter.
         parameter: &'static str,
-        /// Its value.
+        /// Value of the parameter.
         text: String,
     },
     /// More than five parts.
     TooManyParts {
         /// Name of the parameter.
         parameter: &'static str,
-        /// Its value.
+        /// Value of the parameter.
         text: String,
     },
     /// An empty option between colons.
@@ -29,18 +29,22 @@ pub enum UriError {
     Percentile(String),
     /// A brace is not closed.
     OpenBrace(String),
-    /// An entry between braces is no filter.
+    /// Text between colons that is neither an option nor a word.
+    UnknownOption(String),
+    /// Text after the braces of a metric.
+    TextBehindFilters(String),
+    /// An entry between braces is not a filter.
     Tag {
-        /// True in the braces by which series are grouped.
+        /// True for the group-by braces.
         group_by: bool,
         /// The entry.
         entry: String,
-        /// Why it is no filter.
+        /// Reason why the entry is not a filter.
         problem: TagEntryError,
     },
 }
 
-/// Why an entry between braces is no filter.
+/// Reason why an entry between braces is not a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TagEntryError {
     /// It is not `key=value`.
@@ -49,14 +53,14 @@ pub enum TagEntryError {
     Filter(FilterError),
 }
 
-/// A body that is JSON and has no query.
+/// A JSON body without a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BodyQueryError {
     /// A filter is invalid.
     Filter(FilterError),
-    /// There is no value filter of this type.
+    /// The type of a value filter is unknown.
     UnknownValueFilter(String),
-    /// The options of a rate have no such field.
+    /// A field of the rate options is unknown.
     UnknownRateOption(String),
 }
 
@@ -80,7 +84,7 @@ pub enum TimeError {
     Invalid {
         /// The text of the time.
         text: String,
-        /// What is wrong with it.
+        /// Problem of the text.
         problem: TimeProblem,
     },
     /// A relative time without a valid duration.
@@ -93,14 +97,14 @@ pub enum TimeError {
     Zone(String),
 }
 
-/// What is wrong with the number of a time.
+/// Problem of the number of a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TimeProblem {
     /// More digits than a number has.
     TooLong(String),
     /// A sign without digits.
     OnlySign,
-    /// A character that is no digit.
+    /// A character that is not a digit.
     Character(char),
     /// Too large.
     Overflow,
@@ -108,16 +112,14 @@ pub enum TimeProblem {
     Underflow,
     /// Negative.
     Negative,
-    /// A fraction that is not of seconds in milliseconds.
+    /// A fraction other than milliseconds of seconds.
     Fraction,
 }
 
 /// A query that is incomplete or contradicts itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestError {
-    /// The list of sub queries is absent.
-    AbsentQueries,
-    /// The list of sub queries is empty.
+    /// The list of sub queries is absent or empty.
     NoQueries,
     /// No start time.
     NoStart,
@@ -128,13 +130,13 @@ pub enum RequestError {
         /// End, in epoch milliseconds.
         end_ms: i64,
     },
-    /// A time that no row can have, in epoch milliseconds.
+    /// A time outside the range of rows, in epoch milliseconds.
     Timestamp(i64),
     /// The time zone does not exist.
     UnknownZone,
     /// A sub query without an aggregator.
     NoAggregator,
-    /// There is no aggregator of this name.
+    /// The name of the aggregator is unknown.
     UnknownAggregator(String),
     /// A sub query with neither a metric nor TSUIDs.
     NoSource,

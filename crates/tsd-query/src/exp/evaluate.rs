@@ -30,7 +30,7 @@ const VALUES_PER_CHECK: usize = 4096;
 /// Bytes of a time and a value.
 const BYTES_PER_POINT: usize = 16;
 
-/// Bytes of a row beside its values.
+/// Bytes of a row without its values.
 const BYTES_PER_ROW: usize = 48;
 
 /// Result of an expression request.
@@ -43,9 +43,9 @@ pub struct ExpResult {
 /// One metric or expression of the result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExpOutput {
-    /// Its id.
+    /// Id of the metric or expression.
     pub id: String,
-    /// Its alias, if it was given one.
+    /// Alias of the output, if the request names one.
     pub alias: Option<String>,
     /// Epoch milliseconds, and a value for each column.
     pub rows: Vec<(i64, Vec<f64>)>,
@@ -60,7 +60,7 @@ pub struct ExpOutput {
 /// One column of an output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpColumn {
-    /// Names of the metrics behind it, sorted.
+    /// Names of the metrics of the column, sorted.
     pub metrics: Vec<String>,
     /// `commonTags`
     pub common_tags: Vec<(String, String)>,
@@ -69,7 +69,7 @@ pub struct ExpColumn {
 }
 
 impl ExpQuery {
-    /// Evaluates the request. `series_of` has for each sub query its series with all points that
+    /// Evaluates the request. `series_of` lists the series of each sub query, with all points that
     /// were read ([`crate::OutputSeries::from_group`] over the range of the scan).
     pub fn evaluate(&self, series_of: &[Vec<NamedSeries>]) -> Result<ExpResult, QueryError> {
         self.evaluate_with(series_of, &mut Unlimited)
@@ -108,7 +108,7 @@ impl ExpQuery {
     }
 }
 
-/// Evaluates an expression for all of its columns.
+/// Evaluates an expression for all its columns.
 fn evaluate_expression<'v>(
     expression: &'v ExpExpression,
     variables_by_id: &HashMap<&str, Variable<'v>>,
@@ -116,8 +116,8 @@ fn evaluate_expression<'v>(
 ) -> Result<Variable<'v>, QueryError> {
     let mut variables: Vec<&Variable<'v>> = Vec::new();
     for name in &expression.program.variables {
-        // OpenTSDB looks results up in lower case, so that ids with upper-case letters are never
-        // found.
+        // As in OpenTSDB, results are looked up in lower case, so ids with upper-case letters are
+        // never found.
         let variable = variables_by_id
             .get(name.as_str())
             .filter(|_| !name.bytes().any(|b| b.is_ascii_uppercase()));
@@ -167,9 +167,9 @@ fn order_in_java(variables: &[&Variable<'_>]) -> Vec<usize> {
     order.into_iter().map(|(at, _)| at).collect()
 }
 
-/// The tags of a column, without points: common tags are those of the variable that is first in
-/// OpenTSDB's order, or none if it has no series here; aggregated tags are those of all. Expressions
-/// that use this one join by the tags that the column actually has.
+/// Describes the tags of a column, without points. Common tags come from the first variable in
+/// OpenTSDB's order, and are empty if it lacks a series here. Aggregated tags come from all
+/// variables. Expressions that use this column join by its actual tags.
 fn column_head(
     variables: &[&Variable<'_>],
     column: &SeriesColumn,
@@ -220,7 +220,7 @@ fn column_points(
             limits.check()?;
         }
         for (value, reader) in scope.iter_mut().zip(&mut readers) {
-            // A series that the column lacks is always zero, a missing point the fill value.
+            // A missing series is always zero; a missing point has the fill value.
             let fill = if reader.points.is_some() { reader.fill } else { 0.0 };
             *value = reader.at(*time).filter(|value| !value.is_nan()).unwrap_or(fill);
         }
@@ -250,8 +250,8 @@ impl SeriesReader<'_> {
     }
 }
 
-/// Builds the rows of a variable. Those of expressions are cut to the query range. Missing points are
-/// zero, whatever the fill policy of a metric.
+/// Builds the rows of a variable. Rows of expressions are cut to the query range. Missing points
+/// are zero, whatever the fill policy of a metric.
 fn build_output(
     id: String,
     alias: Option<String>,
@@ -294,7 +294,7 @@ fn build_output(
             .series
             .iter()
             .map(|series| ExpColumn {
-                // Those of the first column are shown for all.
+                // All columns show the metrics of the first column.
                 metrics: variable.metrics_of(0).to_vec(),
                 common_tags: series.tags.clone(),
                 aggregated_tags: series.aggregate_tags.clone(),

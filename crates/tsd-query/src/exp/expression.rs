@@ -5,7 +5,7 @@ use super::language::Program;
 /// An expression of the request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExpExpression {
-    /// Its id.
+    /// Id of the expression.
     pub id: String,
     /// The expression.
     pub text: String,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::expression::ExpExpression;
 use crate::error::ExpError;
 
-/// Sorts expressions topologically: each after those that it uses. Cycles are an error.
+/// Sorts expressions topologically, so that each follows its inputs. Cycles are an error.
 pub(super) fn topological_order(
     expressions: Vec<ExpExpression>,
 ) -> Result<Vec<ExpExpression>, ExpError> {

@@ -27,9 +27,9 @@ pub(super) struct Variable<'a> {
 /// Names of the metrics behind the series of a variable, sorted.
 #[derive(Clone, Debug)]
 pub(super) enum VariableMetrics {
-    /// All series have the same.
+    /// Metrics of every series.
     Same(Vec<String>),
-    /// Those of each series.
+    /// Metrics by series.
     Each(Vec<Vec<String>>),
 }
 
@@ -50,8 +50,8 @@ pub(super) type SeriesColumn = Vec<Option<usize>>;
 pub(super) struct Joined {
     /// Columns of an expression, ordered by the UIDs of their tags.
     pub(super) columns: Vec<SeriesColumn>,
-    /// All times of the series, ascending. Series whose key another one has too are in no column, but
-    /// OpenTSDB counts their times.
+    /// All times of the series, ascending. As in OpenTSDB, this includes the times of series that a
+    /// later series with the same key replaced in its column.
     pub(super) times: Vec<i64>,
 }
 
@@ -72,7 +72,7 @@ pub(super) fn join(
         for (at, series) in variable.series.iter().enumerate() {
             let column = columns.entry(join_key(expression, variable, series)).or_default();
             column.series.resize(variables.len(), None);
-            // Of several series with the same key the last one counts.
+            // The last of several series with the same key counts.
             if let Some(slot) = column.series.get_mut(index) {
                 *slot = Some(at);
             }
@@ -94,7 +94,8 @@ pub(super) fn join(
     Ok(Joined { columns: columns.into_values().map(|column| column.series).collect(), times })
 }
 
-/// UIDs that a series is joined by: its tag pairs, then its aggregated tags; none without tag pairs.
+/// UIDs by which a series is joined: its tag pairs, then its aggregated tags; empty without tag
+/// pairs.
 fn join_key(
     expression: &ExpExpression,
     variable: &Variable<'_>,
@@ -103,7 +104,7 @@ fn join_key(
     if series.group_tags.tags.is_empty() {
         return Vec::new();
     }
-    // An expression has no filters, so none of its tags are joined by then.
+    // An expression has no filters, so the join then ignores all its tags.
     let filtered = variable.tag_keys.as_deref().unwrap_or_default();
     let is_join_key = |name: Option<&String>| {
         !expression.use_query_tags || name.is_some_and(|name| filtered.contains(name))

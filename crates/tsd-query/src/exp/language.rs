@@ -24,7 +24,7 @@ pub(super) enum Node {
     Choice(Box<Node>, Box<Node>, Box<Node>),
     /// `a ?: b`
     Elvis(Box<Node>, Box<Node>),
-    /// Statements; the value is that of the last one.
+    /// Statements; the value is the value of the last statement.
     Sequence(Vec<Node>),
 }
 

@@ -17,7 +17,7 @@ pub struct RawExpQuery {
     pub expressions: Vec<RawExpExpression>,
     /// `outputs`
     pub outputs: Vec<RawExpOutput>,
-    /// Names of the lists that the request has as `[]`; its echo repeats them so.
+    /// Names of lists that the request gives as `[]`; the echo repeats them.
     pub empty_lists: Vec<&'static str>,
 }
 

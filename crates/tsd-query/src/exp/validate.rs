@@ -22,18 +22,19 @@ pub struct ExpQuery {
     pub query: Query,
     /// Metrics by id.
     pub metrics: Vec<ExpMetric>,
-    /// Expressions, each after those that it uses.
+    /// Expressions, each after its inputs.
     pub expressions: Vec<ExpExpression>,
-    /// Ids of the outputs with their aliases: those requested, else all expressions, else all metrics.
+    /// Ids of the outputs with their aliases: the requested outputs, else all expressions, else all
+    /// metrics.
     pub outputs: Vec<(String, Option<String>)>,
 }
 
 /// A metric of the request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExpMetric {
-    /// Its id.
+    /// Id of the metric.
     pub id: String,
-    /// Its name.
+    /// Name of the metric.
     pub metric: String,
     /// Index of the sub query that reads it.
     pub sub_query: usize,
@@ -104,7 +105,7 @@ impl RawExpQuery {
         Ok(ExpQuery { query, metrics, expressions, outputs })
     }
 
-    /// The ids of metrics and expressions. None of these, and no id of a filter, may stand twice.
+    /// Collects the ids of metrics and expressions. Duplicate ids, also of filters, are an error.
     fn input_ids(&self) -> Result<HashSet<&str>, ExpError> {
         let mut ids = HashSet::new();
         for raw in &self.metrics {
@@ -129,7 +130,8 @@ impl RawExpQuery {
         Ok(ids)
     }
 
-    /// Ids and aliases of the outputs: those of the request, else all expressions, else all metrics.
+    /// Ids and aliases of the outputs: the requested outputs, else all expressions, else all
+    /// metrics.
     fn output_ids(
         &self,
         expressions: &[ExpExpression],
@@ -184,7 +186,7 @@ impl RawExpQuery {
     }
 }
 
-/// An invalid tag filter is another error here than in a body of `/api/query`.
+/// Converts the error of a tag filter, which differs from the error in a body of `/api/query`.
 fn tag_filter_error(error: QueryError) -> QueryError {
     match error {
         QueryError::Body(BodyQueryError::Filter(error)) => ExpError::TagFilter(error).into(),
@@ -487,7 +489,7 @@ mod tests {
             assert!(outputs[0].rows.is_empty() && outputs[0].columns.is_empty(), "{operator}");
             assert_eq!((outputs[0].first_ms, outputs[0].last_ms), (0, 0));
         }
-        // Series that do not meet are an error all the same.
+        // Series without an intersection are still an error.
         let mut raw = request(&[("e", "a + b")]);
         raw.expressions[0].join =
             Some(RawExpJoin { operator: Some("intersection".into()), ..RawExpJoin::default() });

@@ -1,4 +1,5 @@
-//! Translates Java's regular expressions to the syntax of the `regex` crate.
+//! Translates Java's regular expressions to the syntax of the `regex` crate, so that filters match
+//! as in OpenTSDB.
 //!
 //! Most patterns mean the same in both. Constructs that would silently mean something else are
 //! rewritten (`\d` and the like are ASCII in Java, `\Q…\E` quotes, `\<` is a plain character) or
@@ -11,34 +12,24 @@ use std::{fmt::Write, iter::Peekable, str::Chars};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum JavaPatternError {
     /// `*+`, `++`, `?+`, `{n}+`
-    #[error("Possessive quantifiers are not supported: {0}")]
-    Possessive(String),
+    #[error("possessive quantifiers are not supported")]
+    Possessive,
     /// A quantifier after a quantifier.
-    #[error("Dangling meta character '{sign}' in {pattern}")]
-    Dangling {
-        /// The quantifier.
-        sign: char,
-        /// The pattern.
-        pattern: String,
-    },
-    /// `\G`, `\N{…}` and the like.
-    #[error("The escape \\{sign} is not supported: {pattern}")]
-    Escape {
-        /// What follows the backslash.
-        sign: char,
-        /// The pattern.
-        pattern: String,
-    },
+    #[error("the quantifier '{0}' has nothing to repeat")]
+    Dangling(char),
+    /// `\G`, `\N{…}` and the like, by the character after the backslash.
+    #[error("the escape \\{0} is not supported")]
+    Escape(char),
     /// A backslash at the end, or an escape without its digits.
-    #[error("An escape is not complete: {0}")]
-    Incomplete(String),
+    #[error("an escape is not complete")]
+    Incomplete,
 }
 
 /// Horizontal white space (`\h`).
 const HORIZONTAL: &str = r" \t\x{A0}\x{1680}\x{180E}\x{2000}-\x{200A}\x{202F}\x{205F}\x{3000}";
 /// Vertical white space (`\v`).
 const VERTICAL: &str = r"\n\x0B\f\r\x{85}\x{2028}\x{2029}";
-/// Java's names of ASCII classes and those of `regex`.
+/// Java's names of ASCII classes, with the names in `regex`.
 const POSIX: &[(&str, &str)] = &[
     ("Lower", "lower"),
     ("Upper", "upper"),
@@ -58,7 +49,6 @@ const POSIX: &[(&str, &str)] = &[
 /// Translates a pattern.
 pub(super) fn translate(pattern: &str) -> Result<String, JavaPatternError> {
     let mut translator = Translator {
-        pattern,
         rest: pattern.chars().peekable(),
         out: String::with_capacity(pattern.len() + 16),
         classes: 0,
@@ -68,7 +58,7 @@ pub(super) fn translate(pattern: &str) -> Result<String, JavaPatternError> {
     Ok(translator.out)
 }
 
-/// What precedes the next character.
+/// Kind of the item before the next character.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PrecedingItem {
     /// Anything that can be repeated, or nothing.
@@ -80,7 +70,6 @@ enum PrecedingItem {
 }
 
 struct Translator<'p> {
-    pattern: &'p str,
     rest: Peekable<Chars<'p>>,
     out: String,
     /// Number of open brackets.
@@ -118,14 +107,13 @@ impl Translator<'_> {
     }
 
     fn quantifier(&mut self, sign: char) -> Result<(), JavaPatternError> {
-        let pattern = || self.pattern.to_owned();
         self.preceding = match (self.preceding, sign) {
             (PrecedingItem::Other, _) => PrecedingItem::Quantifier,
             (PrecedingItem::Quantifier, '?') => PrecedingItem::Lazy,
             (PrecedingItem::Quantifier, '+') => {
-                return Err(JavaPatternError::Possessive(pattern()));
+                return Err(JavaPatternError::Possessive);
             }
-            _ => return Err(JavaPatternError::Dangling { sign, pattern: pattern() }),
+            _ => return Err(JavaPatternError::Dangling(sign)),
         };
         self.out.push(sign);
         if sign == '{' {
@@ -168,11 +156,10 @@ impl Translator<'_> {
 
     /// Translates an escape after its backslash.
     fn escape(&mut self) -> Result<(), JavaPatternError> {
-        let incomplete = || JavaPatternError::Incomplete(self.pattern.to_owned());
-        let sign = self.rest.next().ok_or_else(incomplete)?;
+        let sign = self.rest.next().ok_or(JavaPatternError::Incomplete)?;
         match sign {
             'Q' => self.quote(),
-            // The end of a quotation that was not opened.
+            // The end of a quotation without a beginning.
             'E' => {}
             'd' => self.class("0-9", false),
             'D' => self.class("0-9", true),
@@ -191,13 +178,13 @@ impl Translator<'_> {
             'Z' => self.out.push_str(r"\n?\z"),
             'e' => self.out.push_str(r"\x1B"),
             'c' => {
-                let control = self.rest.next().ok_or_else(incomplete)?;
+                let control = self.rest.next().ok_or(JavaPatternError::Incomplete)?;
                 let _ = write!(self.out, r"\x{{{:X}}}", u32::from(control) ^ 64);
             }
             '0' => self.octal()?,
             'p' | 'P' => self.property(sign == 'P'),
             'G' | 'N' | 'X' => {
-                return Err(JavaPatternError::Escape { sign, pattern: self.pattern.to_owned() });
+                return Err(JavaPatternError::Escape(sign));
             }
             // Word boundaries in `regex`, plain characters in Java.
             '<' | '>' => self.out.push(sign),
@@ -243,13 +230,13 @@ impl Translator<'_> {
             self.rest.next();
         }
         if digits == 0 {
-            return Err(JavaPatternError::Incomplete(self.pattern.to_owned()));
+            return Err(JavaPatternError::Incomplete);
         }
         let _ = write!(self.out, r"\x{{{value:X}}}");
         Ok(())
     }
 
-    /// `\p{Lower}`: an ASCII class of that name, or a Unicode one, which `regex` accepts or
+    /// `\p{Lower}`: an ASCII class of that name, or a Unicode class, which `regex` accepts or
     /// rejects.
     fn property(&mut self, negated: bool) {
         let mut ahead = self.rest.clone();
@@ -340,7 +327,7 @@ mod tests {
     fn incompatible_constructs_are_rejected() {
         for pattern in ["a*+", "a++b", "a?+", "a{2}+"] {
             let error = translate(pattern).unwrap_err();
-            assert_eq!(error, JavaPatternError::Possessive(pattern.to_owned()));
+            assert_eq!(error, JavaPatternError::Possessive);
         }
         for pattern in ["a**", "a+*", "a*?+", "\\", "\\0", "\\G", "\\c"] {
             translate(pattern).unwrap_err();

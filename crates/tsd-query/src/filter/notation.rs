@@ -17,7 +17,7 @@ pub(crate) enum BraceEntry {
     Value(ValueFilter),
 }
 
-/// Why an entry is invalid.
+/// Reason why an entry is invalid.
 #[derive(Debug)]
 pub(crate) enum EntryError {
     /// Not `key=value`, or a filter that cannot be built.
@@ -63,8 +63,8 @@ pub(crate) fn short_filter(
     TagFilter::try_new(tagk, kind, expr, group_by)
 }
 
-/// Adds a filter. A group-by filter that equals an existing one makes that one a group-by filter
-/// instead.
+/// Adds a filter. A group-by filter that equals an existing filter turns that filter into a
+/// group-by filter.
 pub(crate) fn add_tag(filters: &mut Vec<TagFilter>, filter: TagFilter) {
     if filter.group_by
         && let Some(present) = filters.iter_mut().find(|present| present.same_filter(&filter))

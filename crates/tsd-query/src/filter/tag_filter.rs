@@ -63,8 +63,35 @@ pub enum FilterError {
     #[error("Filter must end with a ')': {0}")]
     NoEnd(String),
     /// A regular expression that does not compile.
-    #[error("{0}")]
-    Regexp(String),
+    #[error("{0}{advice}", advice = if .0.has_look_around() { LOOK_AROUND_ADVICE } else { "" })]
+    Regexp(#[from] PatternError),
+}
+
+/// Alternative to look-around, for error texts.
+const LOOK_AROUND_ADVICE: &str =
+    "; use a filter of the type not_literal_or, not_iliteral_or or wildcard";
+
+/// A regular expression that does not compile.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("Invalid pattern \"{pattern}\": {problem}")]
+pub struct PatternError {
+    pattern: String,
+    problem: String,
+}
+
+impl PatternError {
+    fn new(pattern: &str, problem: &impl ToString) -> Self {
+        // The last line of a syntax error is the reason; earlier lines draw the pattern.
+        let problem = problem.to_string();
+        let reason = problem.lines().next_back().unwrap_or_default();
+        let reason = reason.strip_prefix("error: ").unwrap_or(reason);
+        Self { pattern: pattern.to_owned(), problem: reason.to_owned() }
+    }
+
+    /// True if the pattern looks ahead or behind, which Java supports.
+    fn has_look_around(&self) -> bool {
+        self.problem.starts_with("look-around")
+    }
 }
 
 /// Type names, as in `/api/config/filters`.
@@ -79,13 +106,13 @@ pub(crate) const TYPES: &[&str] = &[
 ];
 
 /// Compiles a regular expression in Java's syntax; fails if the result is too large.
-pub fn compile_pattern(pattern: &str) -> Result<Regex, FilterError> {
-    let pattern = translate(pattern).map_err(|e| FilterError::Regexp(e.to_string()))?;
-    RegexBuilder::new(&pattern)
+pub fn compile_pattern(pattern: &str) -> Result<Regex, PatternError> {
+    let translated = translate(pattern).map_err(|error| PatternError::new(pattern, &error))?;
+    RegexBuilder::new(&translated)
         .size_limit(REGEX_SIZE_LIMIT)
         .dfa_size_limit(REGEX_CACHE_LIMIT)
         .build()
-        .map_err(|e| FilterError::Regexp(e.to_string()))
+        .map_err(|error| PatternError::new(pattern, &error))
 }
 
 impl TagFilter {
@@ -189,7 +216,7 @@ impl PartialEq for TagFilter {
     }
 }
 
-/// Distinct alternatives between pipes, sorted. Trailing empty ones are dropped.
+/// Distinct alternatives between pipes, sorted. Trailing empty alternatives are dropped.
 fn alternatives(filter: &str) -> Result<Vec<String>, FilterError> {
     let trimmed = filter.trim_end_matches('|');
     if trimmed.is_empty() {
@@ -246,6 +273,22 @@ mod tests {
         assert_eq!(error_of("wildcard", "web").to_string(), "Filter must contain an asterisk");
         assert!(matches!(error_of("regexp", "(("), FilterError::Regexp(_)));
         assert!(matches!(error_of("regexp", "(a{1000}){1000}"), FilterError::Regexp(_)));
+    }
+
+    /// Case B69.
+    #[test]
+    fn errors_of_patterns_name_the_pattern_and_what_to_use_instead() {
+        let error_of = |filter| TagFilter::try_new("host", "regexp", filter, false).unwrap_err();
+        assert_eq!(
+            error_of("^(?!XG).*").to_string(),
+            "Invalid pattern \"^(?!XG).*\": look-around, including look-ahead and look-behind, is not \
+             supported; use a filter of the type not_literal_or, not_iliteral_or or wildcard"
+        );
+        assert_eq!(error_of("a(").to_string(), "Invalid pattern \"a(\": unclosed group");
+        assert_eq!(
+            error_of("a*+").to_string(),
+            "Invalid pattern \"a*+\": possessive quantifiers are not supported"
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Value filters: `{value=gt(16)}`. An extension; OpenTSDB has none.
+//! Value filters, such as `{value=gt(16)}`: an extension of OpenTSDB's queries.
 //!
 //! They are applied to decoded points before all other operators.
 

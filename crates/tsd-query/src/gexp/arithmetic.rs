@@ -34,7 +34,7 @@ pub(super) fn combine(
         for output in set {
             let row = joined.entry(&output.series.group_tags.tags).or_default();
             row.resize(sets.len(), None);
-            // Of several series with the same tags the last one counts.
+            // The last of several series with the same tags counts.
             if let Some(slot) = row.get_mut(index) {
                 *slot = Some(&output.series);
             }
@@ -75,8 +75,8 @@ fn combine_row(function: Function, row: &[Option<&NamedSeries>]) -> Result<GexpS
         });
         points.push(time.copied().unwrap_or(0), Value::Float(value));
     }
-    // A series that the first set lacks has no tags. The metric is that with the lowest UID, and
-    // aggregated tags are those of all.
+    // Without a series in the first set, the result has no tags. Its metric is the metric with the
+    // lowest UID, and its aggregated tags come from all sets.
     let mut series = NamedSeries { annotations: None, ..NamedSeries::default() };
     if let Some(Some(first)) = row.first() {
         series.tags.clone_from(&first.tags);

@@ -14,21 +14,24 @@ use crate::{
     limits::ExecutionLimits,
     number::as_double,
     pipeline::NamedSeries,
-    time::Duration,
 };
 
-/// Applies a call to its inputs.
+/// Applies a call to its inputs. `range` has the first and the last millisecond of the result.
+/// `outer_ms` is the offset by which the functions around the call move it.
 pub(super) fn apply(
     call: &Call,
-    range: (i64, i64),
+    (range, outer_ms): ((i64, i64), i64),
     series_of: &SeriesOf<'_>,
     limits: &mut dyn ExecutionLimits,
 ) -> Result<Vec<GexpSeries>, QueryError> {
+    let moved_ms = call.offset_ms()?;
+    let offset_ms = outer_ms.saturating_add(moved_ms);
+    let input_range = (range.0.saturating_sub(moved_ms), range.1.saturating_sub(moved_ms));
     let mut sets = Vec::with_capacity(call.inputs.len());
     for input in &call.inputs {
         sets.push(match input {
-            CallInput::Metric(text) => copies(series_of(text), limits)?,
-            CallInput::Call(call) => apply(call, range, series_of, limits)?,
+            CallInput::Metric(text) => copies(series_of(text, offset_ms), limits)?,
+            CallInput::Call(call) => apply(call, (input_range, offset_ms), series_of, limits)?,
         });
     }
     limits.check()?;
@@ -74,17 +77,13 @@ pub(super) fn apply(
             let last = series.iter().filter_map(|s| last_time(&s.series.points, range)).max();
             return highest(series, parameter, |points| current(points, last));
         }
-        Function::Shift => {
-            let text = parameter.ok_or(GexpError::NoOffset)?;
-            let offset = Duration::parse(text.trim_matches('\'')).map_err(GexpError::Offset)?;
-            each_column(&mut series, limits, |points| {
-                let mut moved = points.clone();
-                for time in &mut moved.times_ms {
-                    *time = time.saturating_add(offset.millis);
-                }
-                moved
-            })?;
-        }
+        Function::Shift => each_column(&mut series, limits, |points| {
+            let mut moved = points.clone();
+            for time in &mut moved.times_ms {
+                *time = time.saturating_add(moved_ms);
+            }
+            moved
+        })?,
         Function::Sum | Function::Difference | Function::Multiply | Function::Divide => {}
     }
     Ok(series)
@@ -139,7 +138,7 @@ fn scale_factor(text: &str) -> Result<f64, GexpError> {
     text.parse().map_err(|_| GexpError::FactorNumber)
 }
 
-/// The result is an integer if value and factor are.
+/// The result is an integer if value and factor are integers.
 fn scaled(value: Value, factor: f64) -> Value {
     match value {
         Value::Integer(v) if factor.fract() == 0.0 => Value::Integer(v.wrapping_mul(factor as i64)),

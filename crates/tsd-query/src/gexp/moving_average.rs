@@ -6,6 +6,7 @@ use crate::{
     error::{GexpError, LimitError, QueryError},
     limits::ExecutionLimits,
     number::as_double,
+    time::{Duration, DurationError, TimeUnit},
 };
 
 /// Most additions for one series.
@@ -47,7 +48,8 @@ pub(super) fn moving_average(
         return Err(LimitError::MovingAverage.into());
     }
     let mut averages = PointColumns::default();
-    // Of a window of points. A fill policy may have put millions of NaN between two of them.
+    // Points of the window without NaN, since a fill policy may have put millions of NaN between
+    // two points.
     let mut seen_present = Vec::with_capacity(present);
     // Approximate additions per value; the first values need fewer.
     let per_value = work / values.len().max(1) + 1;
@@ -71,7 +73,7 @@ pub(super) fn moving_average(
     Ok(averages)
 }
 
-/// Average of the last `n` values, none of which is NaN: NaN values extend the window.
+/// Average of the last `n` values that are not NaN: NaN values extend the window.
 fn over_points(seen: &[f64], n: usize) -> f64 {
     let (mut sum, mut count) = (0.0, 0);
     for v in seen.iter().rev().take(n) {
@@ -106,21 +108,17 @@ fn parse_window(text: &str) -> Result<AverageWindow, GexpError> {
             _ => Err(GexpError::WindowNotPositive),
         };
     };
-    let digits = quoted.find(|c: char| !c.is_ascii_digit()).unwrap_or(quoted.len());
-    let (number, unit) = quoted.split_at_checked(digits).ok_or_else(unparseable)?;
-    let number: i64 = number.parse().map_err(|_| unparseable())?;
-    if number <= 0 {
-        return Err(GexpError::WindowNotPositive);
-    }
-    let millis = match unit {
-        "sec" | "s" => 1_000,
-        "min" | "m" => 60_000,
-        "hr" | "hour" | "h" => 3_600_000,
-        "day" | "d" => 86_400_000,
-        _ => {
-            let (unit, window) = (unit.to_owned(), text.to_owned());
-            return Err(GexpError::WindowUnit { unit, window });
+    let unit = quoted.trim_start_matches(|c: char| c.is_ascii_digit());
+    match Duration::parse_exact(quoted) {
+        // OpenTSDB has no other units here.
+        Ok(Duration {
+            millis,
+            unit: TimeUnit::Second | TimeUnit::Minute | TimeUnit::Hour | TimeUnit::Day,
+        }) if !unit.contains(char::is_uppercase) => Ok(AverageWindow::Millis(millis)),
+        Err(DurationError::Zero(_)) => Err(GexpError::WindowNotPositive),
+        Ok(_) | Err(DurationError::NoUnit(_) | DurationError::Suffix(_)) => {
+            Err(GexpError::WindowUnit { unit: unit.to_owned(), window: text.to_owned() })
         }
-    };
-    number.checked_mul(millis).map(AverageWindow::Millis).ok_or_else(unparseable)
+        Err(_) => Err(unparseable()),
+    }
 }

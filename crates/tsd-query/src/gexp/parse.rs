@@ -60,12 +60,18 @@ impl<'a> Parser<'a> {
 
     /// Reads letters, digits and some punctuation, or a single star.
     fn word(&mut self) -> Option<&'a str> {
+        self.word_with("")
+    }
+
+    /// Reads a word that may have more punctuation.
+    fn word_with(&mut self, more: &str) -> Option<&'a str> {
         self.skip_blanks();
         if let Some(rest) = self.rest.strip_prefix('*') {
             self.rest = rest;
             return Some("*");
         }
-        let is_word = |c: char| c.is_ascii_alphanumeric() || "-_#/$@|.'[]".contains(c);
+        let is_word =
+            |c: char| c.is_ascii_alphanumeric() || "-_#/$@|.'[]".contains(c) || more.contains(c);
         let end = self.rest.find(|c| !is_word(c)).unwrap_or(self.rest.len());
         let (word, rest) = self.rest.split_at_checked(end)?;
         self.rest = rest;
@@ -120,7 +126,7 @@ impl<'a> Parser<'a> {
                     metric.push_str(self.word().ok_or_else(|| self.error())?);
                     self.expect('=')?;
                     metric.push('=');
-                    metric.push_str(self.word().ok_or_else(|| self.error())?);
+                    metric.push_str(self.word_with(":").ok_or_else(|| self.error())?);
                     if self.take('}') {
                         break;
                     }

@@ -13,7 +13,7 @@ fn check_error(text: &str, expected: GexpError) {
 }
 
 /// Series `a` and `b`: points each second. They are leaked, since `evaluate` borrows them.
-fn series(metric: &str) -> (usize, &'static [NamedSeries]) {
+fn series(metric: &str, _offset_ms: i64) -> (usize, &'static [NamedSeries]) {
     let values: &[f64] = match metric {
         "sum:a" => &[1.0, -2.0, 3.0],
         "sum:b" => &[5.0, 0.0, 2.0],
@@ -83,11 +83,48 @@ fn shifted_points_outside_the_range_are_cut() {
     assert_eq!(result.unwrap()[0].series.points.times_ms, [9_000, 10_000]);
 }
 
+/// Issue 37: the range that is read is the one that a function moves into the query range.
+#[test]
+fn metrics_are_read_where_functions_move_them_from() {
+    let gexp = Gexp::parse("sum(timeShift(scale(shift(sum:a,'1hr'),2),'1day'),sum:a)").unwrap();
+    let offsets: Vec<_> = gexp.sub_queries().unwrap().iter().map(|sub| sub.offset_ms).collect();
+    assert_eq!(offsets, [90_000_000, 0]);
+}
+
+/// Issue 37, case C09.
+#[test]
+fn tag_values_may_have_colons() {
+    let gexp = Gexp::parse("scale(sum:a{host=h:8083,dc=x},2)").unwrap();
+    let filters = &gexp.sub_queries().unwrap()[0].filters;
+    assert_eq!(filters[0].filter, "h:8083");
+}
+
+/// Issue 37, case B32.
+#[test]
+fn offsets_have_a_known_unit() {
+    for text in ["1fortnight", "1h30m", "1.5h"] {
+        let error = Gexp::parse(&format!("timeShift(sum:a,'{text}')")).unwrap_err();
+        let suffix = crate::time::DurationError::Suffix(text.into());
+        assert_eq!(error, GexpError::Offset(suffix).into());
+    }
+}
+
+/// Issue 37.
+#[test]
+fn a_function_inside_a_shift_sees_the_moved_range() {
+    // Of the points at 0, 1 and 2 s the average begins at 1 s, which the shift moves to 9 s.
+    let gexp = Gexp::parse("timeShift(movingAverage(sum:a,2),'8s')").unwrap();
+    let result = gexp.evaluate((9_000, 10_000), &series).unwrap();
+    assert_eq!(result[0].series.points.times_ms, [9_000, 10_000]);
+    assert_eq!(result[0].series.points.value(1), Some(Value::Float(0.5)));
+}
+
 #[test]
 fn metrics_are_listed_once_in_order() {
     let gexp = Gexp::parse("sumSeries(sum:1m-avg:a{host=*,dc=x|y},scale(max:rate:b,1),max:rate:b)");
     let gexp = gexp.unwrap();
-    assert_eq!(gexp.metrics(), ["sum:1m-avg:a{host=*,dc=x|y}", "max:rate:b"]);
+    let texts: Vec<_> = gexp.metrics.iter().map(|metric| metric.text.as_str()).collect();
+    assert_eq!(texts, ["sum:1m-avg:a{host=*,dc=x|y}", "max:rate:b"]);
     let subs = gexp.sub_queries().unwrap();
     assert_eq!(subs[0].filters.len(), 2);
     assert!(subs[1].rate);

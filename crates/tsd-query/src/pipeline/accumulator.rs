@@ -1,7 +1,7 @@
 //! Incremental aggregation of one downsampling bucket, in the aggregator's floating-point form.
 //!
-//! The result is bit for bit that of [`aggregate_floats`] over the whole
-//! bucket, but values may arrive in several slices and are retained only for order statistics.
+//! The result has the same bits as [`aggregate_floats`] over the whole bucket. Values may arrive in
+//! several slices, and are retained only for order statistics.
 
 use tsd_model::{PointColumns, Summary, ValueKinds, fold_extreme, fold_sum, is_exact_magnitude};
 
@@ -11,7 +11,7 @@ use crate::aggregator::{Aggregator, aggregate_floats};
 #[derive(Clone, Debug)]
 pub(super) struct Accumulator {
     function: Aggregator,
-    /// Number of values: those that are not NaN, or all if their position matters.
+    /// Number of values; without NaN values, unless their position matters.
     count: u64,
     /// Sum, product, extreme, mean or first value.
     main: f64,
@@ -22,7 +22,7 @@ pub(super) struct Accumulator {
     /// Upper bound of the sum of all magnitudes while sums of summaries may be added: all values are
     /// integers, so that the sum has the same bits in any order. Otherwise infinite.
     magnitude: f64,
-    /// The magnitude is followed.
+    /// True if `magnitude` is maintained.
     adds_sums: bool,
 }
 
@@ -99,8 +99,8 @@ impl Accumulator {
         }
     }
 
-    /// Folds all points of a summary. `is_bucket` says that its time is that of the bucket. Returns false,
-    /// with nothing folded, if it takes the points.
+    /// Folds all points of a summary. `is_bucket` says that the summary covers the whole bucket.
+    /// Returns false and folds nothing if the points themselves are needed.
     pub(super) fn fold_summary(&mut self, summary: &Summary, is_bucket: bool) -> bool {
         match self.function {
             Aggregator::Sum | Aggregator::Pfsum | Aggregator::Zimsum | Aggregator::Avg => {
@@ -151,7 +151,7 @@ impl Accumulator {
         true
     }
 
-    /// Adds in order.
+    /// Adds the values in order.
     #[inline]
     fn fold_sum(&mut self, values: impl Iterator<Item = f64> + Clone) {
         let (sum, count) = fold_sum(self.main, values);

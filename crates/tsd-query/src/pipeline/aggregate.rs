@@ -13,7 +13,7 @@ use super::{
     time_union::TimeUnion,
 };
 use crate::{
-    aggregator::{Aggregator, aggregate_floats, aggregate_integers},
+    aggregator::Aggregator,
     error::{DataError, QueryError},
 };
 
@@ -24,7 +24,8 @@ use folds::Fold;
 /// Times per block.
 const BLOCK_LEN: usize = 1024;
 
-/// Values after which limits are checked, and for how many values a series counts beside its own.
+/// Values after which limits are checked. A series counts as [`VALUES_PER_SERIES`] values in
+/// addition to its own.
 const VALUES_PER_CHECK: usize = 1024;
 const VALUES_PER_SERIES: usize = 4;
 
@@ -51,8 +52,8 @@ pub fn aggregate(input: &AggregateInput<'_>) -> Result<PointColumns, QueryError>
     aggregate_with(input, &mut || Ok(()))
 }
 
-/// [`aggregate`] with a `check` that is called about every thousand values and may end the
-/// aggregation: many series with different times take long.
+/// [`aggregate`] with a `check`, which is called about every thousand values and may end the
+/// aggregation.
 fn aggregate_with(
     input: &AggregateInput<'_>,
     check: &mut dyn FnMut() -> Result<(), QueryError>,
@@ -77,7 +78,7 @@ struct ValueChecks<'c> {
 }
 
 impl ValueChecks<'_> {
-    /// Counts a series, whose values are not folded yet.
+    /// Counts a series whose values are not folded yet.
     fn add_series(&mut self, values: usize) -> Result<(), QueryError> {
         self.values += values + VALUES_PER_SERIES;
         if self.values >= VALUES_PER_CHECK {
@@ -110,8 +111,8 @@ impl Aggregation {
         let all_floats = self.is_rate
             || series.points().all(|p| p.kinds == SliceKinds::AllFloats || p.is_empty());
         let mut result = PointColumns::default();
-        let mut floats = Fold::floats(self.aggregator);
-        let mut integers = Fold::integers(self.aggregator);
+        let mut floats = Fold::<f64>::new(self.aggregator);
+        let mut integers = Fold::<i64>::new(self.aggregator);
         let mut float_values = Vec::new();
         let mut integer_values = Vec::new();
         let interpolation = self.aggregator.interpolation();

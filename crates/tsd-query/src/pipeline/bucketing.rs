@@ -1,12 +1,12 @@
-//! Assignment of times to downsampling buckets: of a fixed interval, of calendar intervals, or one
-//! for the whole query. What happens in a bucket is elsewhere.
+//! Assigns times to downsampling buckets: of a fixed interval, of calendar intervals, or one for
+//! the whole query.
 
 use jiff::tz::TimeZone;
 
 use super::calendar::Calendar;
 use crate::request::DownsampleWindow;
 
-/// The buckets of a sub query. Points before `from_ms` (epoch milliseconds) are in none.
+/// The buckets of a sub query. Points before `from_ms` (epoch milliseconds) are in no bucket.
 #[derive(Clone, Debug)]
 pub(super) enum Bucketing {
     Fixed { interval_ms: i64, from_ms: i64 },
@@ -15,7 +15,8 @@ pub(super) enum Bucketing {
 }
 
 impl Bucketing {
-    /// The buckets of a scan that begins at `scan_start_ms`: the first is the first that the scan has whole.
+    /// The buckets of a scan that begins at `scan_start_ms`. The first bucket is the first that the
+    /// scan covers completely.
     pub(super) fn new(window: &DownsampleWindow, scan_start_ms: i64, zone: &TimeZone) -> Self {
         match *window {
             DownsampleWindow::All => Self::All,

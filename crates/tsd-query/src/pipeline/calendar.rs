@@ -1,8 +1,8 @@
 //! Boundaries of calendar intervals.
 //!
 //! The *anchor* of a time is the start of its calendar interval. The *chain* continues from one
-//! boundary by adding units, without realigning to the calendar. In OpenTSDB the first day of a
-//! week depends on the locale; here it is Sunday.
+//! boundary by adding units, without realigning to the calendar. Weeks begin on Sunday; in OpenTSDB
+//! their first day depends on the locale.
 
 use jiff::{Span, Timestamp, Zoned, civil, tz::TimeZone};
 
@@ -117,8 +117,8 @@ impl Calendar {
         })
     }
 
-    /// What the intervals in a range of time (epoch milliseconds) are for summaries; `None` if some boundary
-    /// is no full hour.
+    /// Describes the intervals in a range of time (epoch milliseconds) for summaries; `None` if a
+    /// boundary is not a full hour.
     pub(super) fn hourly_buckets(&self, (from_ms, to_ms): (i64, i64)) -> Option<HourlyBuckets> {
         if matches!(self.unit, TimeUnit::Millisecond | TimeUnit::Second | TimeUnit::Minute) {
             return None;

@@ -16,7 +16,7 @@ use crate::{aggregator::Aggregator, error::QueryError, plan::SubQueryPlan, reque
 pub struct OutputSeries {
     /// Tags that all series of the group have in common, and tag keys whose values differ.
     pub group_tags: GroupTags,
-    /// UIDs of the group-by values; groups of split queries are joined by it.
+    /// UIDs of the group-by values, by which groups of split queries are joined.
     pub group_key: Vec<u8>,
     /// TSUIDs of the series in the group, ascending.
     pub tsuids: Vec<Bytes>,
@@ -54,8 +54,8 @@ impl OutputSeries {
         append(&mut self.points, later, 0, later.len());
     }
 
-    /// [`Self::from_group`] with a `check` that is called about every thousand values and may end
-    /// it.
+    /// [`Self::from_group`] with a `check`, which is called about every thousand values and may end
+    /// the aggregation.
     pub fn from_group_with(
         sub: &SubQuery,
         plan: &SubQueryPlan,
@@ -119,7 +119,7 @@ impl OutputSeries {
     }
 }
 
-/// Cuts a series that is a result by itself to the range.
+/// Cuts a series that is itself a result to the range.
 fn cut_single_series(
     points: &mut PointColumns,
     (from_ms, to_ms, is_rate): (i64, i64, bool),

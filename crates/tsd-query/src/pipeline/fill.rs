@@ -1,4 +1,4 @@
-//! Fill policies: a point for every interval of a grid, whether or not a series has data there.
+//! Fill policies, which produce a point for every interval of a grid, with or without data.
 //!
 //! The grid is derived from the range of the scan, not from the data. Data in calendar intervals
 //! that are not aligned with it is dropped, and the calendar grid lacks the interval that contains
@@ -49,8 +49,8 @@ impl FillGrid {
     }
 }
 
-/// Aligns points to the grid of a scan and fills the gaps. Fails above `max_points`. The first time may be
-/// before the scan: it takes no part in the result, but a rate needs it.
+/// Aligns points to the grid of a scan and fills the gaps. Fails above `max_points`. The first time
+/// may be before the scan; a rate needs it, but the result does not include it.
 pub(super) fn fill(
     points: &PointColumns,
     grid: &FillGrid,
@@ -69,7 +69,7 @@ pub(super) fn fill(
         return Err(LimitError::DataPoints { limit: max_points as u64 }.into());
     }
     let mut filled = PointColumns::default();
-    // Memory is reserved for so many points, and a vector that grows may take twice as much.
+    // The query reserved memory for `expected` points; a vector that grows may take twice that.
     filled.times_ms.reserve_exact(expected as usize);
     filled.bits.reserve_exact(expected as usize);
     let mut next_point = 0;

@@ -18,7 +18,7 @@ pub struct SpanGroup {
     spans: Arc<SharedSpans>,
     /// Ordered by tag UIDs.
     members: Vec<SpanId>,
-    /// Columns of those members that have their own.
+    /// Columns of the members that do not share columns.
     long: Vec<PointColumns>,
 }
 
@@ -48,11 +48,11 @@ pub fn group_spans(
     group_ordered(plan, aggregator, spans, no_limit).unwrap_or_default()
 }
 
-/// Groups series. Without a group-by key all are one group; with aggregator `none` each is a group;
-/// a series that lacks a group-by key is dropped. Groups are in the order of their keys, and the series of
-/// each in the order of their metric and tag UIDs.
+/// Groups series. Without a group-by key all series are one group; with aggregator `none` each
+/// series is a group. A series that lacks a group-by key is dropped. Groups are in the order of
+/// their keys, and the series of a group in the order of their metric and tag UIDs.
 ///
-/// `check` is called about every thousand series and may end it.
+/// `check` is called about every thousand series and may end the grouping.
 pub fn group_ordered(
     plan: &SubQueryPlan,
     aggregator: Aggregator,
@@ -63,7 +63,7 @@ pub fn group_ordered(
     // Keys, members and long columns.
     let mut groups: Vec<(Vec<u8>, Vec<SpanId>, Vec<PointColumns>)> = Vec::new();
     let mut by_key: HashMap<Vec<u8>, usize> = HashMap::new();
-    // The group of the series before.
+    // Group of the previous series.
     let mut last = 0;
     let mut key = Vec::new();
     for (number, id) in ids.into_iter().enumerate() {
@@ -150,13 +150,13 @@ impl SpanGroup {
 
     /// Splits a time range, first and last millisecond, into chunks with about `max_points` points
     /// of the group each, so that tasks can aggregate a large group in parallel. The points of all
-    /// chunks, in order, are those of the whole range.
+    /// chunks, in order, are the points of the whole range.
     #[must_use]
     pub fn time_chunks(&self, (from_ms, to_ms): (i64, i64), max_points: usize) -> Vec<(i64, i64)> {
         let (mut total, mut times) = (0, &[][..]);
         for points in self.points() {
             total += points.len();
-            // The last one of equal length.
+            // Of series of equal length, the last counts.
             if points.len() >= times.len() {
                 times = points.times_ms;
             }

@@ -1,13 +1,13 @@
-//! Buckets whose boundaries are full hours: only they may be made of summaries.
+//! Buckets whose boundaries are full hours; only these may be computed from summaries.
 
 use tsd_model::{DAY_MS, HOUR_MS, SumBucket};
 
 /// Buckets whose boundaries are full hours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HourlyBuckets {
-    /// The boundaries are starts of UTC days.
+    /// True if the boundaries are starts of UTC days.
     pub(super) has_days: bool,
-    /// The length of all buckets.
+    /// Length of a bucket.
     pub(super) length: SumBucket,
 }
 

@@ -20,7 +20,7 @@ pub struct NamedSeries {
     pub tsuids: Vec<Bytes>,
     /// Points in time order.
     pub points: PointColumns,
-    /// Annotations of the series; `None` if there are none to return.
+    /// Annotations of the series; `None` if the query returns no annotations for it.
     pub annotations: Option<Vec<Annotation>>,
 }
 

@@ -1,8 +1,8 @@
 //! Rates of one series.
 //!
-//! As in OpenTSDB, a series starts with a virtual point (time 0, value 0), so a first rate exists
-//! from a single point on. Its time is never part of a result, but until its second point the
-//! series contributes this rate to its group. It is the first entry of [`rates`].
+//! As in OpenTSDB, a series starts with a virtual point (time 0, value 0), so even a single point
+//! has a rate: the first entry of [`rates`]. The time of this virtual first rate is never part of a
+//! result. Until its second point the series contributes this rate to its group.
 
 use tsd_model::{PointColumns, Value};
 

@@ -12,14 +12,14 @@ use crate::aggregator::Interpolation;
 /// Position of a series relative to a time.
 #[derive(Clone, Copy, Debug)]
 enum SeriesPosition {
-    /// It has a point at the time, with this index.
+    /// The series has a point at the time, with this index.
     At(usize),
-    /// It has points before and after; the index is of the one before.
+    /// The series has points before and after; the index is the index of the earlier point.
     After(usize),
 }
 
-/// Writes the values of a series at `timeline` into `values`; returns the part of the timeline they
-/// are for.
+/// Writes the values of a series at `timeline` into `values`; returns the range of the timeline
+/// that they cover.
 pub(super) fn resample_floats(
     points: PointSlices<'_>,
     timeline: &[i64],
@@ -91,8 +91,8 @@ pub(super) fn resample_integers(
     })
 }
 
-/// Marks the times at which a series makes the result a double: where its current point or the next
-/// one is a double, even before the series begins.
+/// Marks the times at which a series makes the result a double: its current or next point is a
+/// double, even before the series begins.
 pub(super) fn mark_floating(points: PointSlices<'_>, timeline: &[i64], floating: &mut [bool]) {
     let Some(last) = points.times_ms.last() else { return };
     let end = timeline.partition_point(|x| x <= last);
@@ -114,8 +114,8 @@ pub(super) fn mark_floating(points: PointSlices<'_>, timeline: &[i64], floating:
     }
 }
 
-/// If the series has a point at every time of the timeline while active: that part of the timeline,
-/// and the index of the first point.
+/// For a series with a point at every time of the timeline while active: that range of the
+/// timeline, and the index of the first point.
 fn own_times(
     points: PointSlices<'_>,
     timeline: &[i64],
@@ -124,7 +124,7 @@ fn own_times(
     if is_rate {
         return None;
     }
-    // As most series of a group do.
+    // Most series of a group have equal times.
     if points.times_ms == timeline {
         return Some((0..timeline.len(), 0));
     }
@@ -137,7 +137,7 @@ fn own_times(
     (own == active).then_some((start..end, from))
 }
 
-/// Calls `visit` for each time at which the series is active; returns that part of the timeline.
+/// Calls `visit` for each time at which the series is active; returns that range of the timeline.
 fn walk(
     times: &[i64],
     timeline: &[i64],
@@ -145,7 +145,7 @@ fn walk(
     mut visit: impl FnMut(i64, SeriesPosition),
 ) -> Range<usize> {
     let (Some(first), Some(last)) = (times.first(), times.last()) else { return 0..0 };
-    // The virtual first rate is used before the series begins; a series of only that rate
+    // The virtual first rate applies before the series begins; a series with only that rate
     // contributes nothing.
     if is_rate && times.len() < 2 {
         return 0..0;

@@ -17,21 +17,21 @@ use crate::{
 
 /// Builds a series from its rows.
 ///
-/// Rows are pushed in time order. If several tasks read the rows of a series, each has a builder
-/// for its part; the builders are then appended in time order.
+/// Rows are pushed in time order. If several tasks read the rows of a series, each has a builder for its scan
+/// range; the builders are then appended in time order.
 #[derive(Clone, Debug)]
 pub struct SeriesBuilder {
     range: Option<(i64, i64)>,
-    /// Raw points: all of them without downsampling; otherwise those of a continuation's first
-    /// bucket, which may have started in an earlier part.
+    /// Raw points. Without downsampling, all points; otherwise the points of a continuation's first bucket,
+    /// which may have started in an earlier scan range.
     raw: PointColumns,
-    /// Summaries of a continuation's first bucket, beside its points.
+    /// Summaries of a continuation's first bucket; `raw` has the other points of the bucket.
     raw_summaries: Vec<Summary>,
     /// True while points are retained in `raw`.
     retains_raw: bool,
     open: Option<OpenBucket>,
     done: PointColumns,
-    /// The points of a summary could not be decoded.
+    /// Error of points of a summary that could not be decoded.
     damage: Option<PackedRunError>,
 }
 
@@ -43,15 +43,15 @@ struct OpenBucket {
 }
 
 impl SeriesPipeline {
-    /// A builder for a series, or for the earliest part of one.
+    /// A builder for a series, or for its earliest scan range.
     #[must_use]
     pub const fn start(&self) -> SeriesBuilder {
         SeriesBuilder::new(!self.downsamples())
     }
 
-    /// A builder for a part of a series that may continue an earlier part.
+    /// A builder for a scan range of a series, which may continue an earlier scan range.
     #[must_use]
-    pub const fn start_part(&self, is_continuation: bool) -> SeriesBuilder {
+    pub const fn start_range(&self, is_continuation: bool) -> SeriesBuilder {
         SeriesBuilder::new(is_continuation || !self.downsamples())
     }
 }
@@ -72,7 +72,7 @@ impl SeriesBuilder {
         }
     }
 
-    /// Adds the next points of the series, later than all before.
+    /// Adds the next points of the series, which must be later than all previous points.
     pub fn push(&mut self, pipeline: &SeriesPipeline, columns: &PointColumns) {
         if pipeline.value_filters.is_empty() {
             self.push_accepted(pipeline, columns);
@@ -83,8 +83,8 @@ impl SeriesBuilder {
         }
     }
 
-    /// [`Self::push`] of points that the caller needs no more. The first of many raw points are moved to the
-    /// series, and `columns` is empty then.
+    /// [`Self::push`] of points that the caller no longer needs. The first large batch of raw points is moved
+    /// into the series, which empties `columns`.
     pub fn push_owned(&mut self, pipeline: &SeriesPipeline, columns: &mut PointColumns) {
         let is_moved = self.retains_raw
             && self.raw.is_empty()
@@ -230,8 +230,8 @@ impl SeriesBuilder {
         }
     }
 
-    /// [`Self::finish`] of a whole series, from [`SeriesPipeline::start`] on, into a list. Then the builder
-    /// is as a new one. `tsuid` are the parts of the TSUID. Returns true if the series is part of the result.
+    /// [`Self::finish`] of a whole series, from [`SeriesPipeline::start`] on, into a list; resets the
+    /// builder. `tsuid` has the fragments of the TSUID. Returns true if the series is part of the result.
     pub fn finish_into(
         &mut self,
         pipeline: &SeriesPipeline,
@@ -259,7 +259,8 @@ impl SeriesBuilder {
         Ok(is_part)
     }
 
-    /// The series after downsampling; `None` if it is not part of the result. No summaries were pushed.
+    /// The series after downsampling; `None` if it is not part of the result. Requires that no summaries were
+    /// pushed.
     pub(crate) fn into_buckets(mut self, pipeline: &SeriesPipeline) -> Option<PointColumns> {
         self.take_buckets(pipeline)
     }
@@ -276,7 +277,7 @@ impl SeriesBuilder {
             let summaries = std::mem::take(&mut self.raw_summaries);
             self.fold_all(pipeline, (&raw, 0, raw.len()), &summaries);
         } else if !self.raw.is_empty() || !self.raw_summaries.is_empty() {
-            // A continuation without an earlier part.
+            // A continuation without an earlier scan range.
             let mut whole = pipeline.start();
             whole.append(pipeline, std::mem::replace(self, pipeline.start()));
             *self = whole;

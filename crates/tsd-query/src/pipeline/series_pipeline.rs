@@ -35,7 +35,7 @@ pub struct SeriesPipeline {
 pub struct DayBuckets {
     /// Points before this time are in no bucket, epoch milliseconds.
     pub from_ms: i64,
-    /// Equal texts: the same points of a day become the same buckets.
+    /// Key of the downsampling: with equal texts, equal points of a day become equal buckets.
     pub identity: String,
 }
 
@@ -74,7 +74,7 @@ impl SeriesPipeline {
         self
     }
 
-    /// Which points may be pushed as summaries, or why all points are needed.
+    /// Returns which points may be pushed as summaries, or the reason why all points are needed.
     pub const fn summary_use(&self) -> Result<SummaryUse, NoSummaries> {
         self.summaries
     }
@@ -88,14 +88,32 @@ impl SeriesPipeline {
     /// filling.
     #[must_use]
     pub fn points_to_fill(&self) -> Option<u64> {
-        let scan = (self.window.scan_start_ms(), self.window.scan_end_ms());
-        self.grid().map(|grid| grid.len(scan))
+        if self.fill == FillPolicy::None { None } else { self.buckets() }
     }
 
-    /// The times that are filled, if any.
-    fn grid(&self) -> Option<FillGrid> {
+    /// Upper estimate of the points of a downsampled series; `None` without downsampling.
+    #[must_use]
+    pub fn most_points(&self) -> Option<u64> {
         match &self.bucketing {
-            _ if self.fill == FillPolicy::None => None,
+            Some(Bucketing::All) => Some(1),
+            _ => self.buckets(),
+        }
+    }
+
+    /// Upper estimate of the times of a downsampled series that may be filled.
+    fn buckets(&self) -> Option<u64> {
+        let scan = (self.window.scan_start_ms(), self.window.scan_end_ms());
+        self.times().map(|grid| grid.len(scan))
+    }
+
+    /// The times to fill, if the series are filled.
+    fn grid(&self) -> Option<FillGrid> {
+        if self.fill == FillPolicy::None { None } else { self.times() }
+    }
+
+    /// The times of buckets.
+    fn times(&self) -> Option<FillGrid> {
+        match &self.bucketing {
             Some(Bucketing::Fixed { interval_ms, .. }) => Some(FillGrid::Fixed(*interval_ms)),
             Some(Bucketing::Calendar { calendar, .. }) => {
                 Some(FillGrid::Calendar(calendar.clone()))
@@ -104,8 +122,8 @@ impl SeriesPipeline {
         }
     }
 
-    /// What the buckets of whole UTC days depend on. `None` if they depend on other days too: without
-    /// downsampling, or if a bucket may reach into two days.
+    /// Describes the dependencies of the buckets of whole UTC days. `None` without downsampling, or
+    /// if a bucket may reach into two days.
     #[must_use]
     pub fn day_buckets(&self) -> Option<DayBuckets> {
         match &self.bucketing {
@@ -126,7 +144,8 @@ impl SeriesPipeline {
     }
 
     /// True if the value filters accept a value.
-    pub(crate) fn accepts_value(&self, value: Value) -> bool {
+    #[must_use]
+    pub fn accepts_value(&self, value: Value) -> bool {
         self.value_filters.iter().all(|filter| filter.accepts(value))
     }
 
@@ -141,7 +160,7 @@ impl SeriesPipeline {
             points = rates(&points, options);
         }
         if grid.is_some() {
-            // Series begin with the scan, but their rates have seen the time of the grid before it.
+            // Series begin with the scan, but rates include the time of the grid before it.
             let from = points.times_ms.partition_point(|time| *time < scan.0);
             if from > 0 {
                 points.keep(from, points.len());
@@ -155,7 +174,7 @@ impl SeriesPipeline {
         self.rate.is_some() || !matches!(self.fill, FillPolicy::None)
     }
 
-    /// True if points from the first time to the last take part in the result.
+    /// True if a series with this first and last time is part of the result.
     pub(super) const fn overlaps_scan(&self, (first_ms, last_ms): (i64, i64)) -> bool {
         first_ms <= self.window.scan_end_ms() && last_ms >= self.window.scan_start_ms()
     }
@@ -186,7 +205,7 @@ impl SeriesPipeline {
     pub(super) fn bucket_of(&self, time_ms: i64, before: Option<(i64, i64)>) -> (i64, i64) {
         match &self.bucketing {
             Some(Bucketing::Fixed { interval_ms, .. }) => {
-                // Usually it is the next bucket, which avoids a division.
+                // The next bucket is the usual case and avoids a division.
                 let start = match before {
                     Some((_, end)) if (0..*interval_ms).contains(&(time_ms - end)) => end,
                     _ => time_ms - time_ms.rem_euclid(*interval_ms),

@@ -1,8 +1,8 @@
 //! Many series that are ready for aggregation, in little memory.
 //!
-//! An aggregate of a million series has a few points of each. With allocations of its own each series would
-//! take several times the memory of its points, so short series share columns; most of them even have the
-//! same times. Long series keep their columns, which are moved.
+//! An aggregate of a million series has a few points of each. With its own allocations, a series
+//! would take several times the memory of its points. So short series share columns, and most share
+//! even their times. Long series keep their columns, which are moved.
 
 use std::{
     cmp::Reverse,
@@ -19,7 +19,7 @@ use crate::error::QueryError;
 pub struct Span {
     /// Metric and tag UIDs, without salt.
     pub tsuid: Bytes,
-    /// Its points after the pipeline. With rates the first entry is the virtual first rate.
+    /// Points after the pipeline. With rates the first entry is the virtual first rate.
     pub points: PointColumns,
 }
 
@@ -93,7 +93,7 @@ impl<'a> From<&'a PointColumns> for PointSlices<'a> {
 /// Series of a read.
 #[derive(Clone, Debug, Default)]
 pub struct SpanList {
-    /// One after the other.
+    /// TSUIDs of all series, concatenated.
     tsuids: Vec<u8>,
     entries: Vec<Entry>,
     times_ms: Vec<i64>,
@@ -112,22 +112,22 @@ struct Entry {
 
 #[derive(Clone, Copy, Debug)]
 enum EntryPoints {
-    /// Where its points begin in the shared columns.
+    /// Position of the points in the shared columns.
     Short { times_at: u32, bits_at: u32, len: u8, integers: bool },
-    /// Index of its columns.
+    /// Index of the columns.
     Long(u32),
-    /// It takes no part in the result.
+    /// The series is not part of the result.
     Absent,
 }
 
 impl SpanList {
-    /// Adds a series: the parts of its TSUID, and its points, which are taken or copied.
+    /// Adds a series: the fragments of its TSUID, and its points, which are moved or copied.
     pub fn push(&mut self, tsuid: [&[u8]; 2], points: &mut PointColumns) {
         let points = self.push_points(points);
         self.push_entry(tsuid, points);
     }
 
-    /// Adds a series that takes no part in the result, unless another list has it too.
+    /// Adds a series that is part of the result only if another list also has it.
     pub fn push_absent(&mut self, tsuid: [&[u8]; 2]) {
         self.push_entry(tsuid, EntryPoints::Absent);
     }
@@ -208,14 +208,14 @@ impl SpanList {
 
 /// All series of a read in aggregation order: by metric and tag UIDs.
 ///
-/// OpenTSDB sorts by whole row keys, salt included, so that its results depend on salting.
+/// OpenTSDB sorts by whole row keys, including the salt, so its results depend on salting.
 #[derive(Debug, Default)]
 pub struct OrderedSpans {
     pub(super) spans: SharedSpans,
     pub(super) ids: Vec<SpanId>,
 }
 
-/// The series that ids are of, which groups share.
+/// The series behind [`SpanId`]s, shared by all groups.
 #[derive(Debug, Default)]
 pub(super) struct SharedSpans {
     lists: Vec<(SpanList, Bytes)>,
@@ -228,13 +228,13 @@ pub(super) struct SpanId {
     index: u32,
 }
 
-/// The next series of a list that is merged with others: the beginning of its TSUID beyond what all have in
-/// common, then all of it, and its id. Ordered so that the first one is the greatest.
+/// The next series of a list in a merge: the beginning of its TSUID after the common prefix, the
+/// whole TSUID, and its id. The first series in order is the greatest.
 type MergeHead<'a> = Reverse<(u64, &'a [u8], u32, u32)>;
 
 impl OrderedSpans {
-    /// Orders the series of all lists. Series that are in several of them are left out and returned by their
-    /// TSUIDs. `check` is called about every thousand series and may end it.
+    /// Orders the series of all lists. Series in several lists are left out and returned by their
+    /// TSUIDs. `check` is called about every thousand series and may end the merge.
     pub fn new(
         lists: Vec<SpanList>,
         check: &mut dyn FnMut() -> Result<(), QueryError>,
@@ -291,7 +291,7 @@ impl OrderedSpans {
         self.ids.is_empty()
     }
 
-    /// Adds series that it does not have.
+    /// Adds series that are not in any list yet.
     pub fn add(&mut self, lists: Vec<SpanList>) {
         for mut list in lists {
             let number = self.spans.lists.len() as u32;
@@ -305,12 +305,12 @@ impl OrderedSpans {
     }
 }
 
-/// Series in order, as they are merged.
+/// Merged series, in order.
 #[derive(Default)]
 struct Merged<'a> {
     ids: Vec<SpanId>,
     last: Option<&'a [u8]>,
-    /// True if the last one is in `ids`.
+    /// True if the last series is in `ids`.
     has_last: bool,
     several: Vec<Bytes>,
     pushed: usize,
@@ -351,7 +351,8 @@ impl SharedSpans {
         order
     }
 
-    /// Length of what the TSUIDs of all series begin with: the first and the last one of each list have it.
+    /// Length of the common prefix of all TSUIDs, which the first and the last TSUID of each list
+    /// determine.
     fn common_prefix(&self, orders: &[Vec<u32>]) -> usize {
         let mut ends = orders.iter().zip(0..).flat_map(|(order, list)| {
             let ends = [order.first(), order.last()].into_iter().flatten();
@@ -376,7 +377,7 @@ impl SharedSpans {
             .unwrap_or_default()
     }
 
-    /// The TSUID as a slice that shares the memory of all.
+    /// The TSUID as a slice of the shared memory.
     pub(super) fn shared_tsuid(&self, id: SpanId) -> Bytes {
         let list = self.lists.get(id.list as usize);
         list.map_or_else(Bytes::new, |(list, tsuids)| {
@@ -393,7 +394,7 @@ impl SharedSpans {
         }
     }
 
-    /// The points of a short series; `None` of a long one.
+    /// The points of a short series; `None` for a long series.
     pub(super) fn short(&self, id: SpanId) -> Option<PointSlices<'_>> {
         let (list, _) = self.lists.get(id.list as usize)?;
         match list.entries.get(id.index as usize)?.points {

@@ -1,14 +1,15 @@
-//! Which points of a sub query may be read as summaries of hours and days.
+//! Decides which points of a sub query may be read as summaries of hours and days.
 //!
-//! The boundaries of the buckets must be full hours: then each hour is in one bucket. Time zones whose
-//! offset is not a number of hours, and most that had such an offset once, are excluded by that.
+//! The boundaries of the buckets must be full hours, so that each hour is in one bucket. This
+//! excludes time zones whose offset is not a number of hours, and most zones that once had such an
+//! offset.
 
 use tsd_model::{HOUR_MS, SumBucket, SummaryFold, SummaryUse};
 
 use super::{bucketing::Bucketing, hourly_buckets::HourlyBuckets};
 use crate::{aggregator::Aggregator, plan::ScanWindow};
 
-/// Why all points of a sub query are needed.
+/// Reason why all points of a sub query are needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoSummaries {
     /// Points are not downsampled.
@@ -17,7 +18,7 @@ pub enum NoSummaries {
     ValueFilters,
     /// The length of the buckets is not a number of hours.
     Interval,
-    /// Calendar buckets are shorter than hours, or have boundaries that are no full hours in UTC.
+    /// Calendar buckets are shorter than hours, or have boundaries other than full hours in UTC.
     Calendar,
     /// The function needs each point.
     Function(Aggregator),
@@ -25,8 +26,8 @@ pub enum NoSummaries {
     ShortRange,
 }
 
-/// Which points may be read as summaries. Rates, fill policies and aggregators come after the buckets and
-/// make no difference.
+/// Returns which points may be read as summaries. Rates, fill policies and aggregators follow the
+/// buckets and do not matter.
 pub(super) fn summary_use(
     bucketing: &Bucketing,
     function: Aggregator,

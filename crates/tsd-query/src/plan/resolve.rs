@@ -33,17 +33,17 @@ impl Default for PlanSettings {
 pub enum ResolvedSubQuery {
     /// Series of a metric.
     Metric {
-        /// Its UID.
+        /// UID of the metric.
         metric: Bytes,
-        /// One for each filter of the sub query, in the same order.
+        /// UIDs of each filter of the sub query, in the same order.
         filters: Vec<ResolvedFilter>,
     },
     /// Series by their TSUIDs (metric and tag UIDs).
     Tsuids {
         /// The TSUIDs, sorted.
         tsuids: Vec<Bytes>,
-        /// UID of the tag key of each filter, in the order of the filters; empty if it has none, so
-        /// that no series has the key.
+        /// UID of the tag key of each filter, in the order of the filters. Empty for an unassigned
+        /// key, which no series has.
         tagks: Vec<Bytes>,
     },
 }
@@ -53,8 +53,8 @@ pub enum ResolvedSubQuery {
 pub struct ResolvedFilter {
     /// UID of the tag key.
     pub tagk: Bytes,
-    /// UIDs of its literals, in request order; `None` if they were not looked up and the filter is
-    /// applied to names after the scan.
+    /// UIDs of the literals, in request order. `None` if they were not looked up: the filter is
+    /// then applied to names after the scan.
     pub literals: Option<Vec<Bytes>>,
 }
 
@@ -119,7 +119,7 @@ impl SubQuery {
     }
 }
 
-/// The literals of a filter; `None` if it has none or too many to be looked up.
+/// The literals of a filter to look up; `None` for a filter without literals or with too many.
 fn pushed_literals<'a>(filter: &'a TagFilter, settings: &PlanSettings) -> Option<&'a [String]> {
     match &filter.kind {
         FilterKind::LiteralOr(literals) if literals.len() <= settings.expansion_limit => {

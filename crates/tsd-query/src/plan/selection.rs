@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-/// The series of a metric that are read.
+/// Selects the series of a metric to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SeriesSelection {
     /// Series whose tag pairs match a pattern.
@@ -18,7 +18,7 @@ pub struct TagSelection {
     pub conditions: Vec<TagUidCondition>,
     /// True if a series must not have other keys.
     pub explicit: bool,
-    /// True if at most one key may have a value other than its first accepted one, as OpenTSDB's
+    /// True if at most one key may have a value other than its first accepted value, as OpenTSDB's
     /// fuzzy row filter requires.
     pub one_deviation: bool,
 }

@@ -12,7 +12,7 @@ use crate::{
     request::{DownsampleSpec, SubQuery},
 };
 
-/// What is read for a sub query, and what remains to be done afterwards.
+/// The rows that a sub query reads, and the filters and groups to apply afterwards.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SubQueryPlan {
     /// Widths and salting of the keys below.
@@ -136,7 +136,7 @@ impl SubQueryPlan {
             }
             conditions.push(TagUidCondition { tagk: tagk.clone(), tagvs });
         }
-        // The fuzzy filter's stop key reaches into the row that begins at the end of the scan.
+        // The stop key of the fuzzy filter reaches into the row that begins at the end of the scan.
         let stop_tail =
             if fuzzy { vec![0xFF; keys.len() * schema.tag_pair_width()] } else { Vec::new() };
         Self {
@@ -195,7 +195,7 @@ impl SubQueryPlan {
         self.push_group_key(tags, &mut key).then_some(key)
     }
 
-    /// Appends the [`Self::group_key`] of a series; false if there is none.
+    /// Appends the [`Self::group_key`] of a series; false if the series lacks a tag of the group.
     pub(crate) fn push_group_key(&self, tags: &[u8], key: &mut Vec<u8>) -> bool {
         self.group_by.iter().all(|tagk| {
             let value = self.value_of(tags, tagk);
@@ -236,9 +236,9 @@ fn keys_in_order<'a>(
 
 /// Values of one key that go into the row-key pattern.
 ///
-/// With several filters on one key OpenTSDB takes the union of the literals on the lowest key,
-/// while on later keys each filter replaces the literals of earlier ones. Results depend on it, so
-/// it is kept.
+/// With several filters on one key, OpenTSDB takes the union of the literals on the lowest key. On
+/// later keys each filter replaces the literals of earlier filters. Results depend on this, so the
+/// plan does the same.
 fn pushed_values(filters: &[KeyFilter<'_>], lowest_key: bool) -> Option<Vec<Bytes>> {
     let mut values: Option<Vec<Bytes>> = None;
     for (filter, literals) in filters {

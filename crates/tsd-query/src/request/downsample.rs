@@ -42,7 +42,7 @@ pub enum DownsampleWindow {
 /// Value of an empty bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FillPolicy {
-    /// Nothing: the bucket has no point.
+    /// The bucket has no point.
     #[default]
     None,
     /// NaN.
@@ -80,7 +80,7 @@ pub enum DownsampleError {
     #[error(transparent)]
     Interval(#[from] DurationError),
     /// A calendar interval with text between number and unit.
-    #[error("For input string: \"{0}\"")]
+    #[error("Invalid count \"{0}\" of a calendar interval: must be a whole number")]
     CalendarCount(String),
 }
 
@@ -112,7 +112,7 @@ impl DownsampleSpec {
         let (interval, function, fill) = split(text)?;
         let window = if interval.contains("all") {
             DownsampleWindow::All
-        } else if let Some(interval) = interval.strip_suffix('c') {
+        } else if let Some(interval) = calendar_interval(interval) {
             calendar(interval)?
         } else if use_calendar {
             calendar(interval)?
@@ -154,13 +154,22 @@ fn split(text: &str) -> Result<(&str, &str, Option<&str>), DownsampleError> {
     }
 }
 
+/// The interval before its calendar mark. The `c` of `90sec` belongs to the unit.
+fn calendar_interval(interval: &str) -> Option<&str> {
+    interval.strip_suffix('c').filter(|_| Duration::parse(interval).is_err())
+}
+
 fn calendar(interval: &str) -> Result<DownsampleWindow, DownsampleError> {
     let duration = Duration::parse(interval)?;
     let unit_length = if duration.unit == TimeUnit::Millisecond { 2 } else { 1 };
     let digits = interval.len().checked_sub(unit_length).and_then(|end| interval.get(..end));
     let digits = digits.unwrap_or(interval);
-    let count: i32 =
-        digits.parse().map_err(|_| DownsampleError::CalendarCount(digits.to_owned()))?;
+    let count = match Duration::parse_exact(interval) {
+        // Its unit may be a word.
+        Ok(exact) => i32::try_from(exact.millis / exact.unit.millis()).ok(),
+        Err(_) => digits.parse().ok(),
+    };
+    let count = count.ok_or_else(|| DownsampleError::CalendarCount(digits.to_owned()))?;
     Ok(DownsampleWindow::Calendar {
         count: i64::from(count),
         unit: duration.unit,
@@ -200,6 +209,21 @@ mod tests {
         check("2nc-count", month, Aggregator::Count, FillPolicy::None);
     }
 
+    /// Issue 37. The `c` of `sec` was taken for the mark of a calendar interval.
+    #[test]
+    fn units_in_words_are_intervals() {
+        let fixed = |interval_ms| DownsampleWindow::Fixed { interval_ms };
+        check("90sec-avg", fixed(90_000), Aggregator::Avg, FillPolicy::None);
+        check("90SEC-avg", fixed(90_000), Aggregator::Avg, FillPolicy::None);
+        check("10min-avg", fixed(600_000), Aggregator::Avg, FillPolicy::None);
+        let seconds =
+            DownsampleWindow::Calendar { count: 90, unit: TimeUnit::Second, interval_ms: 90_000 };
+        check("90sc-avg", seconds.clone(), Aggregator::Avg, FillPolicy::None);
+        check("90secc-avg", seconds.clone(), Aggregator::Avg, FillPolicy::None);
+        let by_request = DownsampleSpec::parse("90sec-avg", true).map(|spec| spec.window);
+        assert_eq!(by_request, Ok(seconds));
+    }
+
     #[test]
     fn use_calendar_applies_to_plain_intervals() {
         let spec = DownsampleSpec::parse("1d-sum", true).map(|spec| spec.window);
@@ -221,9 +245,13 @@ mod tests {
         check_error("1m-none", false, "cannot use the NONE aggregator for downsampling");
         check_error("1m-avg-bad", false, "Unrecognized fill policy: bad");
         check_error("1q-avg", false, "Invalid duration (suffix): 1q");
-        check_error("1h30mc-sum", false, "For input string: \"1h30\"");
-        check_error("1.5hc-sum", false, "For input string: \"1.5\"");
-        check_error("1.5h-sum", true, "For input string: \"1.5\"");
+        for (text, calendar, count) in
+            [("1h30mc-sum", false, "1h30"), ("1.5hc-sum", false, "1.5"), ("1.5h-sum", true, "1.5")]
+        {
+            let message =
+                format!("Invalid count \"{count}\" of a calendar interval: must be a whole number");
+            check_error(text, calendar, &message);
+        }
         check_error("c-sum", false, "Cannot parse null or empty duration");
     }
 

@@ -36,12 +36,23 @@ pub struct Query {
     pub global_annotations: bool,
     /// Return all points that were read, also those outside the query range: graphs show them.
     pub all_points: bool,
-    /// Delete the rows that are read.
+    /// Delete the points that are read and in the query range.
     pub delete: bool,
+    /// Count what `delete` would delete, and delete nothing.
+    pub dry_run: bool,
     /// Ignore the byte limit, if the server allows it.
     pub override_byte_limit: bool,
     /// Ignore the data point limit, if the server allows it.
     pub override_data_point_limit: bool,
+}
+
+impl Query {
+    /// First and last millisecond of a sub query: the query range, moved back by its offset.
+    #[must_use]
+    pub fn range_of(&self, sub: &SubQuery) -> (i64, i64) {
+        let moved = |time: i64| time.saturating_sub(sub.offset_ms).max(0);
+        (moved(self.start_ms), moved(self.end_ms))
+    }
 }
 
 /// One sub query.
@@ -55,7 +66,7 @@ pub struct SubQuery {
     pub source: SeriesSource,
     /// Filters on tags, in request order. TSUID queries ignore them.
     pub filters: Vec<TagFilter>,
-    /// The metric as given, even beside TSUIDs, to repeat it in the response.
+    /// The metric as given, also if TSUIDs select the series; the response repeats it.
     pub given_metric: Option<String>,
     /// Filters on point values, all of which must hold.
     pub value_filters: Vec<ValueFilter>,
@@ -65,7 +76,7 @@ pub struct SubQuery {
     pub rate: Option<RateOptions>,
     /// Rate options as given even without `rate`, to repeat them in the response.
     pub rate_options: Option<RateOptions>,
-    /// Exclude series with other tag keys than those of the filters.
+    /// Exclude series with tag keys that no filter names.
     pub explicit_tags: bool,
     /// Percentiles of histograms to compute.
     pub percentiles: Vec<f32>,
@@ -75,6 +86,9 @@ pub struct SubQuery {
     pub pre_aggregate: bool,
     /// Use of rollup tables.
     pub rollup_usage: Option<RollupUsage>,
+    /// Milliseconds by which the read range precedes the query range; 0 except for series that an
+    /// expression moves.
+    pub offset_ms: i64,
 }
 
 /// The series that a sub query reads.
@@ -91,12 +105,12 @@ pub enum SeriesSource {
 pub enum RollupUsage {
     /// Only raw data.
     Raw,
-    /// Only the best one.
+    /// Only the best table.
     #[default]
     NoFallback,
-    /// The best one, then the next shorter ones, then raw data.
+    /// The best table, then tables of shorter intervals, then raw data.
     Fallback,
-    /// The best one, then raw data.
+    /// The best table, then raw data.
     FallbackRaw,
 }
 

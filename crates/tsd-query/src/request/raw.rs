@@ -16,13 +16,14 @@ pub struct RawQuery {
     pub end: Option<String>,
     /// Time zone name.
     pub timezone: Option<String>,
-    /// Sub queries; `None` if the body has none, which OpenTSDB reports as a null pointer
-    /// exception.
+    /// Sub queries; `None` if the body has no `queries`.
     pub queries: Option<Vec<RawSubQuery>>,
     /// Accepted but unused; repeated in the response.
     pub padding: bool,
     /// Return the plan instead of the data.
     pub explain: bool,
+    /// Accept a partial result from damaged data. An extension of OpenTSDB's queries.
+    pub allow_damaged: bool,
     /// All downsampling intervals are calendar intervals.
     pub use_calendar: bool,
     /// See [`super::Query::ms_resolution`].
@@ -41,6 +42,8 @@ pub struct RawQuery {
     pub global_annotations: bool,
     /// See [`super::Query::delete`].
     pub delete: bool,
+    /// See [`super::Query::dry_run`].
+    pub dry_run: bool,
     /// See [`super::Query::override_byte_limit`].
     pub override_byte_limit: bool,
     /// See [`super::Query::override_data_point_limit`].
@@ -77,6 +80,10 @@ pub struct RawSubQuery {
     pub pre_aggregate: bool,
     /// Name of the rollup usage.
     pub rollup_usage: Option<String>,
+    /// Words between the colons of a URI that are not options. OpenTSDB ignores them.
+    pub ignored_options: Vec<String>,
+    /// See [`super::SubQuery::offset_ms`]. No request states it.
+    pub offset_ms: i64,
 }
 
 /// An entry of `filters` in a body.
@@ -102,7 +109,7 @@ pub struct BodyValueFilter {
 }
 
 impl RawSubQuery {
-    /// Sets the filters of a body's `filters`, replacing those of `tags` or of an earlier
+    /// Sets the filters of a body's `filters`, which replace the filters of `tags` or of an earlier
     /// `filters`.
     ///
     /// An entry with the key `value` and the type of a value filter becomes a value filter.
@@ -123,8 +130,8 @@ impl RawSubQuery {
         Ok(())
     }
 
-    /// Sets the filters of a body's `tags`, group-by filters in short notation, replacing those of
-    /// `filters`.
+    /// Sets the filters of a body's `tags`, group-by filters in short notation, which replace the
+    /// filters of `filters`.
     pub fn set_tags<'a>(
         &mut self,
         tags: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -137,7 +144,7 @@ impl RawSubQuery {
         Ok(())
     }
 
-    /// Adds the filters of a body's `valueFilters` to those of `filters`.
+    /// Adds the filters of a body's `valueFilters` to the value filters of `filters`.
     pub fn add_value_filters(&mut self, filters: &[BodyValueFilter]) -> Result<(), QueryError> {
         for entry in filters {
             let kind = entry.kind.as_deref().unwrap_or_default();

@@ -1,6 +1,8 @@
 //! Sub queries in a URI: `m=sum:1m-avg:rate:sys.cpu.user{host=*}{dc=lga}`.
 //!
-//! Like OpenTSDB the parser splits at colons, so a filter cannot contain a colon.
+//! Like OpenTSDB, the parser splits at colons. Unlike OpenTSDB, it does not split at the colons of
+//! filters, since tag values such as `host:port` may contain colons
+//! (`tsd.core.tag.allow_specialchars`).
 
 use super::{RateOptions, RawSubQuery};
 use crate::{
@@ -11,7 +13,7 @@ use crate::{
 /// Parses the value of an `m` parameter.
 pub fn parse_m_parameter(text: &str) -> Result<RawSubQuery, QueryError> {
     let (mut sub, options, last) = split(text, "m")?;
-    // Before the options, whose errors come after those of the filters.
+    // The metric is parsed before the options, since errors of filters come first.
     sub.metric = Some(parse_metric(last, &mut sub)?.to_owned());
     for option in options {
         let lower = option.to_lowercase();
@@ -24,6 +26,8 @@ pub fn parse_m_parameter(text: &str) -> Result<RawSubQuery, QueryError> {
             sub.rollup_usage = Some(option.to_owned());
         } else if lower.starts_with("explicit_tags") {
             sub.explicit_tags = true;
+        } else {
+            sub.ignore(option)?;
         }
     }
     Ok(sub)
@@ -33,10 +37,25 @@ pub fn parse_m_parameter(text: &str) -> Result<RawSubQuery, QueryError> {
 pub fn parse_tsuid_parameter(text: &str) -> Result<RawSubQuery, QueryError> {
     let (mut sub, options, last) = split(text, "tsuid")?;
     for option in options {
-        parse_common_option(option, &option.to_lowercase(), &mut sub)?;
+        if !parse_common_option(option, &option.to_lowercase(), &mut sub)? {
+            sub.ignore(option)?;
+        }
     }
     sub.tsuids = last.trim_end_matches(',').split(',').map(str::to_owned).collect();
     Ok(sub)
+}
+
+impl RawSubQuery {
+    /// Records an unknown option. OpenTSDB ignores every unknown text, and dashboards have words
+    /// such as `all-sum`. Text that is not a word is half of another request and is rejected.
+    fn ignore(&mut self, option: &str) -> Result<(), UriError> {
+        let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        if !option.chars().all(is_word) {
+            return Err(UriError::UnknownOption(option.to_owned()));
+        }
+        self.ignored_options.push(option.to_owned());
+        Ok(())
+    }
 }
 
 /// Splits at colons into the aggregator, the options, and the last part.
@@ -47,7 +66,7 @@ fn split<'a>(
     if text.is_empty() {
         return Err(UriError::Empty.into());
     }
-    let mut pieces: Vec<&str> = text.split(':').collect();
+    let mut pieces = split_at_colons(text);
     if pieces.len() > 5 {
         return Err(UriError::TooManyParts { parameter, text: text.to_owned() }.into());
     }
@@ -58,6 +77,34 @@ fn split<'a>(
     let aggregator = pieces.remove(0).to_owned();
     let sub = RawSubQuery { aggregator: Some(aggregator), ..RawSubQuery::default() };
     Ok((sub, pieces, last))
+}
+
+/// Splits at the colons outside of braces. Braces of rate options enclose no colon.
+fn split_at_colons(text: &str) -> Vec<&str> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while let Some((piece, after)) = split_once_at_colon(rest) {
+        pieces.push(piece);
+        rest = after;
+    }
+    pieces.push(rest);
+    pieces
+}
+
+fn split_once_at_colon(text: &str) -> Option<(&str, &str)> {
+    if text.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("rate{")) {
+        return text.split_once(':');
+    }
+    let mut depth = 0_usize;
+    let at = text.find(|c: char| {
+        match c {
+            '{' => depth += 1,
+            '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ':' && depth == 0
+    })?;
+    Some((text.get(..at)?, text.get(at + 1..)?))
 }
 
 /// Parses an option that both parameters have; returns false for any other.
@@ -97,20 +144,33 @@ fn parse_percentiles(option: &str) -> Result<Vec<f32>, QueryError> {
 
 /// Parses `name{group by}{filter}` and returns the name.
 fn parse_metric<'a>(text: &'a str, sub: &mut RawSubQuery) -> Result<&'a str, QueryError> {
-    let Some((name, braces)) = text.split_once('{') else { return Ok(text) };
+    let Some((name, _)) = text.split_once('{') else { return Ok(text) };
     let open = || UriError::OpenBrace(text.to_owned());
-    let braces = braces.strip_suffix('}').ok_or_else(open)?;
-    let grouping = match braces.split_once('}') {
-        None => braces,
-        Some((grouping, _)) => {
-            // As in OpenTSDB, what follows the last opening brace, even if that is the first one.
-            let filtering = braces.rsplit_once('{').map_or(braces, |(_, inner)| inner);
-            parse_entries(filtering, false, sub)?;
-            grouping
-        }
-    };
+    let braces = text.get(name.len()..).unwrap_or_default();
+    let (grouping, rest) = split_braces(braces).ok_or_else(open)?;
+    let (filtering, rest) =
+        if rest.starts_with('{') { split_braces(rest).ok_or_else(open)? } else { ("", rest) };
+    if !rest.is_empty() {
+        return Err(UriError::TextBehindFilters(rest.to_owned()).into());
+    }
+    parse_entries(filtering, false, sub)?;
     parse_entries(grouping, true, sub)?;
     Ok(name)
+}
+
+/// Splits `{inside}rest` at the brace that closes the first brace. Braces inside belong to regular
+/// expressions.
+fn split_braces(text: &str) -> Option<(&str, &str)> {
+    let mut depth = 0_usize;
+    let end = text.find(|c: char| {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+        depth == 0
+    })?;
+    Some((text.get(1..end)?, text.get(end + 1..)?))
 }
 
 fn parse_entries(text: &str, group_by: bool, sub: &mut RawSubQuery) -> Result<(), QueryError> {
@@ -201,9 +261,6 @@ mod tests {
 
     #[test]
     fn either_braces_may_be_empty() {
-        let sub = parse_m_parameter("sum:m{host=a}}").unwrap();
-        let filters: Vec<_> = sub.filters.iter().map(|f| (f.filter.as_str(), f.group_by)).collect();
-        assert_eq!(filters, [("a}", false), ("a", true)]);
         for text in ["sum:m{}", "sum:m{}{}", "sum:m"] {
             assert_eq!(parse_m_parameter(text).unwrap().filters.len(), 0, "{text}");
         }
@@ -211,6 +268,46 @@ mod tests {
         assert_eq!(sub.filters.len(), 1);
         assert!(!sub.filters[0].group_by);
         assert_eq!(sub.filters[0].type_name(), "iwildcard");
+    }
+
+    /// Issue 37, case C09.
+    #[test]
+    fn filters_may_have_colons() {
+        let sub =
+            parse_m_parameter("sum:1m-avg:rate{counter,,9}:m{host=h:8083,a=b}{c=literal_or(x:y)}");
+        let sub = sub.unwrap();
+        let filters: Vec<_> = sub.filters.iter().map(|f| f.filter.as_str()).collect();
+        assert_eq!(filters, ["x:y", "h:8083", "b"]);
+        assert_eq!(sub.metric.as_deref(), Some("m"));
+        assert!(sub.rate && sub.downsample.is_some());
+        check_error("sum:m{host=a:b", UriError::OpenBrace("m{host=a:b".into()));
+    }
+
+    /// Issue 37, cases B72 and B31.
+    #[test]
+    fn ignored_parts_are_named() {
+        let sub = parse_m_parameter("sum:all-sum:rate:nonsense:m").unwrap();
+        assert_eq!(sub.ignored_options, ["all-sum", "nonsense"]);
+        let sub = parse_tsuid_parameter("sum:explicit_tags:000001000001000001").unwrap();
+        assert_eq!(sub.ignored_options, ["explicit_tags"]);
+        check_error("sum:a,sum:b", UriError::UnknownOption("a,sum".into()));
+        check_error("sum:{x}:b", UriError::UnknownOption("{x}".into()));
+        for (text, rest) in [
+            ("sum:a{host=*}{}{host=nobody}", "{host=nobody}"),
+            ("sum:a{host=x}junk", "junk"),
+            ("sum:a{host=x}}", "}"),
+            ("sum:a{host=x}{dc=y},b", ",b"),
+        ] {
+            check_error(text, UriError::TextBehindFilters(rest.into()));
+        }
+    }
+
+    /// Issue 37.
+    #[test]
+    fn regular_expressions_may_have_braces() {
+        let sub = parse_m_parameter("sum:m{host=regexp(w[0-9]{2})}{dc=regexp(x{3})}").unwrap();
+        let filters: Vec<_> = sub.filters.iter().map(|f| f.filter.as_str()).collect();
+        assert_eq!(filters, ["x{3}", "w[0-9]{2}"]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ const LAST_MS: i64 = 9_999_999_999_999;
 impl RawQuery {
     /// Checks everything that does not need name lookups.
     pub fn validate(&self, clock: &Clock) -> Result<Query, QueryError> {
-        let queries = self.queries.as_deref().ok_or(RequestError::AbsentQueries)?;
+        let queries = self.queries.as_deref().ok_or(RequestError::NoQueries)?;
         let zone_name = self.timezone.as_deref();
         let time = |text: &Option<String>| {
             parse_time(text.as_deref().unwrap_or_default(), zone_name, clock)
@@ -64,6 +64,7 @@ impl RawQuery {
             global_annotations: self.global_annotations,
             all_points: false,
             delete: self.delete,
+            dry_run: self.dry_run,
             override_byte_limit: self.override_byte_limit,
             override_data_point_limit: self.override_data_point_limit,
         })
@@ -71,7 +72,7 @@ impl RawQuery {
 }
 
 impl RawQuery {
-    /// For each of `queries` its index in the validated query, which has duplicates only once.
+    /// Index of each of `queries` in the validated query, which omits duplicates.
     #[must_use]
     pub(crate) fn sub_query_indexes(&self) -> Vec<usize> {
         let queries = self.queries.as_deref().unwrap_or_default();
@@ -97,7 +98,7 @@ impl RawQuery {
 }
 
 impl RawSubQuery {
-    /// True if two sub queries are duplicates: equal but for the rollup usage.
+    /// True if two sub queries are duplicates: equal except for the rollup usage.
     fn is_duplicate_of(&self, other: &Self) -> bool {
         self.aggregator == other.aggregator
             && self.metric == other.metric
@@ -111,6 +112,7 @@ impl RawSubQuery {
             && self.percentiles == other.percentiles
             && self.show_histogram_buckets == other.show_histogram_buckets
             && self.pre_aggregate == other.pre_aggregate
+            && self.offset_ms == other.offset_ms
     }
 
     fn validate(&self, index: usize, use_calendar: bool) -> Result<SubQuery, QueryError> {
@@ -147,6 +149,7 @@ impl RawSubQuery {
             show_histogram_buckets: self.show_histogram_buckets,
             pre_aggregate: self.pre_aggregate,
             rollup_usage: usage,
+            offset_ms: self.offset_ms,
         })
     }
 }
@@ -213,7 +216,7 @@ mod tests {
         check_error(&reversed, RequestError::EndBeforeStart { start_ms, end_ms });
         check_error(&query("1", "2", &[]), RequestError::NoQueries);
         let absent = RawQuery { start: Some("1".into()), ..RawQuery::default() };
-        check_error(&absent, RequestError::AbsentQueries);
+        check_error(&absent, RequestError::NoQueries);
         let late = 13_569_984_000_000;
         check_error(
             &query("13569984000000", "13569984000001", &["sum:m"]),

@@ -18,10 +18,10 @@ pub struct RollupAverageBuilder {
 }
 
 impl RollupAverageBuilder {
-    /// A builder for a series, or for the earliest part of one.
+    /// A builder for a series, or for its earliest scan range.
     #[must_use]
     pub fn start(pipeline: &SeriesPipeline, is_continuation: bool) -> Self {
-        let part = || pipeline.start_part(is_continuation);
+        let part = || pipeline.start_range(is_continuation);
         Self { sums: part(), counts: part() }
     }
 
@@ -47,7 +47,7 @@ impl RollupAverageBuilder {
         self.counts.push_accepted(pipeline, &both.1);
     }
 
-    /// Appends a later part of the same series.
+    /// Appends a later scan range of the same series.
     pub fn append(&mut self, pipeline: &SeriesPipeline, later: Self) {
         self.sums.append(pipeline, later.sums);
         self.counts.append(pipeline, later.counts);

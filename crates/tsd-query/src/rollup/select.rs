@@ -1,8 +1,8 @@
 //! Selection of the tables that a sub query reads.
 //!
-//! The best rollup interval is the longest one that divides the downsampling interval. The request
-//! determines the fallback if it has no series. As in OpenTSDB, a fallback to raw data uses the
-//! interval of the last rollup tried instead of the requested one, and ignores the calendar.
+//! The best rollup interval is the longest one that divides the downsampling interval. If its table
+//! has no series, the request determines the fallback. As in OpenTSDB, a fallback to raw data uses
+//! the interval of the last rollup tried instead of the requested one, and ignores the calendar.
 
 use tsd_model::{RollupConfig, RollupInterval};
 
@@ -21,7 +21,7 @@ pub struct RollupSettings<'a> {
     pub config: Option<&'a RollupConfig>,
     /// Tag key of pre-aggregates (`tsd.rollups.agg_tag_key`).
     pub aggregate_tag_key: &'a str,
-    /// Its value for data that is not aggregated (`tsd.rollups.raw_agg_tag_value`).
+    /// Value of that tag for data that is not aggregated (`tsd.rollups.raw_agg_tag_value`).
     pub raw_tag_value: &'a str,
     /// True to read recent data, not rolled up yet, from the data table
     /// (`tsd.rollups.split_query.enable`).
@@ -42,16 +42,16 @@ impl Default for RollupSettings<'_> {
     }
 }
 
-/// The reads of a sub query and how they are combined.
+/// The reads of a sub query and their combination.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReadStrategy {
-    /// The first of these reads that has any series; never empty.
+    /// The first of these reads with any series; never empty.
     FirstWithSeries(Vec<ReadAttempt>),
     /// Both, joined by [`super::join_split`]: rollups up to the split time, raw data from there on.
     Split {
-        /// The older part.
+        /// Read of the older data.
         rollup: Box<ReadAttempt>,
-        /// The younger part.
+        /// Read of the younger data.
         raw: Box<ReadAttempt>,
     },
 }
@@ -63,7 +63,7 @@ pub struct ReadAttempt {
     pub source: ReadSource,
     /// The sub query of this read; use it for plans and pipelines.
     pub sub: SubQuery,
-    /// The range of rows, and that of the result.
+    /// The range of rows and the range of the result.
     pub window: ScanWindow,
 }
 
@@ -79,7 +79,7 @@ pub enum ReadSource {
     Rollup {
         /// The table.
         table: String,
-        /// Its interval, which maps cells to times.
+        /// Interval of the table, which maps cells to times.
         interval: Box<RollupInterval>,
         /// The cells to read.
         cells: RollupCells,
@@ -261,7 +261,11 @@ fn window(start_ms: i64, end_ms: i64, interval: &RollupInterval, rate: bool) -> 
     if rate {
         scan_start_secs = base(scan_start_secs - 1);
     }
-    let scan_end_secs = base((end_ms / 1000 + 1).saturating_add(row_secs));
+    let scan_end_secs = match (end_ms / 1000 + 1).saturating_add(row_secs) {
+        // The end is exclusive, so it must be past the last row.
+        secs if secs > i64::from(u32::MAX) => i64::from(u32::MAX) + 1,
+        secs => base(secs),
+    };
     ScanWindow { start_ms, end_ms, scan_start_secs, scan_end_secs }
 }
 

@@ -8,8 +8,8 @@ use crate::{
     request::SubQuery,
 };
 
-/// Joins groups with the same key: tags over the series of both, the points of `rollup` before
-/// those of `raw`. A bucket that both parts have appears twice. `plan` may be either part's.
+/// Joins groups with the same key. Tags cover the series of both reads; points of `rollup` precede
+/// points of `raw`. A bucket of both reads appears twice. `plan` may be the plan of either read.
 #[must_use]
 pub fn join_split(
     sub: &SubQuery,

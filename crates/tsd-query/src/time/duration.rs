@@ -1,7 +1,8 @@
 //! Durations such as `5m` or `1d`.
 //!
 //! OpenTSDB parses the leading digits and the last character and ignores the text between them:
-//! `1h30m` is one minute. Existing dashboards rely on such texts being accepted.
+//! `1h30m` is one minute. Existing dashboards rely on such texts. Units in words are an exception,
+//! since OpenTSDB reads `1day` as a year and `10min` as ten months.
 
 /// Unit of a duration or of a calendar interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,7 +60,7 @@ pub enum DurationError {
     /// Only digits.
     #[error("Invalid duration, must have an integer and unit: {0}")]
     NoUnit(String),
-    /// No digits, or more than fit.
+    /// No digits, or too many digits.
     #[error("Invalid duration (number): {0}")]
     Number(String),
     /// Zero.
@@ -68,16 +69,34 @@ pub enum DurationError {
     /// Unknown unit.
     #[error("Invalid duration (suffix): {0}")]
     Suffix(String),
-    /// More milliseconds than fit.
+    /// Too many milliseconds for 64 bits.
     #[error("Duration must be < Long.MAX_VALUE ms: {0}")]
     Overflow(String),
 }
 
 impl Duration {
-    /// Parses a duration.
+    /// Parses a duration. The last character decides an unknown unit.
     pub fn parse(text: &str) -> Result<Self, DurationError> {
-        let Some(last) = text.chars().next_back() else { return Err(DurationError::Empty) };
-        let Some(digits) = text.find(|c: char| !c.is_ascii_digit()).and_then(|at| text.get(..at))
+        Self::parse_with(text, |unit| unit_in_words(unit).or_else(|| unit_of_last_character(unit)))
+    }
+
+    /// Parses a duration whose unit is a letter, `ms` or a word. Rejects any other unit.
+    pub fn parse_exact(text: &str) -> Result<Self, DurationError> {
+        Self::parse_with(text, |unit| {
+            let is_short = unit.len() == 1 || unit == "ms";
+            unit_in_words(unit).or_else(|| unit_of_last_character(unit).filter(|_| is_short))
+        })
+    }
+
+    fn parse_with(
+        text: &str,
+        unit_of: impl Fn(&str) -> Option<TimeUnit>,
+    ) -> Result<Self, DurationError> {
+        if text.is_empty() {
+            return Err(DurationError::Empty);
+        }
+        let Some((digits, unit)) =
+            text.find(|c: char| !c.is_ascii_digit()).and_then(|at| text.split_at_checked(at))
         else {
             return Err(DurationError::NoUnit(text.to_owned()));
         };
@@ -85,7 +104,7 @@ impl Duration {
         if count <= 0 {
             return Err(DurationError::Zero(text.to_owned()));
         }
-        let unit = unit_of(text, last).ok_or_else(|| DurationError::Suffix(text.to_owned()))?;
+        let unit = unit_of(unit).ok_or_else(|| DurationError::Suffix(text.to_owned()))?;
         let millis = count
             .checked_mul(unit.millis())
             .ok_or_else(|| DurationError::Overflow(text.to_owned()))?;
@@ -93,10 +112,24 @@ impl Duration {
     }
 }
 
+fn unit_in_words(word: &str) -> Option<TimeUnit> {
+    Some(match word.to_ascii_lowercase().as_str() {
+        "sec" | "secs" | "second" | "seconds" => TimeUnit::Second,
+        "min" | "mins" | "minute" | "minutes" => TimeUnit::Minute,
+        "hr" | "hrs" | "hour" | "hours" => TimeUnit::Hour,
+        "day" | "days" => TimeUnit::Day,
+        "week" | "weeks" => TimeUnit::Week,
+        "month" | "months" => TimeUnit::Month,
+        "year" | "years" => TimeUnit::Year,
+        _ => return None,
+    })
+}
+
 /// Unit by the last character; milliseconds require a lower-case `m` before it.
-fn unit_of(text: &str, last: char) -> Option<TimeUnit> {
-    Some(match last.to_ascii_lowercase() {
-        's' if text.chars().rev().nth(1) == Some('m') => TimeUnit::Millisecond,
+fn unit_of_last_character(text: &str) -> Option<TimeUnit> {
+    let mut reversed = text.chars().rev();
+    Some(match reversed.next()?.to_ascii_lowercase() {
+        's' if reversed.next() == Some('m') => TimeUnit::Millisecond,
         's' => TimeUnit::Second,
         'm' => TimeUnit::Minute,
         'h' => TimeUnit::Hour,
@@ -139,6 +172,35 @@ mod tests {
         check("1H", Ok(3_600_000));
         check("100mS", Ok(100));
         check("100MS", Ok(100_000));
+    }
+
+    /// Issue 37, case B32: by its last letter `1day` is a year, and `10min` are ten months.
+    #[test]
+    fn units_in_words_have_their_lengths() {
+        for (text, millis) in [
+            ("1day", 86_400_000),
+            ("2Days", 172_800_000),
+            ("60min", 3_600_000),
+            ("90sec", 90_000),
+            ("24hour", 86_400_000),
+            ("24hr", 86_400_000),
+            ("1week", 604_800_000),
+            ("1month", 2_592_000_000),
+        ] {
+            check(text, Ok(millis));
+            assert_eq!(Duration::parse_exact(text).map(|d| d.millis), Ok(millis), "{text}");
+        }
+    }
+
+    /// Issue 37.
+    #[test]
+    fn exact_durations_have_a_known_unit() {
+        for text in ["1h30m", "1.5h", "1fortnight", "1 d", "100MS"] {
+            let suffix = DurationError::Suffix(text.to_owned());
+            assert_eq!(Duration::parse_exact(text), Err(suffix), "{text}");
+        }
+        assert_eq!(Duration::parse_exact("100ms").map(|d| d.millis), Ok(100));
+        assert_eq!(Duration::parse_exact("1D").map(|d| d.millis), Ok(86_400_000));
     }
 
     #[test]

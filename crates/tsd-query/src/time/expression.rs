@@ -1,7 +1,7 @@
 //! Time expressions: `1h-ago`, `2013/01/01-00:00:31`, `1356998400`, `now`.
 //!
 //! The format of a text is determined by fixed rules, in order. Some results are surprising
-//! (`1356998400.5` is a time in 1970) but kept, since saved dashboards contain such texts.
+//! (`1356998400.5` is a time in 1970), but saved dashboards contain such texts.
 
 use jiff::{civil, tz::TimeZone};
 

@@ -52,7 +52,7 @@ pub(crate) fn settings(case: &Json) -> PlanSettings {
     }
 }
 
-/// Range of all points that were read, not only those in the query range.
+/// Range of all read points, also of points outside the query range.
 pub(crate) const EVERYTHING: (i64, i64) = (i64::MIN, i64::MAX);
 
 /// Executes queries on tables.

@@ -37,10 +37,10 @@ impl Names {
     }
 }
 
-/// A row: values by aggregator id (raw points have none) and time.
+/// A row: values by aggregator id (`None` for raw points) and time.
 type TableRow = BTreeMap<(Option<u8>, i64), Value>;
 
-/// The data table and those of rollups.
+/// The data table and the tables of rollups.
 pub(crate) struct Tables {
     pub(crate) schema: TableSchema,
     pub(crate) names: Names,

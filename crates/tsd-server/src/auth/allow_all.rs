@@ -1,8 +1,8 @@
 //! Authenticates everybody, as `net.opentsdb.auth.AllowAllAuthenticatingAuthorizer` does.
 //!
-//! For clients that send credentials to a daemon that needs none: the first telnet line is taken for
-//! them. Everybody has OpenTSDB's permissions; who administers the daemon is decided by its address, as
-//! without authentication.
+//! For clients that always send credentials: the first telnet line counts as credentials, whatever it
+//! is. Everybody has OpenTSDB's permissions. The address of a client decides whether it may administer
+//! the daemon, as without authentication.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use futures_util::{FutureExt as _, future::BoxFuture};
 
 use super::{AuthError, Authenticator, Credentials, Identity, Permissions};
 
-/// The authenticator.
+/// Accepts every client.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AllowAll;
 

@@ -1,7 +1,7 @@
-//! What a client sends to say who it is: an `Authorization` header, or the first line of a telnet
+//! Parses the credentials of a client: an `Authorization` header, or the first line of a telnet
 //! connection.
 //!
-//! Only parses. Secrets have no `Debug` that shows them, so no log can.
+//! Verification happens elsewhere. `Debug` hides secrets, so that no log shows them.
 
 use std::fmt;
 
@@ -11,14 +11,14 @@ use base64::{
 };
 use hyper::{HeaderMap, header::AUTHORIZATION};
 
-/// Longest name of a user, bytes.
+/// Maximum length of a user name, bytes.
 pub(super) const MAX_NAME_BYTES: usize = 128;
-/// Longest password or token, bytes. A password is hashed before it is known to be right.
+/// Maximum length of a password or token, bytes. The limit bounds the work of hashing a wrong password.
 pub(super) const MAX_SECRET_BYTES: usize = 1_024;
-/// Longest value of the header: both in base64, and the scheme.
+/// Maximum length of the header's value, bytes: name and password in base64, and the scheme.
 const MAX_HEADER_BYTES: usize = 2_048;
 
-/// Clients omit the padding now and then.
+/// Padding is optional, since some clients omit it.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -29,7 +29,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 pub struct Secret(Vec<u8>);
 
 impl Secret {
-    /// Its bytes.
+    /// Returns the bytes of the secret.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.0
@@ -42,7 +42,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Credentials of a client, not verified.
+/// Credentials of a client, before verification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credentials {
     /// A name and a password.
@@ -79,15 +79,15 @@ impl Credentials {
     }
 }
 
-/// True if a text can be the name of a user: one that fits `name:password` and a line of words.
+/// Returns true if a text is a valid user name: it must fit `name:password` and a line of words.
 pub(super) fn is_name(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= MAX_NAME_BYTES
         && !text.chars().any(|c| c.is_control() || c.is_whitespace() || c == ':')
 }
 
-/// Reads the `Authorization` header, if there is one. Several are refused: a proxy may have checked
-/// another one than is read here.
+/// Parses the `Authorization` header, if the request has one. Rejects several headers, since a proxy
+/// may have checked another one than this function would read.
 pub(crate) fn from_headers(headers: &HeaderMap) -> Result<Option<Credentials>, CredentialsError> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     match (values.next(), values.next()) {
@@ -121,7 +121,19 @@ fn from_header(value: &[u8]) -> Result<Credentials, CredentialsError> {
     Credentials::basic(user, password)
 }
 
-/// Reads a telnet line: `auth basic USER PASSWORD` or `auth bearer TOKEN`. The password is the rest of
+/// Parses the value of an `Authorization` header; `None` if it has no credentials.
+#[must_use]
+pub fn parse_authorization(value: &[u8]) -> Option<Credentials> {
+    from_header(value).ok()
+}
+
+/// Parses a telnet line of credentials; `None` for any other line.
+#[must_use]
+pub fn parse_telnet_credentials(line: &[u8]) -> Option<Credentials> {
+    from_telnet(line).ok()
+}
+
+/// Parses a telnet line: `auth basic USER PASSWORD` or `auth bearer TOKEN`. The password is the rest of
 /// the line.
 pub(crate) fn from_telnet(line: &[u8]) -> Result<Credentials, CredentialsError> {
     let rest = line.strip_prefix(b"auth ").ok_or(CredentialsError)?;
@@ -253,7 +265,7 @@ mod tests {
 
     #[test]
     fn arbitrary_bytes_are_read_or_refused() {
-        // A small generator: every prefix and every changed byte of valid inputs.
+        // Every prefix and every changed byte of valid inputs.
         let header = format!("Basic {}", encoded("alice:secret"));
         let inputs = [header.into_bytes(), b"Bearer abc".to_vec(), b"auth basic a b".to_vec()];
         for input in inputs {

@@ -1,12 +1,12 @@
-//! How often a peer may send wrong credentials.
+//! Limits how often a peer may send wrong credentials.
 //!
-//! Guesses are slowed down to one in a few seconds for each peer. What was verified a short time ago is
-//! accepted beside them: clients that share an address with somebody who guesses go on.
+//! Slows guesses down to one in a few seconds per peer. Recently verified credentials are still
+//! accepted, so that an attacker does not lock out clients that share its address.
 
+use parking_lot::Mutex;
 use std::{
     collections::HashMap,
     net::{IpAddr, Ipv6Addr},
-    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
@@ -14,19 +14,20 @@ use tokio::time::Instant;
 
 /// Wrong attempts that a peer may make at once.
 const BURST: u32 = 10;
-/// One more is allowed after this time.
+/// Time after which one more attempt is allowed.
 const REFILL: Duration = Duration::from_secs(3);
-/// Most peers that are counted.
+/// Maximum number of tracked peers.
 const CAPACITY: usize = 4_096;
 
 /// Wrong attempts of all peers.
 #[derive(Debug, Default)]
 pub(super) struct FailureLimit {
-    /// By peer, when all of its attempts are forgotten: [`REFILL`] for each.
+    /// By peer, the time at which all of its attempts are forgotten: [`REFILL`] for each attempt.
     forgotten_at: Mutex<HashMap<IpAddr, Instant>>,
 }
 
-/// What is counted as one peer: the hosts of an IPv6 network choose their addresses in it.
+/// Returns the address under which a peer is counted: the whole network for IPv6, since its hosts
+/// choose their own addresses.
 fn counted(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => {
@@ -37,9 +38,9 @@ fn counted(peer: IpAddr) -> IpAddr {
 }
 
 impl FailureLimit {
-    /// How long the peer has to wait before its next attempt; `None` if it need not.
+    /// Returns how long the peer must wait before its next attempt; `None` if it may try now.
     pub(super) fn wait(&self, peer: IpAddr) -> Option<Duration> {
-        let forgotten_at = self.forgotten_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let forgotten_at = self.forgotten_at.lock();
         let left = forgotten_at.get(&counted(peer))?.saturating_duration_since(Instant::now());
         let excess = left.checked_sub(REFILL * (BURST - 1))?;
         (!excess.is_zero()).then_some(excess)
@@ -48,20 +49,20 @@ impl FailureLimit {
     /// Counts a wrong attempt.
     pub(super) fn count(&self, peer: IpAddr) {
         let now = Instant::now();
-        let mut forgotten_at = self.forgotten_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut forgotten_at = self.forgotten_at.lock();
         if forgotten_at.len() >= CAPACITY {
             forgotten_at.retain(|_, at| now < *at);
         }
         let peer = counted(peer);
         if forgotten_at.len() >= CAPACITY && !forgotten_at.contains_key(&peer) {
-            // The one with the fewest recent attempts.
+            // Evicts the peer with the fewest recent attempts.
             let first = forgotten_at.iter().min_by_key(|(_, at)| **at).map(|(peer, _)| *peer);
             if let Some(first) = first {
                 forgotten_at.remove(&first);
             }
         }
         let at = forgotten_at.entry(peer).or_insert(now);
-        // Bounded: attempts that run at the same time may all fail.
+        // Limited, since concurrent attempts may all fail.
         *at = ((*at).max(now) + REFILL).min(now + REFILL * BURST);
     }
 }
@@ -109,7 +110,7 @@ mod tests {
         for n in 0..CAPACITY as u32 {
             limit.count(std::net::Ipv4Addr::from_bits(n).into());
         }
-        assert_eq!(limit.forgotten_at.lock().unwrap().len(), CAPACITY);
+        assert_eq!(limit.forgotten_at.lock().len(), CAPACITY);
         assert!(limit.wait(ip("2001:db8::1")).is_some(), "who guesses most is kept");
     }
 }

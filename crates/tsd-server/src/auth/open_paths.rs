@@ -1,14 +1,14 @@
-//! What HTTP serves without credentials.
+//! Paths that HTTP serves without credentials.
 //!
-//! Orchestrators probe the health of a daemon and Prometheus reads its metrics before anybody has given
-//! them credentials. A list of routes, not of texts: `/API/v1/health/x` is the route of `/api/health`.
+//! Orchestrators that probe the health of a daemon, and Prometheus, often have no credentials. The
+//! setting lists routes, not texts: `/API/v1/health/x` has the route of `/api/health`.
 
-use crate::http::Route;
+use crate::route::Route;
 
 /// An entry of the list cannot be open.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{entry:?} cannot be open: expected a list of {}, separated by commas",
+    "{entry:?} cannot be an open path: expected a list of {}, separated by commas",
     OpenPaths::CHOICES.map(|(path, _)| path).join(", ")
 )]
 pub struct OpenPathsError {
@@ -20,7 +20,7 @@ pub struct OpenPathsError {
 pub struct OpenPaths(Vec<Route>);
 
 impl OpenPaths {
-    /// Routes about the daemon; what they change needs an administrator anyway.
+    /// Routes about the daemon. Their changes need an administrator in any case.
     const CHOICES: [(&str, Route); 11] = [
         ("/api/health", Route::Health),
         ("/metrics", Route::Metrics),
@@ -35,7 +35,7 @@ impl OpenPaths {
         ("/", Route::Home),
     ];
 
-    /// Reads a list of paths, separated by commas; the empty text is none.
+    /// Parses a list of paths, separated by commas. With an empty text, all paths need credentials.
     pub fn try_new(list: &str) -> Result<Self, OpenPathsError> {
         let entries = list.split(',').map(str::trim).filter(|entry| !entry.is_empty());
         let routes = entries.map(|entry| {
@@ -45,9 +45,10 @@ impl OpenPaths {
         routes.collect::<Result<_, _>>().map(Self)
     }
 
-    /// True if the route needs no credentials.
-    pub(crate) fn contains(&self, route: Route) -> bool {
-        self.0.contains(&route)
+    /// Returns true if a path of the route needs no credentials. The files of the page are open if `/` is.
+    pub(crate) fn contains(&self, route: Route, path: &str) -> bool {
+        let is_of_page = route == Route::StaticFile && path.starts_with("/s/page/");
+        self.0.contains(&if is_of_page { Route::Home } else { route })
     }
 }
 
@@ -67,8 +68,8 @@ mod tests {
     #[test]
     fn routes_about_the_daemon_may_be_open() {
         assert_eq!(OpenPaths::try_new("/api/health, /metrics").unwrap(), OpenPaths::default());
-        assert!(!OpenPaths::try_new("").unwrap().contains(Route::Health));
-        assert!(OpenPaths::try_new("/").unwrap().contains(Route::Home));
+        assert!(!OpenPaths::try_new("").unwrap().contains(Route::Health, "/api/health"));
+        assert!(OpenPaths::try_new("/").unwrap().contains(Route::Home, "/"));
         for entry in ["/api/query", "/api/put", "/diediedie", "*", "/api", "api/health"] {
             let error = OpenPaths::try_new(entry).unwrap_err().to_string();
             assert!(error.contains("/api/health, /metrics, /api/status"), "{error}");

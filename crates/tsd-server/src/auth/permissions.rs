@@ -1,6 +1,6 @@
 //! Permissions and roles, under OpenTSDB's names.
 
-/// Something that a user may do.
+/// A permission of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permission {
     /// Put points by telnet.
@@ -15,7 +15,7 @@ pub enum Permission {
     CreateTagv,
     /// Create metrics.
     CreateMetric,
-    /// Administer the daemon. Of the role ADMINISTRATOR only; OpenTSDB has no permission for it.
+    /// Administer the daemon. Only the role ADMINISTRATOR has it; OpenTSDB has no such permission.
     Administer,
 }
 
@@ -23,16 +23,16 @@ pub enum Permission {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Permissions(u8);
 
-/// A word is no role and no permission.
+/// A word is neither a role nor a permission.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no role (ADMINISTRATOR, WRITER, PUTONLY, READER, CREATOR, GUEST) and no permission \
+    "{0:?} is neither a role (ADMINISTRATOR, WRITER, PUTONLY, READER, CREATOR, GUEST) nor a permission \
      (TELNET_PUT, HTTP_PUT, HTTP_QUERY, CREATE_METRIC, CREATE_TAGK, CREATE_TAGV)"
 )]
 pub struct UnknownPermission(String);
 
 impl Permission {
-    /// Its name in the file of users and in messages.
+    /// Returns the name in the file of users and in messages.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ const GRANTS: [(&str, u8); 12] = [
 ];
 
 impl Permissions {
-    /// OpenTSDB's six permissions: all but administration.
+    /// OpenTSDB's six permissions: all except administration.
     pub const ALL_OF_OPENTSDB: Self = Self(PUTS | CREATES | Permission::HttpQuery.bit());
 
     /// Parses roles and permissions, separated by commas, in any case. The set is their union.
@@ -86,7 +86,7 @@ impl Permissions {
         Ok(Self(bits))
     }
 
-    /// True if the set has a permission.
+    /// Returns true if the set has a permission.
     #[must_use]
     pub const fn contains(self, permission: Permission) -> bool {
         self.0 & permission.bit() != 0

@@ -1,39 +1,36 @@
 //! Authenticates by the users of a file.
 //!
-//! Reading and following the file is up to the caller, who replaces the users when it has changed.
-//! Passwords are verified on threads for blocking work, few at a time: each takes tens of milliseconds
-//! and megabytes, and anybody can ask for it. Requests beyond those that may wait are refused as busy.
+//! The caller reads and follows the file, and replaces the users when it changes. Passwords are
+//! verified on threads for blocking work, few at a time: each takes tens of milliseconds and megabytes,
+//! and anybody can request it. If too many requests wait, further requests are rejected as busy.
 
+use parking_lot::RwLock;
 use std::{
     fmt,
     net::IpAddr,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Instant,
 };
 
 use futures_util::{FutureExt as _, future::BoxFuture};
-use metrics::{
-    Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram,
-    gauge, histogram,
-};
+use metrics::{Counter, Unit, counter, describe_counter};
 use tokio::sync::Semaphore;
-use tsd_engine::{MemoryPart, ProcessMemory};
+use tsd_engine::{MemoryConsumer, ProcessMemory};
 
 use super::{
     AuthError, Authenticator, Credentials, Identity, Users, failure_limit::FailureLimit,
     users::HashError, verified_cache::VerifiedCache,
 };
 
-/// Passwords that are verified at a time.
+/// Maximum concurrent verifications of passwords.
 const VERIFICATIONS: usize = 2;
-/// Requests that may wait for the verification of their password. Most wait for one that another
-/// request of the same user has begun.
+/// Maximum requests that wait for a verification. Most of them wait for a verification that another
+/// request of the same user started.
 const MAX_WAITING: usize = 1_024;
 
-/// The authenticator.
+/// Authenticates clients by a file of users.
 pub struct UserFileAuthenticator {
     current: RwLock<Arc<UsersVersion>>,
     epoch: AtomicU64,
@@ -41,27 +38,25 @@ pub struct UserFileAuthenticator {
     secret: [u8; 32],
     verifications: Arc<Semaphore>,
     waiting: Semaphore,
-    failures: FailureLimit,
+    failures: Arc<FailureLimit>,
     memory: ProcessMemory,
     metrics: AuthMetrics,
 }
 
-/// One version of the file, and what was verified with it.
+/// One version of the file, and the passwords verified with it.
 #[derive(Debug)]
 struct UsersVersion {
     users: Users,
     verified: VerifiedCache,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct AuthMetrics {
-    users: Gauge,
     verified: Counter,
     cached: Counter,
     invalid: Counter,
     limited: Counter,
     busy: Counter,
-    seconds: Histogram,
 }
 
 impl Default for AuthMetrics {
@@ -69,35 +64,23 @@ impl Default for AuthMetrics {
         let outcome =
             |outcome: &'static str| counter!("tsd_auth_credentials_total", "outcome" => outcome);
         Self {
-            users: gauge!("tsd_auth_users"),
             verified: outcome("verified"),
             cached: outcome("cached"),
             invalid: outcome("invalid"),
             limited: outcome("limited"),
             busy: outcome("busy"),
-            seconds: histogram!("tsd_auth_verification_seconds"),
         }
     }
 }
 
 /// Describes the metrics of this module.
 pub(crate) fn describe_metrics() {
-    describe_gauge!(
-        "tsd_auth_users",
-        Unit::Count,
-        "Passwords and tokens in the file of users (tsd.core.authentication.users_file)."
-    );
     describe_counter!(
         "tsd_auth_credentials_total",
         Unit::Count,
-        "Credentials that clients have sent, by outcome: verified, cached (verified a short time ago, or a \
-         token), invalid, limited (refused after too many wrong ones of the peer), busy (too many are being \
-         verified)."
-    );
-    describe_histogram!(
-        "tsd_auth_verification_seconds",
-        Unit::Seconds,
-        "Time of a verification of a password, on its thread."
+        "Credentials that clients sent, by outcome: verified, cached (verified a short time ago, or a token), \
+         invalid, limited (rejected after too many wrong attempts of the peer), busy (too many \
+         verifications in progress)."
     );
 }
 
@@ -108,12 +91,11 @@ impl fmt::Debug for UserFileAuthenticator {
 }
 
 impl UserFileAuthenticator {
-    /// Authenticates these users. Verifications draw on `memory`.
+    /// Creates an authenticator of these users. Verifications reserve their memory from `memory`.
     pub fn new(users: Users, memory: ProcessMemory) -> Result<Self, HashError> {
         let mut secret = [0; 32];
         getrandom::fill(&mut secret)?;
         let metrics = AuthMetrics::default();
-        metrics.users.set(users.len() as f64);
         let verified = VerifiedCache::new(secret);
         Ok(Self {
             current: RwLock::new(Arc::new(UsersVersion { users, verified })),
@@ -121,24 +103,23 @@ impl UserFileAuthenticator {
             secret,
             verifications: Arc::new(Semaphore::new(VERIFICATIONS)),
             waiting: Semaphore::new(MAX_WAITING),
-            failures: FailureLimit::default(),
+            failures: Arc::default(),
             memory,
             metrics,
         })
     }
 
-    /// Replaces the users. What was verified is forgotten; connections get the permissions that
-    /// their users have now.
+    /// Replaces the users and clears the cache of verified passwords. Connections get the current
+    /// permissions of their users.
     pub fn replace(&self, users: Users) {
-        self.metrics.users.set(users.len() as f64);
         let verified = VerifiedCache::new(self.secret);
         let version = Arc::new(UsersVersion { users, verified });
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = version;
+        *self.current.write() = version;
         self.epoch.fetch_add(1, Ordering::Release);
     }
 
     fn current(&self) -> Arc<UsersVersion> {
-        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.current.read())
     }
 
     fn check_failures(&self, peer: IpAddr) -> Result<(), AuthError> {
@@ -149,12 +130,6 @@ impl UserFileAuthenticator {
                 Err(AuthError::TooManyFailures { retry_after_secs: wait.as_secs() + 1 })
             }
         }
-    }
-
-    fn invalid(&self, peer: IpAddr) -> AuthError {
-        self.metrics.invalid.increment(1);
-        self.failures.count(peer);
-        AuthError::Invalid
     }
 
     fn busy(&self) -> AuthError {
@@ -168,7 +143,7 @@ impl UserFileAuthenticator {
             return Ok(identity.clone());
         }
         self.check_failures(peer)?;
-        Err(self.invalid(peer))
+        Err(invalid(&self.metrics, &self.failures, peer))
     }
 
     async fn by_password(
@@ -188,7 +163,7 @@ impl UserFileAuthenticator {
         let Ok(permit) = Arc::clone(&self.verifications).acquire_owned().await else {
             return Err(self.busy());
         };
-        // Another request may have verified it, or the peer may have guessed, during the wait.
+        // During the wait another request may have verified it, or the peer may have reached its limit.
         if let Some(identity) = version.verified.find(&key) {
             self.metrics.cached.increment(1);
             return Ok(identity);
@@ -196,31 +171,39 @@ impl UserFileAuthenticator {
         self.check_failures(peer)?;
         let user = version.users.with_password(name);
         let stored = user.map_or_else(|| version.users.decoy(), |user| &user.password).clone();
-        let memory = self.memory.try_reserve(MemoryPart::Connections, stored.memory_bytes());
+        let identity = user.map(|user| user.identity.clone());
+        let memory = self.memory.try_reserve(MemoryConsumer::Connections, stored.memory_bytes());
         let Some(memory) = memory else {
-            self.memory.record_refusal(MemoryPart::Connections);
+            self.memory.record_refusal(MemoryConsumer::Connections);
             return Err(self.busy());
         };
-        let (password, seconds) = (password.to_vec(), self.metrics.seconds.clone());
+        let password = password.to_vec();
+        let (metrics, failures) = (self.metrics.clone(), Arc::clone(&self.failures));
+        // The verification continues if its request is dropped. So it counts a wrong password itself,
+        // before another request gets the permit.
         let verification = tokio::task::spawn_blocking(move || {
-            let started = Instant::now();
             let is_right = stored.verify(&password);
-            seconds.record(started.elapsed());
-            // Held by the work, which goes on if its request is dropped.
+            let verified = match identity.filter(|_| is_right) {
+                Some(identity) => {
+                    metrics.verified.increment(1);
+                    version.verified.insert(key, identity.clone());
+                    Ok(identity)
+                }
+                None => Err(invalid(&metrics, &failures, peer)),
+            };
             drop((permit, memory));
-            is_right
+            verified
         });
-        // An error is a shutdown of the runtime.
-        let Ok(is_right) = verification.await else { return Err(self.busy()) };
-        match user {
-            Some(user) if is_right => {
-                self.metrics.verified.increment(1);
-                version.verified.insert(key, user.identity.clone());
-                Ok(user.identity.clone())
-            }
-            _ => Err(self.invalid(peer)),
-        }
+        // An error means that the runtime shuts down.
+        verification.await.unwrap_or_else(|_| Err(self.busy()))
     }
+}
+
+/// Counts wrong credentials of a peer.
+fn invalid(metrics: &AuthMetrics, failures: &FailureLimit, peer: IpAddr) -> AuthError {
+    metrics.invalid.increment(1);
+    failures.count(peer);
+    AuthError::Invalid
 }
 
 impl Authenticator for UserFileAuthenticator {
@@ -321,6 +304,25 @@ mod tests {
         assert_eq!(other, Err(AuthError::Invalid));
         tokio::time::advance(std::time::Duration::from_secs(4)).await;
         assert_eq!(log_in(&file, PEER, "basic bob guess").await, Err(AuthError::Invalid));
+    }
+
+    /// Issue 37: a client that reset its connections could guess as fast as the daemon hashes.
+    #[tokio::test(start_paused = true)]
+    async fn guesses_count_whose_request_is_dropped() {
+        let file = authenticator(&alice());
+        for guess in 0..12 {
+            let line = format!("basic alice guess{guess}");
+            // One poll starts the verification; the drop simulates a closed connection.
+            drop(log_in(&file, PEER, &line).now_or_never());
+            // The verification holds its permit until it has counted.
+            let _all = file.verifications.acquire_many(VERIFICATIONS as u32).await.unwrap();
+        }
+        // On a slow machine, the limit may allow another guess meanwhile.
+        let mut last = Ok(String::new());
+        for _ in 0..3 {
+            last = log_in(&file, PEER, "basic alice guess").await;
+        }
+        assert!(matches!(last, Err(AuthError::TooManyFailures { .. })), "{last:?}");
     }
 
     #[tokio::test]

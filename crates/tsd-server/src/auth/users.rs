@@ -1,9 +1,11 @@
-//! The users of a daemon, as their file has them.
+//! Parses the file of users.
 //!
-//! A line has a name, a hash, and roles or permissions separated by commas; `#` begins a comment. The
-//! hash of a password is argon2id in the usual form (`$argon2id$v=19$...`), that of a token `sha256:` and
-//! 64 hexadecimal digits: a token has enough entropy that guessing needs no slow hash. A name has one
-//! password at most, and any number of tokens, each with permissions of its own.
+//! - A line has a name, a hash, and roles or permissions separated by commas.
+//! - `#` begins a comment, at the start of a line or of a word after the roles.
+//! - The hash of a password is argon2id in the usual form (`$argon2id$v=19$...`).
+//! - The hash of a token is `sha256:` and 64 hexadecimal digits. Tokens have enough entropy without a
+//!   slow hash.
+//! - A name has at most one password, and any number of tokens, each with its own permissions.
 
 use std::collections::{HashMap, hash_map::Entry};
 
@@ -15,13 +17,13 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    Identity, Permissions,
+    Identity, Permissions, UnknownPermission,
     credentials::{MAX_SECRET_BYTES, is_name},
 };
 
-/// Most lines with a user.
+/// Maximum lines with a user.
 const MAX_USERS: usize = 100_000;
-/// Bounds of the costs of a hash: what one attempt may take of the daemon.
+/// Limits of the cost of a hash, which bound the cost of one attempt.
 const MAX_MEMORY_KIB: u32 = 128 << 10;
 const MAX_PASSES: u32 = 16;
 const MAX_PARALLELISM: u32 = 4;
@@ -30,14 +32,14 @@ const TOKEN_HASH: &str = "sha256:";
 /// Random bytes of a token.
 const TOKEN_BYTES: usize = 32;
 
-/// The users.
+/// The users of a file.
 #[derive(Debug)]
 pub struct Users {
     passwords: HashMap<String, PasswordUser>,
-    /// By the hash of the token. Its bytes cannot be chosen by a client, so the time of the look-up
-    /// says nothing about stored ones.
+    /// By the hash of the token. A client cannot choose the bytes of a hash, so the time of a look-up
+    /// reveals nothing about stored tokens.
     tokens: HashMap<[u8; 32], Identity>,
-    /// Verified for names that do not exist, so that the time of a response does not say so.
+    /// Verified for unknown names, so that the time of a response does not reveal which names exist.
     decoy: StoredPassword,
 }
 
@@ -55,12 +57,58 @@ pub(super) struct StoredPassword {
     memory_bytes: usize,
 }
 
-/// A line of the file is no user. Neither shows a hash.
+/// A line of the file is invalid. The text never shows a hash.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct UsersError {
     line: usize,
-    what: String,
+    what: UserLineError,
+}
+
+/// Why a line of the file is not a user.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UserLineError {
+    /// The line does not have three words.
+    #[error("expected NAME HASH ROLES, with commas and no blanks between roles")]
+    Words,
+    /// The first word is not a name.
+    #[error("a name has at most 128 bytes, no colon and no control character")]
+    Name,
+    /// The third word has an unknown role.
+    #[error(transparent)]
+    Permission(#[from] UnknownPermission),
+    /// The hash of a token is malformed.
+    #[error("expected 64 hexadecimal digits after {TOKEN_HASH}")]
+    TokenHash,
+    /// The hash is of an unknown kind, or malformed.
+    #[error(
+        "the hash is neither argon2id ($argon2id$v=19$...) nor sha256: and the hash of a token"
+    )]
+    Hash,
+    /// The hash of a password exceeds the limits of its cost.
+    #[error(
+        "the hash costs too much: expected m <= {MAX_MEMORY_KIB}, t <= {MAX_PASSES} and \
+         p <= {MAX_PARALLELISM}"
+    )]
+    HashCost,
+    /// The token occurs twice.
+    #[error("an earlier line has the same token")]
+    SameToken,
+    /// The user of this name has a password already.
+    #[error("{0} has a password in an earlier line")]
+    SecondPassword(String),
+    /// The file has too many users.
+    #[error("more than {MAX_USERS} users")]
+    TooManyUsers,
+}
+
+impl UsersError {
+    /// Returns the reason, without the number of the line.
+    #[must_use]
+    pub const fn what(&self) -> &UserLineError {
+        &self.what
+    }
 }
 
 /// A password or token cannot be hashed.
@@ -82,6 +130,8 @@ impl Users {
             tokens: HashMap::new(),
             decoy: StoredPassword::decoy()?,
         };
+        // Some editors write a byte order mark, which would belong to the first name.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         for (at, line) in text.lines().enumerate() {
             let line_number = at + 1;
             let line = line.trim();
@@ -90,11 +140,11 @@ impl Users {
             }
             users.add(line).map_err(|what| UsersError { line: line_number, what })?;
             if users.len() > MAX_USERS {
-                let what = format!("more than {MAX_USERS} users");
+                let what = UserLineError::TooManyUsers;
                 return Err(UsersError { line: line_number, what });
             }
         }
-        // A name that does not exist costs what most names cost.
+        // An unknown name costs as much as the most expensive known name.
         if let Some(user) = users.passwords.values().max_by_key(|user| user.password.memory_bytes) {
             users.decoy = user.password.clone();
         }
@@ -107,34 +157,33 @@ impl Users {
         self.passwords.len() + self.tokens.len()
     }
 
-    /// True if nobody can be authenticated.
+    /// Returns true if the file has no users.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    fn add(&mut self, line: &str) -> Result<(), String> {
+    fn add(&mut self, line: &str) -> Result<(), UserLineError> {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [name, hash, grants] = words[..] else {
-            return Err("expected NAME HASH ROLES, the roles separated by commas only".to_owned());
+        let (name, hash, grants) = match words[..] {
+            [name, hash, grants] => (name, hash, grants),
+            [name, hash, grants, comment, ..] if comment.starts_with('#') => (name, hash, grants),
+            _ => return Err(UserLineError::Words),
         };
         if !is_name(name) {
-            return Err(
-                "a name has at most 128 bytes, no colon and no control character".to_owned()
-            );
+            return Err(UserLineError::Name);
         }
-        let permissions = Permissions::parse(grants).map_err(|error| error.to_string())?;
+        let permissions = Permissions::parse(grants)?;
         let credential = Sha256::digest(hash).into();
         let identity = Identity::new(name, permissions, credential);
         if let Some(digits) = hash.strip_prefix(TOKEN_HASH) {
-            let digest = from_hex(digits)
-                .ok_or_else(|| format!("expected 64 hexadecimal digits after {TOKEN_HASH}"))?;
+            let digest = from_hex(digits).ok_or(UserLineError::TokenHash)?;
             return match self.tokens.entry(digest) {
                 Entry::Vacant(entry) => {
                     entry.insert(identity);
                     Ok(())
                 }
-                Entry::Occupied(_) => Err("an earlier line has the same token".to_owned()),
+                Entry::Occupied(_) => Err(UserLineError::SameToken),
             };
         }
         let password = StoredPassword::parse(hash)?;
@@ -143,26 +192,26 @@ impl Users {
                 entry.insert(PasswordUser { password, identity });
                 Ok(())
             }
-            Entry::Occupied(_) => Err(format!("{name} has a password in an earlier line")),
+            Entry::Occupied(_) => Err(UserLineError::SecondPassword(name.to_owned())),
         }
     }
 
-    /// The user with a password and this name.
+    /// Returns the user with a password and this name.
     pub(super) fn with_password(&self, name: &str) -> Option<&PasswordUser> {
         self.passwords.get(name)
     }
 
-    /// The hash that is verified for a name without a password.
+    /// Returns the hash to verify for a name without a password.
     pub(super) const fn decoy(&self) -> &StoredPassword {
         &self.decoy
     }
 
-    /// The user with a token.
+    /// Returns the user with a token.
     pub(super) fn with_token(&self, token: &[u8]) -> Option<&Identity> {
         self.tokens.get(&<[u8; 32]>::from(Sha256::digest(token)))
     }
 
-    /// An identity of earlier users as it is now, if its credential is unchanged.
+    /// Returns the current version of an identity of earlier users, if its credential is unchanged.
     pub(super) fn renew(&self, identity: &Identity) -> Option<&Identity> {
         let same = |other: &&Identity| {
             other.name == identity.name && other.credential == identity.credential
@@ -173,46 +222,40 @@ impl Users {
 }
 
 impl StoredPassword {
-    fn parse(text: &str) -> Result<Self, String> {
-        let unreadable = || {
-            "the hash is neither argon2id ($argon2id$v=19$...) nor sha256: of a token".to_owned()
-        };
+    fn parse(text: &str) -> Result<Self, UserLineError> {
         if !text.starts_with("$argon2id$") {
-            return Err(unreadable());
+            return Err(UserLineError::Hash);
         }
-        let hash = PasswordHash::new(text).map_err(|_| unreadable())?;
-        let params = Params::try_from(&hash).map_err(|_| unreadable())?;
+        let hash = PasswordHash::new(text).map_err(|_| UserLineError::Hash)?;
+        let params = Params::try_from(&hash).map_err(|_| UserLineError::Hash)?;
         if hash.salt.is_none() || hash.hash.is_none() {
-            return Err(unreadable());
+            return Err(UserLineError::Hash);
         }
         if params.m_cost() > MAX_MEMORY_KIB
             || params.t_cost() > MAX_PASSES
             || params.p_cost() > MAX_PARALLELISM
         {
-            return Err(format!(
-                "the hash costs too much: expected m <= {MAX_MEMORY_KIB}, t <= {MAX_PASSES} and \
-                 p <= {MAX_PARALLELISM}"
-            ));
+            return Err(UserLineError::HashCost);
         }
         let memory_bytes = params.m_cost() as usize * 1_024;
         Ok(Self { hash, memory_bytes })
     }
 
-    /// A hash that no password has, as far as anybody knows.
+    /// A hash without a known password.
     fn decoy() -> Result<Self, UsersError> {
-        // A valid hash with the default costs; what it is of does not matter.
+        // A valid hash with the default costs. Its password does not matter.
         const TEXT: &str = "$argon2id$v=19$m=19456,t=2,p=1$c2FsdG9mYWRlY295MDA\
                             $AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8";
         Self::parse(TEXT).map_err(|what| UsersError { line: 0, what })
     }
 
-    /// Bytes of memory that a verification takes.
+    /// Bytes of memory that a verification needs.
     pub(super) const fn memory_bytes(&self) -> usize {
         self.memory_bytes
     }
 
-    /// True if the hash is that of the password. Blocks for tens of milliseconds; the comparison takes
-    /// the same time whatever the hashes are.
+    /// Returns true if the hash belongs to the password. Blocks for tens of milliseconds. The comparison
+    /// takes constant time.
     pub(super) fn verify(&self, password: &[u8]) -> bool {
         Argon2::default().verify_password(password, &self.hash).is_ok()
     }
@@ -298,6 +341,15 @@ pub(crate) mod tests {
         assert!(Users::parse("# nobody").unwrap().is_empty());
     }
 
+    /// Issue 37: a comment failed the start, and the byte order mark became a letter of the name.
+    #[test]
+    fn a_comment_may_follow_a_user_and_a_byte_order_mark_is_no_name() {
+        let hash = cheap_hash("secret");
+        let text = format!("\u{feff}alice {hash} READER # the first\nbob {hash} READER #second\n");
+        let users = Users::parse(&text).unwrap();
+        assert!(users.with_password("alice").is_some() && users.with_password("bob").is_some());
+    }
+
     #[test]
     fn errors_name_the_line_and_show_no_hash() {
         let hash = cheap_hash("p");
@@ -307,7 +359,7 @@ pub(crate) mod tests {
             (format!("alice {hash}"), "line 1: expected NAME HASH ROLES"),
             (format!("alice {hash} READER, WRITER"), "line 1: expected NAME HASH ROLES"),
             (format!("#\nal:ice {hash} READER"), "line 2: a name has"),
-            (format!("alice {hash} READERS"), "line 1: \"READERS\" is no role"),
+            (format!("alice {hash} READERS"), "line 1: \"READERS\" is neither a role"),
             ("alice secret READER".to_owned(), "line 1: the hash is neither"),
             ("alice $argon2id$v=19$m=16 READER".to_owned(), "line 1: the hash is neither"),
             ("alice $argon2i$v=19$m=16,t=1,p=1$AAAA$AAAA READER".to_owned(), "the hash is neither"),

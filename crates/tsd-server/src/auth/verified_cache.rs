@@ -1,30 +1,26 @@
-//! Passwords that were verified a short time ago.
+//! Caches recently verified passwords.
 //!
-//! Most clients send a password with each request, and to verify it takes tens of milliseconds and
-//! megabytes. Only right passwords are kept, as hashes under a key of this process, so the cache has no
-//! more entries than there are users, and a wrong password is never answered from it.
+//! Most clients send a password with each request, and a verification takes tens of milliseconds and
+//! megabytes. The cache keeps only correct passwords, as hashes under a key of this process. So it has
+//! at most one entry per user and never answers for a wrong password.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use parking_lot::Mutex;
+use std::{collections::HashMap, fmt, time::Duration};
 
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use super::Identity;
 
-/// How long a verification counts.
+/// How long a verification is valid.
 const TIME_TO_LIVE: Duration = Duration::from_mins(5);
-/// Most entries.
+/// Maximum number of entries.
 const CAPACITY: usize = 10_000;
 
-/// What is looked up: a hash of name and password.
+/// Key of an entry: a hash of name and password.
 pub(super) type VerifiedKey = [u8; 32];
 
-/// The cache. Belongs to one version of the file of users.
+/// The cache of one version of the file of users.
 pub(super) struct VerifiedCache {
     secret: [u8; 32],
     entries: Mutex<HashMap<VerifiedKey, (Identity, Instant)>>,
@@ -50,21 +46,21 @@ impl VerifiedCache {
     }
 
     pub(super) fn find(&self, key: &VerifiedKey) -> Option<Identity> {
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries.lock();
         let (identity, until) = entries.get(key)?;
         (Instant::now() < *until).then(|| identity.clone())
     }
 
     pub(super) fn insert(&self, key: VerifiedKey, identity: Identity) {
         let now = Instant::now();
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.lock();
         if entries.len() >= CAPACITY {
             entries.retain(|_, (_, until)| now < *until);
         }
         if entries.len() >= CAPACITY
             && let Some(any) = entries.keys().next().copied()
         {
-            // Its next request is verified again.
+            // The next request of the evicted user is verified again.
             entries.remove(&any);
         }
         entries.insert(key, (identity, now + TIME_TO_LIVE));
@@ -101,7 +97,7 @@ mod tests {
         for n in 0..=CAPACITY {
             cache.insert(cache.key(&n.to_string(), b"p"), identity(n));
         }
-        assert_eq!(cache.entries.lock().map(|entries| entries.len()).ok(), Some(CAPACITY));
+        assert_eq!(cache.entries.lock().len(), CAPACITY);
         let last = cache.key(&CAPACITY.to_string(), b"p");
         assert!(cache.find(&last).is_some());
     }

@@ -1,16 +1,19 @@
-//! Who sent a request, and whether that user may use its route.
+//! Authenticates the sender of a request and checks its access to the route.
 //!
-//! A request stands for itself: a proxy sends the requests of several users on one connection. Only by
-//! setting does it inherit the identity of the request before it on its connection, as in OpenTSDB.
+//! Each request needs its own credentials, since a proxy sends the requests of several users on one
+//! connection. With a setting, a request inherits the identity of the previous request on its
+//! connection, as in OpenTSDB.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
-use hyper::HeaderMap;
+use hyper::{HeaderMap, Method};
 use tsd_protocol::ApiError;
 
-use super::{request::HttpRequest, route::Route};
+use super::cross_site::is_cross_site;
 use crate::{
-    auth::{AuthError, AuthenticationConfig, Identity, Permission, from_headers},
+    auth::{AuthError, AuthenticationConfig, Identity, Permission, Requirement, from_headers},
+    client::Client,
+    route::Route,
     server_state::ServerState,
 };
 
@@ -20,11 +23,11 @@ pub(crate) struct ConnectionIdentity(Mutex<Option<Identity>>);
 
 impl ConnectionIdentity {
     fn get(&self) -> Option<Identity> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 
     fn set(&self, identity: Option<Identity>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = identity;
+        *self.0.lock() = identity;
     }
 }
 
@@ -33,31 +36,78 @@ impl ConnectionIdentity {
 pub(super) struct Access<'r> {
     pub(super) state: &'r ServerState,
     pub(super) headers: &'r HeaderMap,
-    pub(super) peer: std::net::IpAddr,
+    pub(super) is_head: bool,
+    pub(super) client: Client,
     pub(super) route: Route,
+    pub(super) requirement: Requirement,
     pub(super) path: &'r str,
 }
 
 impl Access<'_> {
-    /// Identifies the sender and checks that it may use the route; `None` if nobody is authenticated, or
-    /// the route is open and there are no credentials.
+    /// Identifies the sender and checks the requirement of the request. Returns `None` without authentication, and for
+    /// an open route without credentials.
     pub(super) async fn check(
         self,
         connection: &ConnectionIdentity,
     ) -> Result<Option<Identity>, ApiError> {
-        let Some(config) = &self.state.config.authentication else { return Ok(None) };
+        let Some(config) = &self.state.config.authentication else {
+            self.check_requirement(None)?;
+            return Ok(None);
+        };
+        let is_open =
+            self.requirement.may_be_open() && config.open_paths.contains(self.route, self.path);
         let identity = match self.identify(config, connection).await {
             Ok(identity) => Some(identity),
-            Err(AuthError::Missing) if config.open_paths.contains(self.route) => None,
+            Err(AuthError::Missing) if is_open => None,
             Err(error) => return Err(self.unauthenticated(error)),
         };
-        if let Some(permission) = required_permission(self.route)
-            && let Some(identity) = &identity
+        self.check_requirement(identity.as_ref())?;
+        if let (Some(permission), Some(identity)) = (self.requirement.permission(), &identity)
+            && !is_open
+            // Without roles, the address of the sender was checked before.
+            && (permission != Permission::Administer || config.authenticator.decides_administration())
             && !identity.may(permission)
         {
             return Err(self.forbidden(identity, permission));
         }
         Ok(identity)
+    }
+
+    /// Checks requirements that do not depend on the permissions of the user, except administration.
+    fn check_requirement(&self, identity: Option<&Identity>) -> Result<(), ApiError> {
+        if let Requirement::Administer(operation) = self.requirement {
+            return self.check_admin(identity, operation);
+        }
+        if self.requirement.changes() { self.check_change() } else { Ok(()) }
+    }
+
+    /// Fails if the request may not change data or state: if it is a HEAD, or comes from a page of
+    /// another site.
+    fn check_change(&self) -> Result<(), ApiError> {
+        if self.is_head {
+            return Err(ApiError::method_not_allowed(Method::HEAD.as_str()));
+        }
+        if is_cross_site(self.headers, &self.state.config.cors) {
+            let metrics = &self.state.metrics;
+            let details = "A page of another site may make changes only if its origin is in \
+                           tsd.http.request.cors_domains";
+            self.state.log_refusal(self.client.address.ip(), &metrics.forbidden_http, &details);
+            return Err(ApiError::new(403, "Cross-site request refused").with_details(details));
+        }
+        Ok(())
+    }
+
+    /// Like [`Self::check_change`]; the user or the peer must also be allowed to administer the daemon.
+    pub(super) fn check_admin(
+        &self,
+        identity: Option<&Identity>,
+        operation: &'static str,
+    ) -> Result<(), ApiError> {
+        self.check_change()?;
+        let refused = &self.state.metrics.forbidden_http;
+        self.state
+            .check_admin(self.client, identity, operation, refused)
+            .map_err(|error| ApiError::new(403, "Forbidden").with_details(error.to_string()))
     }
 
     async fn identify(
@@ -75,7 +125,7 @@ impl Access<'_> {
             }
         };
         if !config.per_connection {
-            return authenticator.authenticate(self.peer, credentials).await;
+            return authenticator.authenticate(self.client.address.ip(), credentials).await;
         }
         if credentials.is_none()
             && let Some(identity) = connection.get()
@@ -84,16 +134,16 @@ impl Access<'_> {
             connection.set(now.clone());
             return now.ok_or(AuthError::Missing);
         }
-        // Not inherited if these credentials are wrong.
+        // Wrong credentials end the inheritance.
         connection.set(None);
-        let identity = authenticator.authenticate(self.peer, credentials).await?;
+        let identity = authenticator.authenticate(self.client.address.ip(), credentials).await?;
         connection.set(Some(identity.clone()));
         Ok(identity)
     }
 
     fn unauthenticated(&self, error: AuthError) -> ApiError {
         let metrics = &self.state.metrics;
-        self.state.log_refusal(self.peer, &metrics.unauthorized_http, &error);
+        self.state.log_refusal(self.client.address.ip(), &metrics.unauthorized_http, &error);
         if is_query(self.route) {
             metrics.query_unauthorized.add(1);
         }
@@ -108,54 +158,18 @@ impl Access<'_> {
         if is_query(self.route) {
             self.state.metrics.query_forbidden.add(1);
         }
-        forbidden(self.state, self.peer, self.path, identity, permission)
+        let (user, lacks) = (identity.name(), permission.as_str());
+        let lacks = format!("user {user:?} does not have the permission {lacks}");
+        self.state.log_refusal(
+            self.client.address.ip(),
+            &self.state.metrics.forbidden_http,
+            &lacks,
+        );
+        ApiError::forbidden(self.path, &lacks)
     }
 }
 
-fn forbidden(
-    state: &ServerState,
-    peer: std::net::IpAddr,
-    path: &str,
-    identity: &Identity,
-    permission: Permission,
-) -> ApiError {
-    let lacks =
-        format!("user {:?} does not have the permission {}", identity.name(), permission.as_str());
-    state.log_refusal(peer, &state.metrics.forbidden_http, &lacks);
-    ApiError::forbidden(path, &lacks)
-}
-
-/// The permission that a route needs. Those with several kinds of requests check in their handlers.
-const fn required_permission(route: Route) -> Option<Permission> {
-    match route {
-        Route::Put | Route::Rollup | Route::Histogram => Some(Permission::HttpPut),
-        Route::Query | Route::Graph | Route::Search | Route::Suggest | Route::LegacySuggest => {
-            Some(Permission::HttpQuery)
-        }
-        _ => None,
-    }
-}
-
-/// True for the routes whose refusals are counted as those of queries.
+/// Returns true for the routes whose refusals count as refused queries.
 const fn is_query(route: Route) -> bool {
     matches!(route, Route::Query | Route::Graph)
-}
-
-impl HttpRequest<'_> {
-    /// Fails if authentication is on and the sender does not have a permission.
-    pub(crate) fn check_permission(&self, permission: Permission) -> Result<(), ApiError> {
-        match (&self.state.config.authentication, &self.identity) {
-            (None, _) => Ok(()),
-            (Some(_), Some(identity)) if identity.may(permission) => Ok(()),
-            (Some(_), Some(identity)) => {
-                let path = self.uri.path();
-                Err(forbidden(self.state, self.peer.ip(), path, identity, permission))
-            }
-            // An open route.
-            (Some(_), None) => {
-                let error = AuthError::Missing.to_string();
-                Err(ApiError::unauthorized(self.uri.path(), &error))
-            }
-        }
-    }
 }

@@ -18,20 +18,22 @@ use tsd_engine::MEMORY_LIMIT_KEY;
 use tsd_protocol::ApiError;
 
 use super::{
-    body_memory::{BodyMemory, BodyPermit},
     encoding::{Decompressor, Encoding},
     error::HttpError,
 };
-use crate::Limits;
+use crate::{
+    Limits,
+    body_memory::{BodyMemory, BodyPermit, MemoryWait},
+};
 
 /// Maximum memory reserved up front for a declared `Content-Length`.
 const MAX_INITIAL_RESERVATION: u64 = 64 << 10;
-/// First reservation for a body that is decompressed, bytes; doubled as needed.
+/// First reservation for a decompressed body, bytes; doubled as needed.
 const INFLATE_START: usize = 8 << 10;
-/// Bytes that are decompressed before other tasks may run.
+/// Bytes to decompress before other tasks may run.
 const INFLATE_STEP: usize = 256 << 10;
-/// How long the rest of an oversized body is read and discarded, so that the client sees the
-/// response and not a connection reset.
+/// How long to read and discard the rest of an oversized body, so that the client sees the response
+/// and not a connection reset.
 const DISCARD_FOR: Duration = Duration::from_secs(2);
 
 /// A complete, decompressed request body.
@@ -39,13 +41,19 @@ const DISCARD_FOR: Duration = Duration::from_secs(2);
 pub(crate) struct RequestBody {
     bytes: Bytes,
     /// Released when the body is dropped.
-    memory: Vec<BodyPermit>,
+    _memory: Vec<BodyPermit>,
+    wait: MemoryWait,
 }
 
 impl RequestBody {
     /// Returns the content.
     pub(crate) const fn bytes(&self) -> &Bytes {
         &self.bytes
+    }
+
+    /// How long the request may still wait for memory.
+    pub(crate) const fn memory_wait(&self) -> MemoryWait {
+        self.wait
     }
 
     /// Returns the content as text, or a 400 if it is not UTF-8.
@@ -55,7 +63,7 @@ impl RequestBody {
         })
     }
 
-    /// Returns the body as text, or an error if it is empty.
+    /// Returns the content as text, or an error if it is empty.
     pub(crate) fn required_text(&self) -> Result<&str, ApiError> {
         if self.bytes.is_empty() { Err(ApiError::missing_content()) } else { self.text() }
     }
@@ -76,9 +84,17 @@ pub(crate) async fn read_body(
         }
         return Err(too_large(limits.body_bytes));
     }
+    let whole = declared.and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
+    if let Err(error) = memory.check(whole) {
+        if !headers.contains_key(header::EXPECT) {
+            discard(&mut body).await;
+        }
+        return Err(HttpError::ApiThenClose(error));
+    }
     let mut read = BytesMut::new();
     let mut permits = Vec::new();
     let mut reserved = 0;
+    let mut wait = memory.request_wait();
     let received = AtomicUsize::new(0);
     let await_stall = || memory.await_stall(&received, limits.body_stall);
     let mut stall = pin!(await_stall());
@@ -92,34 +108,42 @@ pub(crate) async fn read_body(
             discard(&mut body).await;
             return Err(too_large(limits.body_bytes));
         }
+        if let Err(error) = memory.check(length) {
+            drop((read, permits));
+            discard(&mut body).await;
+            return Err(HttpError::ApiThenClose(error));
+        }
         if length > reserved {
             // Reservations double like the buffer. A declared length is reserved only up to a small
-            // bound: a client that declares much and sends little must not use up the budget.
-            let declared = declared.unwrap_or(0).min(MAX_INITIAL_RESERVATION) as usize;
-            let target = length.max((reserved * 2).min(limits.body_bytes)).max(declared);
-            permits.push(memory.reserve(target - reserved, target).await?);
+            // limit: a client that declares much and sends little must not use up the budget.
+            let first = declared.unwrap_or(0).min(MAX_INITIAL_RESERVATION) as usize;
+            let target = length.max((reserved * 2).min(limits.body_bytes)).max(first);
+            let target = memory.rounded(target);
+            let permit = memory.reserve(target - reserved, target.max(whole), &mut wait).await;
+            permits.push(permit.map_err(HttpError::ApiThenClose)?);
             reserved = target;
             read.reserve(target - read.len());
-            // It may have waited itself.
+            // The reservation may have taken time, so the measurement starts again.
             stall.set(await_stall());
         }
         read.extend_from_slice(&data);
     }
     let bytes = read.freeze();
-    let encoding = headers
-        .get(header::CONTENT_ENCODING)
-        .and_then(|value| value.to_str().ok())
-        .and_then(Encoding::of_request);
-    let Some(encoding) = encoding.filter(|_| !bytes.is_empty()) else {
-        return decode_charset(headers, RequestBody { bytes, memory: permits });
+    let encodings = headers.get_all(header::CONTENT_ENCODING).iter();
+    let encodings: Vec<_> =
+        encodings.map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
+    let encoding =
+        if bytes.is_empty() { None } else { Encoding::of_request(&encodings.join(", "))? };
+    let Some(encoding) = encoding else {
+        return decode_charset(headers, RequestBody { bytes, _memory: permits, wait });
     };
     let limit = limits.inflated_bytes.max(limits.body_bytes);
-    let inflated = inflate(encoding, (bytes, reserved), limit, memory).await?;
+    let inflated = inflate(encoding, (bytes, reserved), limit, (memory, wait)).await?;
     drop(permits);
     decode_charset(headers, inflated)
 }
 
-/// The next part of a body, if it comes in time; `None` at its end.
+/// Returns the next frame of a body, if it arrives in time; `None` at the end of the body.
 async fn next_frame(
     body: &mut Incoming,
     limits: &Limits,
@@ -130,7 +154,7 @@ async fn next_frame(
         frame = timeout(limits.body_timeout, body.frame()) => match frame {
             Ok(frame) => {
                 return frame.transpose().map_err(|source| {
-                    let error = ApiError::new(400, "The request body broke off");
+                    let error = ApiError::new(400, "The request body is incomplete or malformed");
                     HttpError::ApiThenClose(error.with_details(source.to_string()))
                 });
             }
@@ -138,9 +162,9 @@ async fn next_frame(
         },
         () = stall => {
             metrics::counter!("tsd_server_stalled_bodies_total").increment(1);
-            // Not the fault of its client, which may send it again.
+            // A 503, so that the client retries.
             let text = format!(
-                "others wait for the memory of a request body that does not arrive ({MEMORY_LIMIT_KEY})"
+                "the request body stalled while other requests waited for memory ({MEMORY_LIMIT_KEY})"
             );
             ApiError::overloaded(&text)
         }
@@ -148,36 +172,43 @@ async fn next_frame(
     Err(HttpError::ApiThenClose(error))
 }
 
-/// Decompresses a body of at most `limit` bytes, for which `sent_bytes` are reserved as it was sent. Memory is reserved
-/// as the result grows, since its size is not known, and other connections are served between two steps.
+/// Decompresses a body to at most `limit` bytes; `sent_bytes` are already reserved for the compressed body. Reserves
+/// memory as the result grows, since its size is unknown. Other connections are served between two steps.
 async fn inflate(
     encoding: Encoding,
     (sent, sent_bytes): (Bytes, usize),
     limit: usize,
-    memory: &BodyMemory,
+    (memory, mut wait): (&BodyMemory, MemoryWait),
 ) -> Result<RequestBody, HttpError> {
+    let (most, key) = memory.most();
+    let room = most.saturating_sub(sent_bytes);
     let mut out = Vec::new();
     let mut permits = Vec::new();
     let mut reserved = 0;
     let mut decompressor = Decompressor::new(encoding, sent);
     loop {
-        if out.len() == reserved {
+        if out.len() == reserved && reserved < room {
             // One byte beyond the limit shows that it is exceeded.
-            let target = (reserved * 2).max(INFLATE_START).min(limit + 1);
-            permits.push(memory.reserve(target - reserved, target + sent_bytes).await?);
+            let target = (reserved * 2).max(INFLATE_START).min(limit + 1).min(room);
+            let permit = memory.reserve(target - reserved, target + sent_bytes, &mut wait).await;
+            permits.push(permit.map_err(HttpError::ApiThenClose)?);
             out.reserve_exact(target - out.len());
             reserved = target;
         }
-        let step = (reserved - out.len()).min(INFLATE_STEP);
+        // A body may use all memory that a body can have; one byte more shows that it is not enough.
+        let step = (reserved - out.len()).clamp(1, INFLATE_STEP);
         let read = decompressor.read(&mut out, step).map_err(|source| {
             ApiError::new(400, "Unable to inflate the request body")
                 .with_details(source.to_string())
         })?;
         if read == 0 {
-            return Ok(RequestBody { bytes: out.into(), memory: permits });
+            return Ok(RequestBody { bytes: out.into(), _memory: permits, wait });
         }
         if out.len() > limit {
             return Err(ApiError::inflated_body_too_large(limit as u64).into());
+        }
+        if out.len() > room {
+            return Err(ApiError::body_exceeds_memory(most as u64, key).into());
         }
         tokio::task::yield_now().await;
     }
@@ -197,7 +228,7 @@ async fn discard(body: &mut Incoming) {
     while let Ok(Some(Ok(_))) = timeout_at(deadline, body.frame()).await {}
 }
 
-/// Converts ISO-8859-1 bodies to UTF-8. Other bodies are assumed to be UTF-8, which the parser
+/// Converts ISO-8859-1 bodies to UTF-8. Assumes that other bodies are UTF-8, which the parser
 /// checks.
 fn decode_charset(headers: &HeaderMap, body: RequestBody) -> Result<RequestBody, HttpError> {
     let charset = headers
@@ -215,10 +246,12 @@ fn decode_charset(headers: &HeaderMap, body: RequestBody) -> Result<RequestBody,
                 return Ok(body);
             }
             let text: String = body.bytes.iter().map(|b| char::from(*b)).collect();
-            Ok(RequestBody { bytes: Bytes::from(text), memory: body.memory })
+            Ok(RequestBody { bytes: Bytes::from(text), ..body })
         }
         Some(other) => Err(ApiError::new(400, "Unsupported character set")
-            .with_details(format!("Bodies are read as UTF-8 or ISO-8859-1, not {other}"))
+            .with_details(format!(
+                "The character set of the body is {other}; send UTF-8 or ISO-8859-1"
+            ))
             .into()),
     }
 }

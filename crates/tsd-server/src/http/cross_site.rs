@@ -1,8 +1,8 @@
-//! Requests that a page of another site makes a browser send.
+//! Detects requests that a page of another site makes a browser send.
 //!
-//! A browser sends such a request with the network position of its user, without asking the daemon
-//! if method and content type are those of a form or an image. It names the page, which other
-//! clients, such as collectors, do not.
+//! A browser sends such a request from the network of its user. If method and content type fit a form
+//! or an image, it does not ask the daemon first. But it names the page, which other clients, such as
+//! collectors, do not.
 
 use hyper::{
     HeaderMap,
@@ -11,9 +11,9 @@ use hyper::{
 
 use crate::Cors;
 
-const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+pub(super) const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// True if the request comes from a page of another origin that is not allowed by `cors`.
+/// Returns true if the request comes from a page of another origin that `cors` does not allow.
 pub(super) fn is_cross_site(headers: &HeaderMap, cors: &Cors) -> bool {
     let text = |name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("null"));
     let is_foreign = |page: &str| !is_own_page(headers, page);
@@ -28,14 +28,25 @@ pub(super) fn is_cross_site(headers: &HeaderMap, cors: &Cors) -> bool {
     text(&REFERER).is_some_and(is_foreign)
 }
 
-/// True if a URL, or an origin, is of the host that the request asks.
+/// Returns true if a page of another site includes the response as a script. Only `Referer` names that page.
+pub(super) fn is_foreign_script(headers: &HeaderMap, cors: &Cors) -> bool {
+    let referer = headers.get(REFERER).and_then(|referer| referer.to_str().ok());
+    let origin = referer.and_then(|url| {
+        let (scheme, rest) = url.split_once("://")?;
+        let authority = rest.split(['/', '?', '#']).next()?;
+        Some(format!("{scheme}://{authority}"))
+    });
+    is_cross_site(headers, cors) && !cors.allows(origin.as_deref().unwrap_or("null"))
+}
+
+/// Returns true if a URL or an origin has the host of the request.
 pub(super) fn is_own_page(headers: &HeaderMap, url: &str) -> bool {
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());
     is_same_host(url, host.unwrap_or_default())
 }
 
-/// True if a URL has the host and port of a `Host` header.
-fn is_same_host(url: &str, host: &str) -> bool {
+/// Returns true if a URL has the host and port of a `Host` header.
+pub(super) fn is_same_host(url: &str, host: &str) -> bool {
     let Some((scheme, rest)) = url.split_once("://") else { return false };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let default_port = match scheme {

@@ -19,10 +19,10 @@ use crate::timeout_io::ActiveRequest;
 /// Smaller bodies are not compressed: the frame overhead outweighs the gain.
 const WORTH_COMPRESSING: usize = 256;
 
-/// What a client may send to be authenticated.
+/// Authentication schemes for a client without valid credentials.
 const BASIC_CHALLENGE: &str = r#"Basic realm="tsdb", charset="UTF-8""#;
 const BEARER_CHALLENGE: &str = r#"Bearer realm="tsdb""#;
-/// When a client that sent wrong credentials too often may try again, at most.
+/// Seconds after which a client with too many wrong attempts may retry.
 const RETRY_SECS: &str = "4";
 
 /// Options of a response that depend on the request and not on the route.
@@ -82,7 +82,7 @@ pub(crate) fn encode_response(
     response
 }
 
-/// The body with the ends of a JSONP call, how it is compressed, and its length if the body does not tell it.
+/// Returns the body inside its JSONP call, its compression, and its length if the body does not know it.
 fn encode_body(
     body: ResponseContent,
     wrap: Option<(Bytes, Bytes)>,
@@ -97,7 +97,7 @@ fn encode_body(
                 None => bytes,
             };
             let encoding = encoding.filter(|_| bytes.len() >= WORTH_COMPRESSING);
-            // On a failure the body is sent uncompressed.
+            // If the compression fails, the body is sent uncompressed.
             let compressed =
                 encoding.and_then(|encoding| Compressor::new(encoding).finish(&bytes).ok());
             let encoding = encoding.filter(|_| compressed.is_some());
@@ -114,7 +114,7 @@ fn encode_body(
     }
 }
 
-/// What a client that was not authenticated may send instead, or when.
+/// Adds the headers that tell an unauthenticated client how, or when, to retry.
 fn add_retry_headers(headers: &mut HeaderMap, status: StatusCode) {
     match status {
         StatusCode::UNAUTHORIZED => {

@@ -8,8 +8,9 @@ use flate2::{
     read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder},
     write::{GzEncoder, ZlibEncoder},
 };
+use tsd_protocol::ApiError;
 
-/// Compresses time series JSON as well as the default level, in a third of the time.
+/// Level that compresses time series JSON as well as the default level, in a third of the time.
 const LEVEL: Compression = Compression::new(3);
 
 /// A supported content coding.
@@ -30,16 +31,20 @@ impl Encoding {
         }
     }
 
-    /// Parses the `Content-Encoding` of a request; `None` means no supported coding.
-    pub(crate) fn of_request(header: &str) -> Option<Self> {
+    /// Parses the `Content-Encoding` of a request. `None` means a body without coding, also for the names of character
+    /// sets, which some clients send here. Fails with a 415 for any other text.
+    pub(crate) fn of_request(header: &str) -> Result<Option<Self>, ApiError> {
         match header.trim().to_ascii_lowercase().as_str() {
-            "gzip" | "x-gzip" => Some(Self::Gzip),
-            "deflate" | "x-deflate" => Some(Self::Deflate),
-            _ => None,
+            "gzip" | "x-gzip" => Ok(Some(Self::Gzip)),
+            "deflate" | "x-deflate" => Ok(Some(Self::Deflate)),
+            "" | "identity" | "utf-8" | "utf8" => Ok(None),
+            _ => Err(ApiError::new(415, "Unsupported Content-Encoding").with_details(format!(
+                "The Content-Encoding of the body is {header:?}; send it with gzip, deflate or identity"
+            ))),
         }
     }
 
-    /// Selects a coding by `Accept-Encoding`: gzip on ties; `*` means gzip unless that is excluded.
+    /// Selects a coding by `Accept-Encoding`: gzip on ties. `*` means gzip unless gzip is excluded.
     pub(crate) fn preferred(accept: &str) -> Option<Self> {
         let (mut star, mut gzip, mut deflate) = (None::<f32>, None::<f32>, None::<f32>);
         for part in accept.split(',') {
@@ -102,6 +107,28 @@ impl Decompressor {
     }
 }
 
+/// Decompresses a body with the `Content-Encoding` of a request, to at most `limit` bytes, as the daemon does. Returns
+/// `None` for an unknown encoding.
+///
+/// # Errors
+///
+/// Fails if the body is invalid in its encoding, or larger than `limit`.
+pub fn inflate_body(encoding: &str, body: Bytes, limit: usize) -> Option<io::Result<Vec<u8>>> {
+    /// Bytes to decompress at once.
+    const STEP: usize = 64 << 10;
+    let mut decompressor = Decompressor::new(Encoding::of_request(encoding).ok()??, body);
+    let mut out = Vec::new();
+    Some(loop {
+        let step = STEP.min(limit + 1 - out.len());
+        match decompressor.read(&mut out, step) {
+            Ok(0) => break Ok(out),
+            Ok(_) if out.len() > limit => break Err(io::ErrorKind::FileTooLarge.into()),
+            Ok(_) => {}
+            Err(error) => break Err(error),
+        }
+    })
+}
+
 /// Compresses a body chunk by chunk.
 #[derive(Debug)]
 pub(crate) enum Compressor {
@@ -119,7 +146,7 @@ impl Compressor {
         }
     }
 
-    /// Compresses a chunk; returns the output available so far, possibly none.
+    /// Compresses a chunk. Returns the output available so far, which may be empty.
     pub(crate) fn push(&mut self, piece: &[u8]) -> io::Result<Bytes> {
         Ok(Bytes::from(std::mem::take(self.write(piece)?)))
     }

@@ -10,9 +10,9 @@ use super::response::{ContentType, HttpResponse};
 pub(crate) enum HttpError {
     /// Rendered in the error format of the request.
     Api(ApiError),
-    /// Rendered likewise; then the connection is closed, since its read position is unknown.
+    /// Rendered likewise. Then the connection is closed, since its read position is unknown.
     ApiThenClose(ApiError),
-    /// Only a status line; then the connection is closed.
+    /// Rendered as a status line only. Then the connection is closed.
     StatusOnly(StatusCode),
 }
 
@@ -74,11 +74,11 @@ impl HttpError {
     }
 }
 
-fn status(code: u16) -> StatusCode {
+pub(super) fn status(code: u16) -> StatusCode {
     StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-/// OpenTSDB shows a stack trace here. Clients may print it; only its first line is informative.
+/// Adds the first line of OpenTSDB's stack trace, the only informative line.
 fn with_trace(error: ApiError) -> ApiError {
     if error == ApiError::endpoint_not_found() {
         return error;

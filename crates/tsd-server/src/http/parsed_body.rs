@@ -1,57 +1,86 @@
-//! Memory of what is made of request bodies, beside the bodies.
+//! Memory of parsed request bodies, in addition to the bodies themselves.
 //!
-//! | body | reserved beside its bytes |
+//! | body | reserved in addition to its bytes |
 //! |---|---|
 //! | points | as the lists of points and of their errors grow, 1 to 4 bytes for each byte of usual points: [`PointMemory`] |
 //! | queries, lists of names and annotations, trees | before it is parsed, by its shape: [`ParsedKind::memory`] |
 //!
-//! A wait is for a moment only: a waiting request holds memory itself. Memory that is asked for while
-//! points are parsed does not wait at all.
+//! A request waits only briefly, since it holds memory itself. Reservations during the parsing of points
+//! do not wait at all.
 
 use std::cell::Cell;
 
 use hyper::Method;
-use tsd_engine::{MEMORY_LIMIT_KEY, MemoryPart, MemoryPermit, ProcessMemory};
+use tsd_engine::{MEMORY_LIMIT_KEY, MemoryConsumer, MemoryPermit, ProcessMemory};
 use tsd_protocol::{ApiError, BodyShape, ParseMemory, ParsedKind, QueryString};
 
-use super::{body_memory::BodyMemory, request_path::RequestPath, route::Route};
+use super::request_path::RequestPath;
+use crate::{
+    body_memory::{BodyMemory, MemoryWait},
+    route::Route,
+};
 
-/// Most that is reserved before points are parsed, bytes.
+/// Maximum reservation before points are parsed, bytes.
 const MAX_FIRST_BYTES: usize = 32 << 10;
-/// Memory is reserved in steps of at least these bytes.
+/// Minimum step of a reservation, bytes.
 const STEP_BYTES: usize = 32 << 10;
 
-/// Memory of the points of one request, until its response is sent.
+/// Memory of the points of one request, or of a list of names, until its response is sent.
 #[derive(Debug)]
 pub(crate) struct PointMemory {
     permit: MemoryPermit,
     used: usize,
-    /// Bytes reserved for the body at most: its reservation doubles as it is read.
+    /// Maximum bytes reserved for the body: its reservation doubles while it is read.
     reserved_body: usize,
-    process: ProcessMemory,
+    memory: BodyMemory,
+    wait: MemoryWait,
     is_refused: Cell<bool>,
 }
 
 impl PointMemory {
     /// Begins with a small reservation for a body of `bytes` bytes.
-    pub(crate) async fn begin(memory: &BodyMemory, bytes: usize) -> Result<Self, ApiError> {
-        let permit = reserve_parsed(memory, (bytes * 2).min(MAX_FIRST_BYTES)).await?;
-        let process = memory.process().clone();
+    pub(crate) async fn begin(
+        memory: &BodyMemory,
+        bytes: usize,
+        mut wait: MemoryWait,
+    ) -> Result<Self, ApiError> {
+        let first = (bytes * 2).min(MAX_FIRST_BYTES);
+        let permit = reserve_parsed(memory, first, bytes, &mut wait).await?;
         Ok(Self {
             permit,
             used: 0,
             reserved_body: bytes * 2,
-            process,
+            memory: memory.clone(),
+            wait,
             is_refused: Cell::new(false),
         })
     }
 
-    /// The error of a request whose points did not get memory; counts it, once.
-    pub(crate) fn refusal(&self) -> ApiError {
-        if !self.is_refused.replace(true) {
-            self.process.record_refusal(MemoryPart::Bodies);
+    /// Reserves `bytes` more, and waits for them if they are not available now.
+    pub(crate) async fn take_or_wait(&mut self, bytes: usize) -> bool {
+        if self.take(bytes) {
+            return true;
         }
-        refusal(&self.process, self.used.saturating_add(self.reserved_body))
+        if self.used as u64 > self.memory.process().most(MemoryConsumer::Bodies) {
+            return false;
+        }
+        let missing = self.used - self.permit.bytes();
+        let Some(more) = self.memory.reserve_parsed(missing, &mut self.wait).await else {
+            // The wait counted the refusal.
+            self.is_refused.set(true);
+            return false;
+        };
+        self.permit.merge(more);
+        true
+    }
+
+    /// Returns the error of a request whose points got no memory, and counts it once.
+    pub(crate) fn refusal(&self) -> ApiError {
+        let process = self.memory.process();
+        if !self.is_refused.replace(true) {
+            process.record_refusal(MemoryConsumer::Bodies);
+        }
+        refusal(process, self.used.saturating_add(self.reserved_body))
     }
 }
 
@@ -66,21 +95,30 @@ impl ParseMemory for PointMemory {
     }
 }
 
-/// Reserves memory for what is made of a body.
+/// Reserves memory for the parsed content of a body of `body_bytes`.
 pub(super) async fn reserve_parsed(
     memory: &BodyMemory,
     bytes: usize,
+    body_bytes: usize,
+    wait: &mut MemoryWait,
 ) -> Result<MemoryPermit, ApiError> {
-    let reserved = memory.reserve_parsed(bytes).await;
-    reserved.ok_or_else(|| refusal(memory.process(), bytes))
+    let whole = bytes.saturating_add(body_bytes);
+    let process = memory.process();
+    if whole as u64 > process.most(MemoryConsumer::Bodies) {
+        // A wait cannot help.
+        process.record_refusal(MemoryConsumer::Bodies);
+        return Err(refusal(process, whole));
+    }
+    let reserved = memory.reserve_parsed(bytes, wait).await;
+    reserved.ok_or_else(|| refusal(process, whole))
 }
 
-/// 503, or 413 if no other request is in the way.
+/// Returns a 503, or a 413 if the request exceeds the limit even without other requests.
 fn refusal(process: &ProcessMemory, bytes: usize) -> ApiError {
-    let most = process.most(MemoryPart::Bodies);
+    let most = process.most(MemoryConsumer::Bodies);
     if bytes as u64 > most {
         let text = format!(
-            "The request needs {bytes} bytes of memory, request bodies have at most {most} \
+            "The request needs {bytes} bytes of memory; the limit of request bodies is {most} \
              ({MEMORY_LIMIT_KEY})"
         );
         return ApiError::new(413, text);
@@ -89,8 +127,8 @@ fn refusal(process: &ProcessMemory, bytes: usize) -> ApiError {
     ApiError::overloaded(&text)
 }
 
-/// Bytes to reserve before a request is handled, for what is made of its body or its parameters. Bodies
-/// of points reserve theirs as they are parsed.
+/// Bytes to reserve before a request is handled, for the parsed content of its body or parameters. Bodies
+/// of points reserve memory while they are parsed.
 pub(super) fn parsed_bytes(
     path: &RequestPath<'_>,
     method: &Method,

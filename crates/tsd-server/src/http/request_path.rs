@@ -4,8 +4,8 @@
 
 use tsd_protocol::ApiError;
 
-use super::{error::HttpError, route::Route};
-use crate::ServerConfig;
+use super::error::HttpError;
+use crate::{ServerConfig, route::Route};
 
 /// Highest API version.
 const MAX_VERSION: u32 = 1;
@@ -15,14 +15,14 @@ const MAX_VERSION: u32 = 1;
 pub(crate) struct RequestPath<'p> {
     /// The route.
     pub(crate) route: Route,
-    /// API version; 0 outside the API and if requested.
+    /// API version; 0 outside the API, or if the path requests version 0.
     pub(crate) version: u32,
-    /// The component after the route; empty if there is none.
+    /// The component after the route; empty if the path ends with the route.
     pub(crate) sub_path: &'p str,
 }
 
 impl<'p> RequestPath<'p> {
-    /// Parses a path. A route that this daemon does not serve is `Unknown`.
+    /// Parses a path. Routes that this daemon does not serve become `Unknown`.
     pub(crate) fn parse(path: &'p str, config: &ServerConfig) -> Result<Self, HttpError> {
         let mut parts = path.strip_prefix('/').unwrap_or(path).split('/');
         let first = parts.next().unwrap_or_default();
@@ -38,7 +38,7 @@ impl<'p> RequestPath<'p> {
         } else {
             match first.to_ascii_lowercase().as_str() {
                 "" => Route::Home,
-                // The label of the home page is no path.
+                // The label of the home page is not a path.
                 "home" => Route::Unknown,
                 word => Route::from_label(word),
             }
@@ -53,7 +53,7 @@ impl<'p> RequestPath<'p> {
     }
 }
 
-/// Parses a version component; `None` if it is not one.
+/// Parses a version component; `None` if the component is not a version.
 fn requested_version(component: &str) -> Option<Result<u32, HttpError>> {
     let digits = component.strip_prefix(['v', 'V'])?;
     if !digits.starts_with(|c: char| c.is_ascii_digit()) {
@@ -99,7 +99,7 @@ fn is_served(route: Route, config: &ServerConfig) -> bool {
         }
         Route::DieDieDie => config.ui_enabled && !config.no_diediedie,
         Route::Metrics => config.metrics.is_some(),
-        // Probes of an orchestrator, whatever clients may use.
+        // Probes of an orchestrator, independent of the enabled routes.
         Route::Health => true,
         Route::Unknown => false,
     }

@@ -16,6 +16,11 @@ use hyper::{
 use super::encoding::Compressor;
 use crate::timeout_io::ActiveRequest;
 
+/// Maximum bytes to hand to the connection at once. The connection copies them to its write buffer, and accepts the
+/// next bytes when less than its buffer size is unsent. So at most
+/// [`HTTP_ACTIVE_BYTES`](crate::connection_memory::HTTP_ACTIVE_BYTES) of a response are outside of its own memory.
+const SLICE_BYTES: usize = 16 << 10;
+
 /// Content types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ContentType {
@@ -46,7 +51,7 @@ pub(crate) enum ContentType {
 }
 
 impl ContentType {
-    /// False for images, whose formats compress.
+    /// Returns false for images, whose formats already compress.
     pub(crate) const fn is_compressible(self) -> bool {
         !matches!(self, Self::Png | Self::Gif | Self::Icon)
     }
@@ -90,7 +95,7 @@ pub(crate) enum ResponseContent {
     File(u64, Chunks),
 }
 
-/// Callback for a completely sent body; dropped without a call if sending fails.
+/// Called when the whole body is in the write buffer of the connection. Dropped without a call if sending fails.
 pub(crate) type OnSent = Box<dyn FnOnce() + Send>;
 
 /// The response of a route.
@@ -99,7 +104,7 @@ pub(crate) struct HttpResponse {
     pub(crate) content_type: Option<ContentType>,
     pub(crate) body: ResponseContent,
     pub(crate) close: bool,
-    /// Headers beside those that every response has.
+    /// Headers in addition to the headers of every response.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) on_sent: Option<OnSent>,
 }
@@ -181,9 +186,12 @@ impl HttpResponse {
     }
 }
 
-/// The body that hyper sends. The request is in progress until it is dropped.
+/// The body that hyper sends. The request stays in progress, and the memory of its response reserved, until the
+/// connection has taken the last slice.
 pub(crate) struct OutgoingBody {
     source: Source,
+    /// Content not yet handed to the connection.
+    rest: Bytes,
     active_request: Option<ActiveRequest>,
     on_sent: Option<OnSent>,
 }
@@ -195,7 +203,7 @@ enum Source {
         chunks: Chunks,
         tail: Option<Bytes>,
         compressor: Option<Box<Compressor>>,
-        /// Yields to other tasks before the next chunk is generated.
+        /// Yields to other tasks before generating the next chunk.
         yield_next: bool,
     },
     Ended,
@@ -204,7 +212,7 @@ enum Source {
 impl OutgoingBody {
     pub(crate) fn full(bytes: Bytes, active_request: ActiveRequest) -> Self {
         let bytes = Some(bytes).filter(|bytes| !bytes.is_empty());
-        Self { source: Source::Full(bytes), active_request: Some(active_request), on_sent: None }
+        Self::new(Source::Full(bytes), active_request)
     }
 
     /// Sends `head`, the chunks and `tail`, compressed by `compressor`.
@@ -216,10 +224,14 @@ impl OutgoingBody {
         active_request: ActiveRequest,
     ) -> Self {
         let source = Source::Chunks { head, chunks, tail, compressor, yield_next: false };
-        Self { source, active_request: Some(active_request), on_sent: None }
+        Self::new(source, active_request)
     }
 
-    /// Sets the callback for the last byte handed to hyper.
+    const fn new(source: Source, active_request: ActiveRequest) -> Self {
+        Self { source, rest: Bytes::new(), active_request: Some(active_request), on_sent: None }
+    }
+
+    /// Sets the callback for the last byte handed to the connection.
     pub(crate) fn with_on_sent(mut self, on_sent: Option<OnSent>) -> Self {
         self.on_sent = on_sent;
         self
@@ -235,7 +247,7 @@ impl OutgoingBody {
                     return Poll::Ready(bytes.map(Ok));
                 }
                 Source::Chunks { head, chunks, tail, compressor, yield_next } => {
-                    // A chunk is the work of some thousand points. Without the yield, a fast reader
+                    // A chunk renders some thousand points. Without the yield, a fast reader
                     // would keep this thread generating chunks.
                     if std::mem::take(yield_next) {
                         cx.waker().wake_by_ref();
@@ -297,8 +309,17 @@ impl Body for OutgoingBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ResponseAborted>>> {
         let this = self.get_mut();
-        let next = ready!(this.poll_next(cx));
-        if matches!(this.source, Source::Ended) {
+        let mut next = None;
+        if this.rest.is_empty() {
+            match ready!(this.poll_next(cx)) {
+                Some(Ok(bytes)) => this.rest = bytes,
+                other => next = other,
+            }
+        }
+        if !this.rest.is_empty() {
+            next = Some(Ok(this.rest.split_to(this.rest.len().min(SLICE_BYTES))));
+        }
+        if this.is_end_stream() {
             this.active_request = None;
             let on_sent = this.on_sent.take();
             if let (Some(call), None | Some(Ok(_))) = (on_sent, &next) {
@@ -309,13 +330,14 @@ impl Body for OutgoingBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.source, Source::Ended | Source::Full(None))
+        self.rest.is_empty() && matches!(self.source, Source::Ended | Source::Full(None))
     }
 
     fn size_hint(&self) -> SizeHint {
+        let rest = self.rest.len() as u64;
         match &self.source {
-            Source::Full(Some(bytes)) => SizeHint::with_exact(bytes.len() as u64),
-            Source::Full(None) | Source::Ended => SizeHint::with_exact(0),
+            Source::Full(Some(bytes)) => SizeHint::with_exact(rest + bytes.len() as u64),
+            Source::Full(None) | Source::Ended => SizeHint::with_exact(rest),
             Source::Chunks { .. } => SizeHint::default(),
         }
     }

@@ -28,7 +28,8 @@ pub(crate) mod verify;
 
 use tsd_protocol::ApiError;
 
-use super::{error::HttpError, request::HttpRequest, response::HttpResponse, route::Route};
+use super::{error::HttpError, request::HttpRequest, response::HttpResponse};
+use crate::route::Route;
 
 /// Dispatches a request to its route.
 pub(super) async fn dispatch(request: HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
@@ -57,7 +58,7 @@ pub(super) async fn dispatch(request: HttpRequest<'_>) -> Result<HttpResponse, H
         Route::Home => page::home(&request),
         Route::Metrics => home::metrics(&request),
         Route::Graph => graph::graph(&request).await,
-        Route::DieDieDie => home::diediedie(&request),
+        Route::DieDieDie => Ok(home::diediedie(&request)),
         Route::Quarantine => quarantine::quarantine(&request).await,
         Route::Verify => verify::verify(&request).await,
         Route::Snapshot => snapshot::snapshot(&request).await,

@@ -1,4 +1,4 @@
-//! The publisher to a file: JSON lines, renamed by size.
+//! The publisher to a file of JSON lines, with rotation by size.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -29,7 +29,9 @@ impl Sink for FilePublisher {
     async fn deliver(&mut self, batch: &PluginBatch) -> Result<u64, SinkError> {
         let lines = json_lines::render(batch);
         let Some(mut file) = self.file.take() else {
-            return Err(SinkError::Refused("the file of the publisher is lost".to_owned()));
+            return Err(SinkError::Refused(
+                "the publisher has no open file since a write failed unexpectedly".to_owned(),
+            ));
         };
         let work = move || {
             let written = file.append(lines.as_bytes());
@@ -42,7 +44,7 @@ impl Sink for FilePublisher {
     }
 }
 
-/// A file that is renamed when it is full: `PATH.1` is the latest of those before.
+/// A file that is renamed when it is full. `PATH.1` is the newest renamed file.
 struct RotatedFile {
     path: PathBuf,
     file: File,
@@ -57,13 +59,13 @@ impl RotatedFile {
         Ok(Self { path, file, bytes, max_bytes, keep })
     }
 
-    /// Appends all of the bytes or nothing.
+    /// Appends all of the bytes, or nothing.
     fn append(&mut self, lines: &[u8]) -> io::Result<()> {
         if self.bytes > 0 && self.bytes + lines.len() as u64 > self.max_bytes {
             self.rotate()?;
         }
         if let Err(error) = self.file.write_all(lines) {
-            // So that no half of a line stays before the next attempt.
+            // Removes a partial line before the next attempt.
             self.file.set_len(self.bytes)?;
             return Err(error);
         }

@@ -1,7 +1,7 @@
 //! The publisher to an HTTP receiver: each batch is the body of a POST, JSON lines.
 //!
-//! A batch is delivered when the receiver answers with 2xx. With 408, 429 and 5xx it is sent again; another
-//! status refuses it. There is no TLS: a proxy on the host of the daemon can add it.
+//! A batch is delivered when the receiver answers with 2xx. After 408, 429 and 5xx the publisher retries; any
+//! other status rejects the batch. The publisher has no TLS: a proxy on the host of the daemon can add it.
 
 use std::str::FromStr;
 
@@ -21,9 +21,9 @@ use super::{
     sink::{Sink, SinkError, TIMEOUT},
 };
 
-/// Type of the bodies.
+/// Content type of the bodies.
 const CONTENT_TYPE: &str = "application/x-ndjson";
-/// Bytes of an answer that are read, so that the connection can be used again.
+/// Maximum bytes of an answer to read, so that the connection can be reused.
 const MOST_ANSWER_BYTES: usize = 64 << 10;
 
 /// The URL of a receiver.
@@ -34,17 +34,17 @@ pub struct PublisherUrl {
     path: String,
 }
 
-/// A text that is no URL of a receiver.
+/// A text is not a valid URL of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublisherUrlError {
-    /// A URL that needs TLS.
+    /// The URL needs TLS.
     #[error(
-        "https is not supported, as this program has no TLS: expected http://HOST[:PORT]/PATH, of the receiver or of a \
+        "https is not supported by this publisher: expected http://HOST[:PORT]/PATH, of the receiver or of a \
          proxy on this host that sends on by https"
     )]
     Tls,
-    /// Any other text.
+    /// The text is not a URL.
     #[error("expected http://HOST[:PORT]/PATH")]
     NoUrl,
 }

@@ -1,7 +1,7 @@
 //! Points, histograms, rolled-up values and annotations as lines of JSON.
 //!
-//! A line of a point is accepted by `/api/put`, one of a histogram by `/api/histogram`, one of a rolled-up value by
-//! `/api/rollup`, and the object of an annotation by `/api/annotation`: what they do not know they ignore.
+//! `/api/put` accepts the line of a point, `/api/histogram` the line of a histogram, `/api/rollup` the line of a
+//! rolled-up value, and `/api/annotation` the object of an annotation. They ignore unknown fields.
 
 use std::fmt::Write;
 
@@ -11,14 +11,14 @@ use tsd_engine::{
 };
 use tsd_model::{PointValue, java_double, write_java_json_string};
 
-/// The lines of a batch.
+/// Renders the lines of a batch.
 pub(super) fn render(batch: &PluginBatch) -> String {
     let mut out = String::new();
     for item in batch.items() {
         match item {
             PluginItem::Points(points) => {
                 for point in points {
-                    // Publishers get no rolled-up values, the only ones that may have no line.
+                    // Publishers get no rolled-up values, and all other points have a line.
                     let _ = push_point(point, None, &mut out);
                 }
             }
@@ -32,7 +32,7 @@ pub(super) fn render(batch: &PluginBatch) -> String {
     out
 }
 
-/// Appends the line of a point. False if it has none: a rolled-up value without the configuration it was put with.
+/// Appends the line of a point; false for a rolled-up value whose interval or aggregators are no longer configured.
 // Writing to a string cannot fail.
 pub(super) fn push_point(point: &PointRecord, rollups: Option<&Rollups>, out: &mut String) -> bool {
     let rollup = match point.content() {
@@ -70,7 +70,7 @@ pub(super) fn push_point(point: &PointRecord, rollups: Option<&Rollups>, out: &m
     true
 }
 
-/// The tags, without that of an aggregator, which is added again when the line is put.
+/// Appends the tags without the tag of an aggregator, since a put of the line adds that tag again.
 fn push_tags(point: &PointRecord, left_out: Option<&str>, out: &mut String) {
     out.push_str(",\"tags\":{");
     let tags = point.tags().filter(|(tagk, _)| Some(tagk.as_str()) != left_out);
@@ -85,7 +85,7 @@ fn push_tags(point: &PointRecord, left_out: Option<&str>, out: &mut String) {
     out.push('}');
 }
 
-/// The fields of a rolled-up value beside those of a point, as they were sent.
+/// Fields that a rolled-up value has in addition to the fields of a point, as sent.
 struct RollupFields<'r> {
     aggregate_tag_key: &'r str,
     /// Interval and aggregator over time; `None` for a pre-aggregate of points.
@@ -139,7 +139,7 @@ fn push_value(value: PointValue, out: &mut String) {
     push_number(value, out);
 }
 
-/// A number that reads back as the same value.
+/// Appends a number that reads back as the same value.
 pub(super) fn push_number(value: PointValue, out: &mut String) {
     match value {
         PointValue::Integer(value) => out.push_str(&value.to_string()),
@@ -148,7 +148,7 @@ pub(super) fn push_number(value: PointValue, out: &mut String) {
     }
 }
 
-/// Id of the codec, and the value in base64.
+/// Appends the id of the codec and the value in base64.
 fn push_histogram(stored: &[u8], out: &mut String) {
     let (id, value) = stored.split_first().unwrap_or((&0, &[]));
     let _ = write!(out, ",\"id\":{id},\"value\":\"{}\"", STANDARD.encode(value));

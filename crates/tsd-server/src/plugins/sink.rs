@@ -1,21 +1,21 @@
-//! Where a plug-in takes points. What repeats deliveries that fail is in `plugins.rs`.
+//! Destination of a plug-in's points. `plugins.rs` retries failed deliveries.
 
 use std::{io, time::Duration};
 
 use tsd_engine::PluginBatch;
 
-/// How long a receiver may take to accept a connection, a batch, or to answer.
+/// How long a receiver may take to accept a connection or a batch, or to answer.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Takes batches of points somewhere.
+/// Delivers batches of points to a destination.
 pub(super) trait Sink: Send + 'static {
-    /// Delivers a batch, all of it or nothing. Returns the number of its points that have no form there.
+    /// Delivers all of a batch or nothing. Returns the number of points that the destination cannot represent.
     fn deliver(
         &mut self,
         batch: &PluginBatch,
     ) -> impl Future<Output = Result<u64, SinkError>> + Send;
 
-    /// Called when nothing came for a while.
+    /// Called when no batch came for a while.
     fn idle(&mut self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
@@ -29,10 +29,10 @@ pub(super) trait Sink: Send + 'static {
 /// Why a batch was not delivered.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SinkError {
-    /// It may be delivered later.
+    /// A retry may succeed.
     #[error("{0}")]
     Retry(String),
-    /// It is refused as it is.
+    /// The destination rejects the batch for good.
     #[error("{0}")]
     Refused(String),
 }
@@ -43,7 +43,7 @@ impl From<io::Error> for SinkError {
     }
 }
 
-/// Does file work beside the threads of the sockets.
+/// Runs file work outside the threads of the sockets.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {

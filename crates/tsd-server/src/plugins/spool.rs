@@ -1,11 +1,12 @@
-//! The spool: points that the store refused, as lines for `tsdb import --spool`.
+//! The spool: points that the store rejected, as lines for `tsdb import --spool`.
 //!
-//! A point is a line of an import file. What such a line cannot hold, which is histograms, rolled-up values and names
-//! with blanks, is a line of JSON, as its endpoint accepts it.
-//! The directory has one file that is written, `refused.part`, and complete ones, `refused-TIME-NUMBER.import`.
-//! A file is complete when it is large, when nothing was refused for a while, and when the daemon stops or
-//! starts; its user imports and removes it. Lines are synced before they count as delivered. When the files
-//! have reached their bound, points are dropped and counted.
+//! - A point is a line of an import file. Histograms, rolled-up values and names with blanks, which do not fit such a
+//!   line, are lines of JSON, as their endpoints accept them.
+//! - The directory has one file being written, `refused.part`, and complete files, `refused-TIME-NUMBER.import`.
+//! - A file is completed when it is large, when nothing was rejected for a while, and when the daemon stops or starts.
+//!   The user imports and removes complete files.
+//! - Lines are synced before they count as delivered.
+//! - When the files reach their limit, points are dropped and counted.
 
 use std::{
     fmt::Write as _,
@@ -22,30 +23,30 @@ use super::{
     sink::{Sink, SinkError, blocking},
 };
 
-/// Name of the file that is written.
+/// Name of the file being written.
 const OPEN_FILE: &str = "refused.part";
 const COMPLETE_SUFFIX: &str = ".import";
-/// Size at which a file is complete.
+/// Size at which a file is completed, bytes.
 const FILE_BYTES: u64 = 64 << 20;
-/// How long nothing was refused when a file is complete.
+/// Time without rejected points after which a file is completed.
 const QUIET: Duration = Duration::from_secs(30);
-/// Most bytes of a line, as an import reads it.
+/// Maximum bytes of a line, as in an import.
 const MAX_LINE_BYTES: usize = 1 << 20;
 
-/// Where points are spooled.
+/// Settings of the spool.
 #[derive(Clone, Debug)]
 pub struct SpoolConfig {
-    /// Directory of the files; it is created.
+    /// Directory of the files, created if missing.
     pub directory: PathBuf,
-    /// Bound of all files, bytes.
+    /// Limit of all files, bytes.
     pub max_bytes: u64,
 }
 
-/// Writes refused points to files.
+/// Writes rejected points to files.
 pub(super) struct Spool {
     /// `None` while a write is in progress, and after it panicked.
     files: Option<SpoolFiles>,
-    /// What rolled-up values were put with.
+    /// Configuration of rollups, to render rolled-up values.
     rollups: Option<Rollups>,
 }
 
@@ -54,13 +55,15 @@ impl Spool {
         Ok(Self { files: Some(SpoolFiles::open(config)?), rollups })
     }
 
-    /// Does work with the files.
+    /// Runs work with the files on a blocking thread.
     async fn with_files<T: Send + 'static>(
         &mut self,
         work: impl FnOnce(&mut SpoolFiles) -> io::Result<T> + Send + 'static,
     ) -> Result<T, SinkError> {
         let Some(mut files) = self.files.take() else {
-            return Err(SinkError::Refused("the files of the spool are lost".to_owned()));
+            return Err(SinkError::Refused(
+                "the spool has no open files since a write failed unexpectedly".to_owned(),
+            ));
         };
         let both = move || {
             let result = work(&mut files);
@@ -79,7 +82,9 @@ impl Sink for Spool {
         if fits {
             Ok(without_form)
         } else {
-            Err(SinkError::Refused("the spool is full".to_owned()))
+            Err(SinkError::Refused(
+                "the spool is full (tsd.core.storage_exception_handler.max_bytes)".to_owned(),
+            ))
         }
     }
 
@@ -89,18 +94,18 @@ impl Sink for Spool {
             _ => Ok(()),
         });
         if let Err(error) = done.await {
-            tracing::warn!(%error, "a file of the spool stays open");
+            tracing::warn!(%error, "cannot complete a spool file");
         }
     }
 
     async fn close(&mut self) {
         if let Err(error) = self.with_files(SpoolFiles::complete).await {
-            tracing::warn!(%error, "a file of the spool stays open");
+            tracing::warn!(%error, "cannot complete a spool file");
         }
     }
 }
 
-/// The lines of a batch, and the number of its points that have none.
+/// Renders the lines of a batch. Also returns the number of points without a line.
 fn render(batch: &PluginBatch, rollups: Option<&Rollups>) -> (String, u64) {
     let (mut out, mut without_form) = (String::new(), 0);
     for item in batch.items() {
@@ -116,7 +121,7 @@ fn render(batch: &PluginBatch, rollups: Option<&Rollups>) -> (String, u64) {
     (out, without_form)
 }
 
-/// Appends the line of a point. False if it has none that can be imported.
+/// Appends the line of a point; false if no line can represent it.
 fn push_line(point: &PointRecord, rollups: Option<&Rollups>, out: &mut String) -> bool {
     let start = out.len();
     let is_line = push_import_line(point, out) || {
@@ -130,7 +135,7 @@ fn push_line(point: &PointRecord, rollups: Option<&Rollups>, out: &mut String) -
     false
 }
 
-/// `METRIC TIME VALUE TAGK=TAGV ...`. False if that would read as something else.
+/// Appends `METRIC TIME VALUE TAGK=TAGV ...`; false if an import would read another point from it.
 fn push_import_line(point: &PointRecord, out: &mut String) -> bool {
     let RecordContent::Point(value) = point.content() else { return false };
     let metric = point.metric();
@@ -138,7 +143,7 @@ fn push_import_line(point: &PointRecord, out: &mut String) -> bool {
     let mut is_line = !metric.starts_with('{') && !metric.contains([' ', '\n', '\r']);
     // Writing to a string cannot fail.
     let _ = write!(out, "{metric} {} ", point.timestamp());
-    // A value in single precision is read as a double and stored in the shorter form that it had.
+    // A value in single precision reads back as a double that is stored in the same short form.
     push_number(*value, out);
     for (tagk, tagv) in point.tags() {
         is_line &= !tagk.contains(UNFIT) && !tagv.contains(UNFIT);
@@ -148,16 +153,16 @@ fn push_import_line(point: &PointRecord, out: &mut String) -> bool {
     is_line
 }
 
-/// Characters that end a tag of a line, or a part of it.
+/// Characters that delimit tags, keys and values in a line.
 const UNFIT: [char; 4] = [' ', '=', '\n', '\r'];
 
 /// The files of a spool.
 struct SpoolFiles {
     config: SpoolConfig,
-    /// The file that is written, and its size.
+    /// The file being written, and its size.
     open: Option<(File, u64)>,
     last_write: Option<Instant>,
-    /// Bytes of all complete files, as last seen.
+    /// Bytes of all complete files at the last count.
     complete_bytes: u64,
     next_number: u32,
 }
@@ -167,13 +172,13 @@ impl SpoolFiles {
         fs::create_dir_all(&config.directory)?;
         let mut files =
             Self { config, open: None, last_write: None, complete_bytes: 0, next_number: 1 };
-        // What an earlier process left.
+        // Completes the file of an earlier process.
         files.complete()?;
         files.complete_bytes = files.count_complete()?;
         Ok(files)
     }
 
-    /// Appends lines and syncs them. False if that would exceed the bound.
+    /// Appends lines and syncs them; false if they would exceed the limit.
     fn append(&mut self, lines: &[u8]) -> io::Result<bool> {
         let bytes = lines.len() as u64;
         if bytes == 0 {
@@ -181,7 +186,7 @@ impl SpoolFiles {
         }
         let open_bytes = self.open.as_ref().map_or(0, |(_, bytes)| *bytes);
         if self.complete_bytes + open_bytes + bytes > self.config.max_bytes {
-            // Files may have been imported and removed.
+            // The user may have imported and removed files.
             self.complete_bytes = self.count_complete()?;
             if self.complete_bytes + open_bytes + bytes > self.config.max_bytes {
                 return Ok(false);
@@ -192,13 +197,13 @@ impl SpoolFiles {
             Some(open) => open,
             none => {
                 let file = OpenOptions::new().create(true).append(true).open(path)?;
-                // So that the name is durable, too.
+                // Makes the name of the file durable, too.
                 File::open(&self.config.directory)?.sync_all()?;
                 none.insert((file, 0))
             }
         };
         if let Err(error) = file.write_all(lines).and_then(|()| file.sync_data()) {
-            // So that the next attempt does not follow half of a line.
+            // Removes a partial line before the next attempt.
             file.set_len(*written)?;
             return Err(error);
         }
@@ -210,7 +215,7 @@ impl SpoolFiles {
         Ok(true)
     }
 
-    /// Gives the file that is written, if there is one, the name of a complete one.
+    /// Renames the file being written, if it exists, to a complete file.
     fn complete(&mut self) -> io::Result<()> {
         let path = self.config.directory.join(OPEN_FILE);
         self.last_write = None;

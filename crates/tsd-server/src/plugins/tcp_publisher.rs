@@ -1,6 +1,6 @@
-//! The publisher to a TCP receiver: JSON lines on one connection, opened again when it ends.
+//! The publisher to a TCP receiver: JSON lines on one connection, reopened when it ends.
 //!
-//! The receiver acknowledges nothing: what it had not read when a connection ended may be lost.
+//! The receiver sends no acknowledgements: lines that it has not read when a connection ends may be lost.
 
 use std::io::{self, Read};
 
@@ -41,7 +41,7 @@ impl Sink for TcpPublisher {
         };
         let lines = json_lines::render(batch);
         let written = timeout(TIMEOUT, stream.write_all(lines.as_bytes())).await;
-        // A connection with half of a line is not used again.
+        // A connection with a partial line is not reused.
         written.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(|error| {
             SinkError::Retry(format!("cannot send to {}: {error}", self.address))
         })?;
@@ -54,9 +54,9 @@ impl Sink for TcpPublisher {
     }
 }
 
-/// False if the receiver has ended the connection. What it sends is ignored.
+/// Returns false if the receiver has closed the connection. Ignores received bytes.
 fn is_open(stream: &TcpStream) -> bool {
-    // The socket itself, which does not block: the runtime may not have seen its end yet.
+    // Reads the nonblocking socket itself, since the runtime may not have seen its end yet.
     let socket = SockRef::from(stream);
     let mut ignored = [0; 512];
     loop {

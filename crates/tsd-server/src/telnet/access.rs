@@ -1,30 +1,30 @@
-//! Who sends the lines of a telnet connection, and what that user may do.
+//! The user of a telnet connection, and its permissions.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::{
-    auth::{Identity, Permission},
+    auth::{Identity, TELNET_POINTS},
     server_state::ServerState,
 };
 
-/// How long a connection may be open without an authenticated user.
+/// How long a connection may stay open without an authenticated user.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Who sends the lines of a connection.
+/// Sender of the lines of a connection.
 #[derive(Debug)]
 pub(super) enum TelnetAccess {
     /// Authentication is off.
     Anyone,
-    /// The next line is credentials.
+    /// The next line must be credentials.
     Unauthenticated {
-        /// Wrong ones so far.
+        /// Wrong attempts so far.
         attempts: u32,
-        /// When the connection is closed.
+        /// Time at which the connection closes.
         deadline: Instant,
     },
-    /// A user, as of an epoch of the authenticator.
+    /// A user, as authenticated in an epoch of the authenticator.
     User { identity: Identity, epoch: u64 },
 }
 
@@ -36,7 +36,7 @@ impl TelnetAccess {
         }
     }
 
-    /// The user, if there is one.
+    /// Returns the authenticated user.
     pub(super) const fn identity(&self) -> Option<&Identity> {
         match self {
             Self::User { identity, .. } => Some(identity),
@@ -44,7 +44,7 @@ impl TelnetAccess {
         }
     }
 
-    /// When the connection is closed unless its user is authenticated.
+    /// Returns the time at which the connection closes unless its user is authenticated.
     pub(super) const fn deadline(&self) -> Option<Instant> {
         match self {
             Self::Unauthenticated { deadline, .. } => Some(*deadline),
@@ -52,12 +52,14 @@ impl TelnetAccess {
         }
     }
 
-    /// True if points are refused.
-    pub(super) const fn refuses_points(&self) -> bool {
+    /// Returns true if the user may not put points.
+    pub(super) fn refuses_points(&self) -> bool {
         match self {
             Self::Anyone => false,
             Self::Unauthenticated { .. } => true,
-            Self::User { identity, .. } => !identity.may(Permission::TelnetPut),
+            Self::User { identity, .. } => {
+                TELNET_POINTS.permission().is_some_and(|permission| !identity.may(permission))
+            }
         }
     }
 }

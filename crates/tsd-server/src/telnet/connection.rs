@@ -1,9 +1,9 @@
-//! The parts of a telnet connection. What it does with them is in `telnet.rs`, `login.rs` and `storage_errors.rs`.
+//! State of a telnet connection. `telnet.rs`, `login.rs` and `storage_errors.rs` implement its behaviour.
 
 use std::{pin::Pin, sync::Arc};
 
 use tokio::sync::mpsc;
-use tokio_util::sync::WaitForCancellationFutureOwned;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tsd_engine::PointFailure;
 
 use super::{
@@ -20,5 +20,7 @@ pub(super) struct Connection<S> {
     pub(super) lines: LineProcessor,
     pub(super) failures: mpsc::UnboundedReceiver<PointFailure>,
     pub(super) unstored: Unstored,
+    /// Cancelled when the connection must close.
+    pub(super) closing: CancellationToken,
     pub(super) stopping: Pin<Box<WaitForCancellationFutureOwned>>,
 }

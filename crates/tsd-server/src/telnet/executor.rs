@@ -1,4 +1,4 @@
-//! Commands of a telnet connection that have a reply. Points, which have none, are in `lines.rs`.
+//! Telnet commands with a reply. `lines.rs` handles points, which have no reply.
 
 use std::{io, net::SocketAddr, sync::Arc};
 
@@ -7,9 +7,14 @@ use tracing::info;
 use tsd_protocol::{AdminCommand, TelnetCommands, reply as telnet_reply};
 
 use super::write_buffer::WriteBuffer;
-use crate::{auth::Identity, server_state::ServerState, stats::Stats};
+use crate::{
+    auth::{Identity, Requirement, of_telnet},
+    client::Client,
+    server_state::ServerState,
+    stats::Stats,
+};
 
-/// Executes commands with a reply: everything but the points.
+/// Executes commands with a reply: all lines except points.
 pub(super) struct Executor<'a> {
     pub(super) state: &'a Arc<ServerState>,
     pub(super) peer: SocketAddr,
@@ -26,7 +31,7 @@ impl Executor<'_> {
         io: &mut S,
     ) -> io::Result<bool> {
         let state = Arc::clone(self.state);
-        let refused = self.check_admin(command);
+        let refused = self.refusal(command);
         let reply = match command {
             AdminCommand::Exit => return Ok(false),
             _ if let Some(reply) = &refused => reply.clone(),
@@ -53,15 +58,22 @@ impl Executor<'_> {
     }
 
     /// Returns the reply to a command that this peer may not send.
-    fn check_admin(&self, command: AdminCommand) -> Option<String> {
-        let operation = match command {
-            AdminCommand::DropCaches => "dropcaches",
-            AdminCommand::DieDieDie => "diediedie",
-            _ => return None,
-        };
+    fn refusal(&self, command: AdminCommand) -> Option<String> {
+        let requirement = of_telnet(command);
         let refused = &self.state.metrics.forbidden_telnet;
-        let error =
-            self.state.check_admin(self.peer.ip(), self.identity, operation, refused).err()?;
+        if let Requirement::Administer(operation) = requirement {
+            let client = Client::direct(self.peer);
+            let error = self.state.check_admin(client, self.identity, operation, refused).err()?;
+            return Some(format!("{error}\n"));
+        }
+        // Without authentication there is no user.
+        let (permission, identity) = (requirement.permission()?, self.identity?);
+        if identity.may(permission) {
+            return None;
+        }
+        let (user, lacks) = (identity.name(), permission.as_str());
+        let error = format!("user {user:?} does not have the permission {lacks}");
+        self.state.log_refusal(self.peer.ip(), refused, &error);
         Some(format!("{error}\n"))
     }
 }

@@ -1,5 +1,7 @@
 //! Processes the lines of a telnet connection: points go to the ingest session, and their errors to the client.
-//! `rollup` and `histogram` lines have a file of their own; the socket and the read buffer are the connection's.
+//!
+//! `rollup_histogram_lines.rs` handles `rollup` and `histogram` lines. The connection owns the socket and the read
+//! buffer.
 
 use std::{
     fmt::{Display, Write},
@@ -10,8 +12,8 @@ use std::{
 use tsd_engine::{IngestSession, PointFailure, PutError, Sample, SampleContent};
 use tsd_model::PointValue;
 use tsd_protocol::{
-    AdminCommand, Latin1, LineSplitter, PutErrorKind, PutLine, PutLineError, RollupError,
-    SeriesRules, TelnetCommand, TelnetCommands, TelnetPutError, reply as telnet_reply,
+    AdminCommand, InputLine, Latin1, LineSplitter, PutErrorKind, PutLine, PutLineError,
+    RollupError, SeriesRules, TelnetCommand, TelnetCommands, TelnetPutError, reply as telnet_reply,
 };
 
 use super::{access::TelnetAccess, unstored::Unstored, write_buffer::WriteBuffer};
@@ -27,8 +29,14 @@ const PUT: u32 = 0;
 pub(super) const ROLLUP: u32 = 1;
 pub(super) const HISTOGRAM: u32 = 2;
 
-/// What processes the lines of a connection.
+/// Lines to process before other tasks may run: slightly more than a read of typical points.
+const LINES_PER_SLICE: u64 = 8 << 10;
+/// Lines with an error, which cost more than points, to process before other tasks may run.
+const ERRORS_PER_SLICE: u64 = 128;
+
+/// Processes the lines of a connection.
 pub(super) struct LineProcessor {
+    pub(super) splitter: LineSplitter,
     pub(super) state: Arc<ServerState>,
     pub(super) peer: SocketAddr,
     pub(super) commands: TelnetCommands,
@@ -51,6 +59,8 @@ pub(super) struct LineProcessor {
 pub(super) struct ReceivedCounts {
     lines: u64,
     points: u64,
+    /// Lines with an error, which have no metric of their own.
+    errors: u64,
 }
 
 /// Why a line was rejected.
@@ -65,14 +75,27 @@ pub(super) enum WriteLineError {
 }
 
 impl LineProcessor {
-    /// Processes complete lines up to a command with a reply, or until many errors are queued for a
-    /// client that reads. Returns the number of consumed bytes.
+    /// Processes complete lines up to a command with a reply, until many errors are queued for a
+    /// client that reads, or until other tasks should run. Returns the number of consumed bytes.
     pub(super) fn process_lines(&mut self, bytes: &[u8]) -> (usize, Option<AdminCommand>) {
-        let mut lines = LineSplitter::new(bytes);
-        // Points are passed to the session in groups, in the order of the lines.
+        let mut consumed = 0;
+        // Passes points to the session in groups, in the order of the lines.
         let mut group = Vec::with_capacity(IngestSession::GROUP);
-        while let Some(line) = lines.next() {
+        while !self.is_slice_over()
+            && let Some(line) = self.splitter.next_line(bytes, &mut consumed)
+        {
             self.received.lines += 1;
+            let line = match line {
+                InputLine::Complete(line) => line,
+                InputLine::TooLong(beginning) => {
+                    self.put_points(&mut group);
+                    self.report_long_line(beginning);
+                    if self.must_send_errors() {
+                        break;
+                    }
+                    continue;
+                }
+            };
             let command = self.commands.parse(line);
             if command == TelnetCommand::Put {
                 self.received.points += 1;
@@ -98,14 +121,40 @@ impl LineProcessor {
             }
             self.put_points(&mut group);
             if let Some(command) = self.process_command(line, command) {
-                return (lines.consumed(), Some(command));
+                return (consumed, Some(command));
             }
         }
         self.put_points(&mut group);
-        (lines.consumed(), None)
+        (consumed, None)
     }
 
-    /// Adds the point of a line to the group, or reports why it has none.
+    /// Returns true if other tasks should run after the lines since [`Self::count_received`].
+    const fn is_slice_over(&self) -> bool {
+        self.received.errors >= ERRORS_PER_SLICE || self.received.lines >= LINES_PER_SLICE
+    }
+
+    /// Reports a line that is longer than the limit.
+    #[cold]
+    fn report_long_line(&mut self, beginning: &[u8]) {
+        let command = match self.commands.parse(beginning) {
+            TelnetCommand::Put => Some("put"),
+            TelnetCommand::Rollup => Some("rollup"),
+            TelnetCommand::Histogram => Some("histogram"),
+            TelnetCommand::Admin(_) | TelnetCommand::Unknown(_) => None,
+        };
+        let limit = self.state.config.limits.telnet_line_bytes;
+        let text = telnet_reply::line_too_long(command, limit);
+        self.state.metrics.telnet_long_lines.increment(1);
+        if command.is_some() {
+            self.received.points += 1;
+            self.state.metrics.put_errors(PutErrorKind::IllegalArgument).add(1);
+        }
+        let cause = RefusalCause::Kind(PutErrorKind::IllegalArgument);
+        self.log_refused(cause, &text.trim_end(), &Latin1(beginning));
+        self.queue(text.as_bytes());
+    }
+
+    /// Adds the point of a line to the group, or reports why the line cannot be parsed.
     #[inline(never)]
     fn put_unusual_line<'l>(&mut self, line: &'l [u8], group: &mut Vec<PutLine<'l>>) {
         match PutLine::parse(line) {
@@ -117,7 +166,7 @@ impl LineProcessor {
         }
     }
 
-    /// True if queued errors are to be sent before further ones are queued.
+    /// Returns true if queued errors must be sent before further errors are queued.
     pub(super) fn must_send_errors(&self) -> bool {
         self.write_buffer.is_half_full() && self.write_buffer.is_read()
     }
@@ -125,7 +174,7 @@ impl LineProcessor {
     /// Processes a line other than `put`; returns the command if it has a reply.
     fn process_command(&mut self, line: &[u8], command: TelnetCommand<'_>) -> Option<AdminCommand> {
         match command {
-            // Not reached: points are grouped by the caller.
+            // Unreachable, since the caller groups points.
             TelnetCommand::Put => {}
             TelnetCommand::Rollup | TelnetCommand::Histogram => {
                 self.received.points += 1;
@@ -227,7 +276,7 @@ impl LineProcessor {
         self.reply_error(command, &reply, failure.series.as_deref());
     }
 
-    /// Reports an error of a point, with what is known of it.
+    /// Reports an error of a point, with its known fields.
     pub(super) fn reply_error(
         &mut self,
         command: &str,
@@ -252,6 +301,7 @@ impl LineProcessor {
     }
 
     fn queue(&mut self, line: &[u8]) {
+        self.received.errors += 1;
         if !self.write_buffer.queue(line) {
             self.state.metrics.socket_writes_blocked.add(1);
         }
@@ -262,7 +312,7 @@ impl LineProcessor {
         self.refuses_points = self.access.refuses_points();
     }
 
-    /// Refuses a line with a point, for lack of a permission.
+    /// Rejects a line with a point if the user lacks the permission.
     #[cold]
     fn refuse_point(&mut self, command: &str) {
         let user = self.access.identity().map_or("", |identity| identity.name()).to_owned();
@@ -272,8 +322,7 @@ impl LineProcessor {
         self.reply_line(command, &format_args!("{}", telnet_reply::unauthorized_command(command)));
     }
 
-    /// Tells the client how many points were not stored, and of those lines that were not
-    /// processed.
+    /// Tells the client how many points were not stored, and how many lines were not processed.
     #[expect(clippy::naive_bytecount, reason = "once per connection")]
     pub(super) fn report_unstored(&mut self, unstored: &Unstored, unprocessed: &[u8]) {
         let unprocessed = unprocessed.iter().filter(|byte| **byte == b'\n').count();
@@ -287,7 +336,7 @@ impl LineProcessor {
     }
 }
 
-/// A parsed point as a line.
+/// Displays a parsed point as a line.
 struct ShownPoint<'a, 'l>(&'a PutLine<'l>);
 
 impl Display for ShownPoint<'_, '_> {

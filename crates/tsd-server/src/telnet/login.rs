@@ -1,13 +1,13 @@
 //! Authenticates the user of a telnet connection from its lines.
 //!
-//! With authentication the first line of a connection is credentials and never a command, as in
-//! OpenTSDB; wrong ones may be followed by others, a few times. The user stays until the connection
-//! closes or the user is changed.
+//! With authentication, the first line of a connection is credentials and never a command, as in
+//! OpenTSDB. A client may retry wrong credentials a few times. The user stays authenticated until the
+//! connection closes or the user is changed.
 
 use std::{io, net::IpAddr, sync::Arc};
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tsd_protocol::{LineSplitter, reply as telnet_reply};
+use tsd_protocol::{InputLine, reply as telnet_reply};
 
 use super::{access::TelnetAccess, connection::Connection};
 use crate::auth::{AuthError, AuthenticationConfig, Credentials, Identity, from_telnet};
@@ -15,14 +15,14 @@ use crate::auth::{AuthError, AuthenticationConfig, Credentials, Identity, from_t
 /// Wrong credentials that a connection may send before it is closed.
 const MAX_ATTEMPTS: u32 = 5;
 
-/// What follows from a line of credentials.
+/// Result of a line of credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LoginProgress {
     /// The following lines are commands.
     Authenticated,
     /// More lines are needed.
     NeedsLine,
-    /// The connection is to be closed.
+    /// The connection must close.
     Closes,
 }
 
@@ -47,14 +47,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             return Ok(LoginProgress::Authenticated);
         }
         loop {
-            let mut lines = LineSplitter::new(self.read_buffer.bytes());
-            let Some(line) = lines.next() else { return Ok(LoginProgress::NeedsLine) };
-            let credentials = from_telnet(line);
-            let consumed = lines.consumed();
+            let mut consumed = 0;
+            let line = self.lines.splitter.next_line(self.read_buffer.bytes(), &mut consumed);
+            let credentials = line.map(|line| match line {
+                InputLine::Complete(line) => from_telnet(line).ok(),
+                InputLine::TooLong(_) => None,
+            });
             self.read_buffer.consume(consumed);
+            let Some(credentials) = credentials else { return Ok(LoginProgress::NeedsLine) };
             state.metrics.received_telnet.add(1);
             let epoch = config.authenticator.epoch();
-            match authenticate(config, self.lines.peer.ip(), credentials.ok()).await {
+            match authenticate(config, self.lines.peer.ip(), credentials).await {
                 Ok(identity) => {
                     self.lines.set_user(identity, epoch);
                     self.send_reply(telnet_reply::AUTH_SUCCESS).await?;
@@ -82,7 +85,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 }
 
-/// Identifies the sender of a line of credentials, `None` if it is none.
+/// Identifies the sender of a line. A malformed line has no `credentials`.
 async fn authenticate(
     config: &AuthenticationConfig,
     peer: IpAddr,

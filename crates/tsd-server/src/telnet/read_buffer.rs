@@ -1,7 +1,7 @@
-//! Read buffer of a telnet connection: large for active connections, none for idle ones.
+//! Read buffer of a telnet connection: large while the connection is active, absent while it is idle.
 //!
 //! Each worker thread has a small buffer pool. A connection holds a buffer only while it has
-//! unprocessed bytes, so ten thousand idle collectors need ten thousand sockets and no buffers.
+//! unprocessed bytes, so ten thousand idle collectors need ten thousand sockets but no buffers.
 
 use std::{
     cell::RefCell,
@@ -21,6 +21,8 @@ use crate::connection_memory::ActiveMemory;
 const FIRST_READ: usize = 64 << 10;
 /// Maximum read size, in bytes; a few thousand points.
 const LARGEST_READ: usize = 256 << 10;
+/// Bytes of an unfinished line that the minimum of a connection covers.
+const FREE_BYTES: usize = 1 << 10;
 /// Maximum buffers in the pool of a thread.
 const POOLED: usize = 8;
 
@@ -51,7 +53,7 @@ pub(crate) struct ReadBuffer {
     memory: ActiveMemory,
 }
 
-/// Memory of the buffer of a read, as a multiple of the read: a buffer with a rest in it grows to
+/// Memory of the buffer of a read, as a multiple of the read: a buffer with unprocessed bytes grows to
 /// twice its size.
 const BUFFER_FACTOR: usize = 2;
 /// Memory of the points of a read, as a multiple of the read: the cells of short lines are longer
@@ -69,8 +71,8 @@ impl ReadBuffer {
         Self { buffer: BytesMut::new(), read_size: FIRST_READ, memory }
     }
 
-    /// Reads available bytes, at most the current read size; 0 at the end of input. Pending, and
-    /// without a look at the socket, while there is no memory for a read.
+    /// Reads available bytes, at most the current read size; 0 at the end of input. While there is no
+    /// memory for a read, stays pending and does not touch the socket.
     pub(crate) fn poll_read<S: AsyncRead + Unpin>(
         &mut self,
         cx: &mut Context<'_>,
@@ -97,7 +99,7 @@ impl ReadBuffer {
         polled
     }
 
-    /// Nothing is read for now: the buffer and its memory are for others.
+    /// Releases the buffer and its memory until the next read.
     pub(crate) fn rest(&mut self) {
         self.read_size = FIRST_READ;
         self.release();
@@ -113,21 +115,21 @@ impl ReadBuffer {
         self.buffer.advance(n.min(self.buffer.len()));
     }
 
-    /// Takes the memory that is reserved for the points of the lines read.
+    /// Takes the memory reserved for the points of the lines read.
     pub(crate) fn take_point_memory(&mut self) -> Option<MemoryPermit> {
         self.memory.take(POINTS_FACTOR * self.read_size)
     }
 
-    /// Returns the buffer to the pool if it is nearly empty; a short rest is copied to a small
+    /// Returns the buffer to the pool if it is nearly empty, and copies a short rest to a small
     /// buffer.
     fn release(&mut self) {
-        if self.buffer.len() <= FIRST_READ / 16 && self.buffer.capacity() > FIRST_READ / 8 {
+        if self.buffer.len() <= FIRST_READ / 4 && self.buffer.capacity() > FIRST_READ / 8 {
             let rest = BytesMut::from(self.bytes());
             return_buffer(std::mem::replace(&mut self.buffer, rest));
         }
-        // An unfinished line of more than a few kilobytes keeps its buffer.
+        // The minimum of a connection has room for a short unfinished line.
         let kept = self.buffer.capacity();
-        self.memory.release(if kept > FIRST_READ / 8 { kept } else { 0 });
+        self.memory.release(if kept > FREE_BYTES { kept } else { 0 });
     }
 }
 
@@ -144,7 +146,7 @@ mod tests {
     use std::future::poll_fn;
 
     use tokio::io::AsyncWriteExt;
-    use tsd_engine::MemoryPart;
+    use tsd_engine::MemoryConsumer;
 
     use super::*;
 
@@ -186,8 +188,8 @@ mod tests {
     #[tokio::test]
     async fn a_connection_is_not_read_without_memory_and_loses_nothing() {
         let memory = ProcessMemory::new(2 << 20, Vec::new());
-        let most = memory.most(MemoryPart::Reads) as usize;
-        let taken = memory.try_reserve(MemoryPart::Reads, most - 1_000).unwrap();
+        let most = memory.most(MemoryConsumer::Reads) as usize;
+        let taken = memory.try_reserve(MemoryConsumer::Reads, most - 1_000).unwrap();
         let (mut client, mut server) = tokio::io::duplex(1 << 20);
         let mut read_buffer = ReadBuffer::new(memory.clone());
         client.write_all(b"one\ntw").await.unwrap();
@@ -196,15 +198,15 @@ mod tests {
         assert!(pending && read_buffer.bytes().is_empty());
         drop(taken);
         assert_eq!(read(&mut read_buffer, &mut server).await, 6);
-        assert_eq!(memory.reserved(MemoryPart::Reads), memory_of(FIRST_READ) as u64);
+        assert_eq!(memory.reserved(MemoryConsumer::Reads), memory_of(FIRST_READ) as u64);
         let of_points = read_buffer.take_point_memory();
         read_buffer.consume(4);
         let pending =
             poll_fn(|cx| Poll::Ready(read_buffer.poll_read(cx, &mut server).is_pending())).await;
         assert!(pending);
         let points = (POINTS_FACTOR * FIRST_READ) as u64;
-        assert_eq!(memory.reserved(MemoryPart::Reads), points);
+        assert_eq!(memory.reserved(MemoryConsumer::Reads), points);
         drop(of_points);
-        assert_eq!(memory.reserved(MemoryPart::Reads), 0);
+        assert_eq!(memory.reserved(MemoryConsumer::Reads), 0);
     }
 }

@@ -1,8 +1,8 @@
-//! How often a connection is read that brings few points at a time.
+//! Delays reads of connections with few points per read.
 //!
-//! A collector may write each point by itself, and nobody waits for a response. Such a connection is read at most once in
-//! [`INTERVAL`]: what has come meanwhile takes one read, one message to a write actor and one record of the log. The
-//! first reads are not delayed, nor any of [`SMALL_READ`] bytes and more.
+//! A collector may write each point separately, and no client waits for a response. Such a connection is read at most
+//! once per [`INTERVAL`]: all points that arrive meanwhile need one read, one message to a write actor and one record
+//! of the log. The first reads are not delayed, nor any read of at least [`SMALL_READ`] bytes.
 
 use std::{
     future::Future,
@@ -15,19 +15,19 @@ use tokio::time::{Instant, Sleep, sleep};
 
 /// Time between two small reads. OpenTSDB holds points for up to a second (`tsd.storage.flush_interval`).
 const INTERVAL: Duration = Duration::from_millis(50);
-/// Bytes from which on a read is worth its cost.
+/// Minimum size of a read that is worth its cost, bytes.
 const SMALL_READ: usize = 16 << 10;
-/// So many small reads follow each other without a pause: a client that connects for a point is not held up.
+/// Consecutive small reads without a delay, so that a client that connects for a single point does not wait.
 const FREE_READS: u32 = 3;
 
-/// When a connection is read again.
+/// Decides when a connection is read again.
 #[derive(Debug)]
 pub(super) struct ReadPace {
     timer: Pin<Box<Sleep>>,
     waits: bool,
-    /// Small reads in a row that had not to wait long for their bytes.
+    /// Consecutive small reads that did not wait long for their bytes.
     small_reads: u32,
-    /// Since when the connection might be read.
+    /// Time from which on the connection could be read.
     open_since: Instant,
 }
 
@@ -41,7 +41,7 @@ impl ReadPace {
         }
     }
 
-    /// So many bytes with nothing but points were read at `read_at`. True if the next read waits.
+    /// Records that a read at `read_at` returned `bytes` of points only. Returns true if the next read waits.
     pub(super) fn after_points(&mut self, bytes: usize, read_at: Instant) -> bool {
         let is_one_of_many = bytes < SMALL_READ && read_at - self.open_since < INTERVAL;
         self.small_reads = if is_one_of_many { self.small_reads.saturating_add(1) } else { 0 };
@@ -54,7 +54,7 @@ impl ReadPace {
         self.waits
     }
 
-    /// Something else was read, or all that has come is to be read.
+    /// Ends the delays: a read had other lines, or all received bytes must be read.
     pub(super) fn end(&mut self) {
         self.waits = false;
         self.small_reads = 0;
@@ -77,7 +77,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads so many bytes after so many milliseconds each. Returns the milliseconds for which each read was not let.
+    /// Simulates reads: milliseconds until the bytes arrive, and their number. Returns the delay of each read in ms.
     async fn pauses(reads: &[(u64, usize)]) -> Vec<u128> {
         let (mut pace, mut pauses) = (ReadPace::new(), Vec::new());
         for &(comes_after_ms, bytes) in reads {
@@ -101,7 +101,7 @@ mod tests {
     async fn seldom_and_large_reads_are_not() {
         assert_eq!(pauses(&[(50, 100); 9]).await, [0; 9]);
         assert_eq!(pauses(&[(1, SMALL_READ); 9]).await, [0; 9]);
-        // A large one, and a rest, begin again.
+        // A large read and a pause restart the count.
         let (small, large, late) = ((1, 100), (1, SMALL_READ), (120, 100));
         let reads = [small, small, small, small, large, small, small, small, small, late, small];
         assert_eq!(pauses(&reads).await, [0, 0, 0, 0, 50, 0, 0, 0, 0, 50, 0]);

@@ -1,9 +1,10 @@
 //! `rollup` and `histogram` lines.
 //!
-//! The line of a rolled-up point selects its table; the write path is that of a point. Errors of a
-//! histogram beyond its syntax are reported as storage errors, as in OpenTSDB.
+//! The line of a rolled-up point selects its table; the write path is the same as for a point. As in
+//! OpenTSDB, errors of a histogram beyond its syntax are reported as storage errors.
 
-use tsd_engine::{PointFailure, PutError, Sample, SampleContent, UidError};
+use tsd_engine::{PointFailure, PutError, Sample, SampleContent};
+use tsd_meta::UidError;
 use tsd_model::Timestamp;
 use tsd_protocol::{
     HistogramLine, HistogramLineError, HistogramValue, Latin1, PutLine, PutLineError, RollupError,
@@ -81,7 +82,7 @@ impl LineProcessor {
         let line = HistogramLine::parse(line).map_err(HistogramFailure::Line)?;
         let stored = match line.value.encode(&codecs) {
             Ok(stored) => stored,
-            // OpenTSDB names the cause only of histograms in the encoding of a codec.
+            // OpenTSDB names the cause only for histograms in the encoding of a codec.
             Err(_) if matches!(line.value, HistogramValue::Simple(_)) => {
                 return Err(HistogramFailure::Line(HistogramLineError::Malformed));
             }

@@ -1,31 +1,31 @@
-//! What a telnet connection does while the store accepts no points.
+//! Behaviour of a telnet connection while the store accepts no points.
 //!
-//! By default the connection waits: the session holds the points that were read, nothing but
-//! commands is read, and TCP holds the client up. By setting it is closed with the reason instead.
-//! Either way the client receives how many of its points were not stored.
+//! By default the connection waits: the session holds the points that were read, the connection reads
+//! only commands, and TCP slows the client down. A setting closes the connection with the reason
+//! instead. In both cases the client learns how many of its points were not stored.
 
 use std::{io, pin::pin, time::Duration};
 
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    time::{sleep, timeout},
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt},
+    task::coop::consume_budget,
+    time::timeout,
 };
 use tsd_engine::PointFailure;
-use tsd_protocol::{AdminCommand, LineSplitter, TelnetCommand};
+use tsd_protocol::{AdminCommand, InputLine, TelnetCommand};
 
 use super::{connection::Connection, executor::Executor};
+use crate::gentle_close::close_gently;
 
-/// How long commands wait for the points before them. After that they are executed at once.
+/// How long commands wait for the points before them. After that, commands are executed at once.
 const COMMAND_DELAY: Duration = Duration::from_millis(100);
 /// How long a full queue of error lines waits for a client that does not read them.
 const READER_PATIENCE: Duration = Duration::from_secs(1);
-/// Bytes of one discarded read.
-const DISCARD_BYTES: usize = 16 << 10;
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Sends the points of a read. Waits while the write shards are full or the store accepts
-    /// nothing; `command`, and commands that follow it, are executed meanwhile. Returns the command
-    /// if it is still to be executed, and false if the connection is to be closed.
+    /// nothing, and executes `command` and the following commands meanwhile. Returns the command if it
+    /// was not executed, and false if the connection must close.
     pub(super) async fn send_points(
         &mut self,
         mut command: Option<AdminCommand>,
@@ -43,33 +43,36 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if timeout(COMMAND_DELAY, &mut send).await.is_ok() {
             return Ok((command, true));
         }
-        // The points wait, however little is read meanwhile.
+        // Keeps the memory of the waiting points while commands are read.
         let _of_points = read_buffer.take_point_memory();
-        let mut may_read = true;
-        // The points must be sent even if the connection fails meanwhile.
+        // The rest of a line that is too long is not a command.
+        let mut may_read = !lines.splitter.is_skipping();
+        // Sends the points even if the connection fails meanwhile.
         let mut end = Ok(true);
         loop {
             if let Some(next) = command.take() {
                 end = executor.execute(next, io).await;
+                // A client that reads its replies at once must leave time for other tasks.
+                tokio::task::yield_now().await;
             }
             if !matches!(end, Ok(true)) {
                 send.await;
                 return end.map(|keep_open| (None, keep_open));
             }
-            let mut split = LineSplitter::new(read_buffer.bytes());
-            if may_read && let Some(line) = split.next() {
-                if let TelnetCommand::Admin(next) = executor.commands.parse(line) {
+            let (mut splitter, mut consumed) = (lines.splitter, 0);
+            if may_read && let Some(line) = splitter.next_line(read_buffer.bytes(), &mut consumed) {
+                if let InputLine::Complete(line) = line
+                    && let TelnetCommand::Admin(next) = executor.commands.parse(line)
+                {
                     command = Some(next);
-                    let consumed = split.consumed();
                     read_buffer.consume(consumed);
                     executor.state.metrics.received_telnet.add(1);
                     continue;
                 }
-                // A point: nothing is read until those before it are accepted.
+                // The next line is a point: reading stops until the store accepts the points before it.
                 may_read = false;
             }
-            let limit = executor.state.config.limits.telnet_line_bytes;
-            if !may_read || read_buffer.bytes().len() > limit {
+            if !may_read {
                 send.await;
                 return Ok((None, true));
             }
@@ -85,10 +88,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Reports the failures known by now.
+    /// Reports the failures known so far.
     pub(super) async fn report_failures(&mut self) -> io::Result<()> {
         while let Ok(failure) = self.failures.try_recv() {
             self.report_failure(&failure).await?;
+            consume_budget().await;
         }
         Ok(())
     }
@@ -101,8 +105,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(())
     }
 
-    /// Sends queued errors if they are many, and waits for a client that reads, but not as fast as
-    /// it fails.
+    /// Sends queued errors if there are many. Waits for a client that reads its errors more slowly than it
+    /// causes them.
     pub(super) async fn send_errors(&mut self) -> io::Result<()> {
         let Self { io, lines, .. } = self;
         if lines.must_send_errors() {
@@ -115,18 +119,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(())
     }
 
-    /// True if a point was not stored and the connection does not hold points.
+    /// Returns true if a point was not stored and the connection does not hold points.
     pub(super) fn must_close(&self) -> bool {
         !self.lines.state.config.telnet_holds_points && !self.unstored.is_empty()
     }
 
-    /// Waits until every point that was read is stored or has failed, reports failures, and closes
-    /// the connection.
+    /// Waits until every received point is stored or has failed, reports failures, and closes the
+    /// connection.
     pub(super) async fn finish(mut self) {
         let grace = self.lines.state.config.limits.half_close_grace;
-        // Held points keep the connection open: its slot bounds their number.
+        // Held points keep the connection open, so the limit of connections bounds their number.
         self.lines.session.drain().await;
-        // After the grace period failures are not reported.
+        // After the grace period, failures are not reported.
         let reported = timeout(grace, async {
             self.report_failures().await?;
             if !self.unstored.is_empty() {
@@ -139,19 +143,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if !self.unstored.is_empty() {
             self.lines.state.log_unstored(self.unstored.points, &self.unstored.reason);
             if matches!(reported, Ok(Ok(()))) {
-                self.discard_input(grace).await;
+                // The client may have disconnected.
+                let _ = close_gently(&mut self.io, grace).await;
             }
-        }
-    }
-
-    /// Reads what the client sends until it closes: unread bytes would reset the connection, and
-    /// the client might not receive the reason.
-    async fn discard_input(&mut self, grace: Duration) {
-        let mut discarded = vec![0; DISCARD_BYTES];
-        let until_closed = async { while let Ok(1..) = self.io.read(&mut discarded).await {} };
-        tokio::select! {
-            () = until_closed => {}
-            () = sleep(grace) => {}
         }
     }
 }

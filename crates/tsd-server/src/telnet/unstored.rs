@@ -1,5 +1,5 @@
-//! Counts the points of a connection that were not stored because the store failed. What follows from that
-//! is in `storage_errors.rs`.
+//! Counts the points of a connection that were not stored because the store failed. `storage_errors.rs`
+//! acts on the count.
 
 use tsd_engine::{PointFailure, PutError};
 
@@ -26,7 +26,7 @@ impl Unstored {
     }
 }
 
-/// True if the store may accept the point later.
+/// Returns true if the store may accept the point later.
 fn is_transient(error: &PutError) -> bool {
     match error {
         PutError::Throttled | PutError::Lost | PutError::Closed => true,

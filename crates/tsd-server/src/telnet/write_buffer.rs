@@ -1,8 +1,8 @@
 //! Write buffer of a telnet connection.
 //!
-//! Collectors seldom read. Error lines are queued in a bounded buffer and dropped when it is full;
-//! the connection stays open, and a client that reads again gets the number of dropped lines. Replies to commands are sent in full, and a client that does not read
-//! them is disconnected.
+//! Collectors seldom read. So error lines are queued in a bounded buffer and dropped when it is full. The
+//! connection stays open, and a client that reads again gets the number of dropped lines. Replies to
+//! commands are sent in full, and a client that does not read them is disconnected.
 
 use std::{
     future::poll_fn,
@@ -21,9 +21,9 @@ use tsd_engine::ProcessMemory;
 
 use crate::connection_memory::ActiveMemory;
 
-/// Bytes that the last line of a connection may need.
+/// Maximum bytes of the last line of a connection.
 const LAST_LINE_BYTES: usize = 4_096;
-/// Bytes of lines that are part of a connection's minimum.
+/// Bytes of lines that the minimum of a connection covers.
 const FREE_BYTES: usize = 2_048;
 
 /// Queued error lines.
@@ -35,7 +35,7 @@ pub(crate) struct WriteBuffer {
     memory: ActiveMemory,
     /// Lines dropped since the buffer was last empty.
     dropped: u64,
-    /// The client did not read a full buffer; unset when it has.
+    /// True while the client does not read a full buffer.
     is_unread: bool,
 }
 
@@ -45,7 +45,7 @@ impl WriteBuffer {
         Self { pending: BytesMut::new(), limit, memory, dropped: 0, is_unread: false }
     }
 
-    /// Queues a line; returns false if the buffer is full, or no memory is left for it.
+    /// Queues a line; returns false if the buffer or the memory is full.
     pub(crate) fn queue(&mut self, line: &[u8]) -> bool {
         let length = self.pending.len() + line.len();
         let fits = length <= self.limit && self.has_memory(length);
@@ -57,9 +57,9 @@ impl WriteBuffer {
         fits
     }
 
-    /// Reserves memory for so many bytes.
+    /// Reserves the memory for `length` bytes in the buffer; false if there is not enough.
     fn has_memory(&mut self, length: usize) -> bool {
-        // Doubled like the buffer.
+        // Doubles like the buffer.
         length <= FREE_BYTES || length <= self.memory.bytes() || self.memory.try_reserve(2 * length)
     }
 
@@ -71,7 +71,7 @@ impl WriteBuffer {
         self.pending.len() >= self.limit / 2
     }
 
-    /// False after [`Self::set_unread`], until the client has read the buffer.
+    /// Returns false after [`Self::set_unread`], until the client has read the buffer.
     pub(crate) const fn is_read(&self) -> bool {
         !self.is_unread
     }
@@ -81,12 +81,12 @@ impl WriteBuffer {
         self.is_unread = true;
     }
 
-    /// Lets one more line fit, however full the buffer is.
+    /// Makes room for one more line, however full the buffer is.
     pub(crate) fn make_room(&mut self) {
         self.limit = self.limit.max(self.pending.len() + LAST_LINE_BYTES);
     }
 
-    /// Writes queued bytes to the socket. Pending if some are left.
+    /// Writes queued bytes to the socket. Pending until all are written.
     pub(crate) fn poll_send<S: AsyncWrite + Unpin>(
         &mut self,
         cx: &mut Context<'_>,
@@ -114,7 +114,7 @@ impl WriteBuffer {
         Poll::Ready(Ok(()))
     }
 
-    /// Sends the queued lines and then `reply`. Fails if that takes longer than `write_timeout`.
+    /// Sends the queued lines and then `reply`. Fails if the write takes longer than `write_timeout`.
     pub(crate) async fn reply<S: AsyncWrite + Unpin>(
         &mut self,
         io: &mut S,

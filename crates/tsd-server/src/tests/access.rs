@@ -1,4 +1,4 @@
-//! Who may change something: peers, pages of other sites, `Host`, and what HEAD may do.
+//! Access to changes: peers, pages of other sites, `Host` and HEAD.
 
 use hyper::Method;
 use serde_json::json;
@@ -66,7 +66,7 @@ async fn administration_is_refused_to_other_peers() {
         ]
     );
     assert!(lines[2].starts_with("net.opentsdb.tools"), "the connection stays open: {refused}");
-    // Nothing was changed, and everything else works.
+    // Nothing changed, and everything else works.
     let points = tsd.get(&format!("/api/query?{RANGE}&m=sum:m")).await;
     assert!(points.text().contains("1356998410"), "{}", points.text());
     assert_eq!(tsd.get("/api/annotation?start_time=1356998400").await.status, 200);
@@ -145,8 +145,17 @@ async fn allowed_origins_may_change_points() {
     assert!(good.starts_with("204"), "{good}");
     let own = put("http://test").await;
     assert!(own.starts_with("204"), "the page of this daemon: {own}");
+    // Issue 37: the status was 200, from which a sender concludes that its points are stored.
     let other = put("http://test:81").await;
-    assert!(other.contains("CORS domain not allowed"), "{other}");
+    assert!(other.starts_with("403") && other.contains("CORS domain not allowed"), "{other}");
+    for (method, uri) in [
+        (Method::DELETE, "/api/query?start=1h-ago&m=sum:m"),
+        (Method::GET, "/api/query?start=1h-ago&m=sum:m&method_override=delete"),
+        (Method::GET, "/api/dropcaches"),
+    ] {
+        let answer = tsd.send(method, uri, &[("origin", "http://bad")], "").await;
+        assert_eq!(answer.status, 403, "{uri}");
+    }
     let preflight = [("origin", "http://test")];
     let answer = tsd.send(Method::OPTIONS, "/api/put", &preflight, "").await;
     assert!(answer.text().contains("CORS domain not allowed"), "{}", answer.text());

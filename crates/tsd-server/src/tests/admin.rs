@@ -139,7 +139,7 @@ async fn stats_are_lines_or_objects() {
     assert!(lines[0].as_str().unwrap().starts_with("tsd.connectionmgr.connections "));
 }
 
-/// Names of statistics in OpenTSDB's order, each once.
+/// Names of statistics in OpenTSDB's order, without duplicates.
 const STATISTICS: [&str; 52] = [
     "connectionmgr.connections",
     "connectionmgr.exceptions",
@@ -226,7 +226,7 @@ async fn stats_have_opentsdbs_names_in_its_order() {
     };
     assert!(threads("tsd.jvm.thread.count") > 0);
     assert_eq!(threads("tsd.jvm.thread.states"), threads("tsd.jvm.thread.count"));
-    // Threads are not among those of the API.
+    // The API omits threads.
     let api = tsd.get("/api/stats").await.text();
     assert!(!api.contains("jvm.thread") && api.contains("jvm.ramfree"));
     assert!(tsd.exchange(b"stats\n").await.contains("tsd.jvm.thread.count "));
@@ -263,7 +263,7 @@ async fn process_stats_have_opentsdbs_shape() {
     let threads = tsd.get("/api/stats/threads").await.json();
     let thread = ["interrupted", "name", "priority", "stack", "state", "threadID"];
     assert_eq!(keys(&threads[0]), thread);
-    // A store without servers.
+    // The memory store has no servers.
     assert_eq!(tsd.get("/api/stats/region_clients").await.json(), serde_json::json!([]));
 }
 

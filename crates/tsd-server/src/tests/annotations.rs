@@ -84,8 +84,8 @@ async fn bad_requests_have_their_messages() {
         error_body(400, "Unable to delete Annotation information", unset)
     );
     assert_eq!(tsd.get("/api/annotation?start_time=1&method_override=x").await.status, 405);
-    assert_eq!(tsd.get("/api/annotation?start_time=soon").await.status, 500);
-    assert_eq!(tsd.post("/api/annotation", "{").await.status, 500);
+    assert_eq!(tsd.get("/api/annotation?start_time=soon").await.status, 400);
+    assert_eq!(tsd.post("/api/annotation", "{").await.status, 400);
     for tsuid in ["xyz", "0001", "00000100000100000"] {
         let uri = format!("/api/annotation?start_time=1&tsuid={tsuid}");
         assert_eq!(tsd.get(&uri).await.status, 400, "{tsuid}");
@@ -125,7 +125,7 @@ async fn bad_requests_have_their_messages() {
     let backwards = tsd.get("/api/annotations?start_time=2000&end_time=1000").await;
     assert_eq!(
         backwards.line(),
-        error_body(500, "The end timestamp cannot be less than the start timestamp", "")
+        error_body(400, "The end timestamp cannot be less than the start timestamp", "")
     );
 }
 
@@ -180,7 +180,7 @@ async fn global_annotations_are_listed_until_an_end_or_now() {
 #[tokio::test]
 async fn storage_failures_are_reported() {
     let tsd = Tsd::start().await;
-    // The daemon reads the counters of UIDs when it starts: those reads take no fault of the script.
+    // The reads of UID counters at the start must not consume the fault of the script.
     while tsd.engine.uid_space().len() < UidKind::ALL.len() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -188,7 +188,7 @@ async fn storage_failures_are_reported() {
         tsd.storage.script(operation, [Fault::Error(StorageError::DiskFull)]);
         assert_eq!(
             tsd.post("/api/annotation", LOCAL).await.line(),
-            r#"500 {"error":{"code":500,"message":"no space left on the data disk"}}"#
+            r#"503 {"error":{"code":503,"message":"no space left on the data disk","details":"no space left on the data disk"}}"#
         );
     }
     assert_eq!(tsd.post("/api/annotation", LOCAL).await.status, 200);

@@ -1,4 +1,4 @@
-//! Authentication: who may do what by HTTP and telnet, and what one connection of several users does.
+//! Authentication: permissions over HTTP and telnet, and several users on one connection.
 
 use std::sync::Arc;
 
@@ -14,15 +14,16 @@ use crate::{
     hash_token,
 };
 
-const POINT: &str = r#"{"metric":"m","timestamp":1356998400,"value":1,"tags":{"host":"a"}}"#;
+pub(super) const POINT: &str =
+    r#"{"metric":"m","timestamp":1356998400,"value":1,"tags":{"host":"a"}}"#;
 
-/// A server and its users. Each name is its password; `agent` has a token.
-struct Guarded {
-    tsd: Tsd,
+/// A server and its users. The password of each user is its name; `agent` has a token.
+pub(super) struct Guarded {
+    pub(super) tsd: Tsd,
     file: Arc<UserFileAuthenticator>,
 }
 
-/// Users with these roles, `name roles` each.
+/// Creates users from entries of the form `name roles`.
 fn users(roles: &[&str]) -> Users {
     let line = |entry: &&str| {
         let (name, roles) = entry.split_once(' ').unwrap();
@@ -34,29 +35,38 @@ fn users(roles: &[&str]) -> Users {
 }
 
 impl Guarded {
-    async fn start(roles: &[&str]) -> Self {
+    pub(super) async fn start(roles: &[&str]) -> Self {
         Self::start_with(roles, false).await
     }
 
     async fn start_with(roles: &[&str], per_connection: bool) -> Self {
+        Self::start_as(roles, per_connection, OpenPaths::default()).await
+    }
+
+    async fn start_as(roles: &[&str], per_connection: bool, open_paths: OpenPaths) -> Self {
         let memory = ProcessMemory::unlimited();
         let file = Arc::new(UserFileAuthenticator::new(users(roles), memory).unwrap());
         let authenticator = Arc::clone(&file) as _;
-        let open_paths = OpenPaths::default();
         let authentication =
             Some(AuthenticationConfig { authenticator, open_paths, per_connection });
         let config = crate::ServerConfig { allow_delete: true, authentication, ..config() };
         Self { tsd: Tsd::start_with(config, engine_config()).await, file }
     }
 
-    async fn send(&self, user: &str, method: Method, uri: &str, body: &str) -> TestResponse {
+    pub(super) async fn send(
+        &self,
+        user: &str,
+        method: Method,
+        uri: &str,
+        body: &str,
+    ) -> TestResponse {
         let header = if user == "agent" { "Bearer t0k3n".to_owned() } else { basic(user) };
         let headers: &[(&str, &str)] =
             if user.is_empty() { &[] } else { &[("authorization", &header)] };
         self.tsd.send(method, uri, headers, body.to_owned()).await
     }
 
-    async fn status(&self, user: &str, method: Method, uri: &str, body: &str) -> u16 {
+    pub(super) async fn status(&self, user: &str, method: Method, uri: &str, body: &str) -> u16 {
         self.send(user, method, uri, body).await.status
     }
 }
@@ -102,8 +112,24 @@ async fn without_credentials_only_open_paths_are_served() {
     for uri in ["/api/health/live", "/api/health/ready", "/API/v1/HEALTH/live"] {
         assert_eq!(server.status("", Method::GET, uri, "").await, 200, "{uri}");
     }
-    // A preflight has no credentials; without an allowed origin it is refused as before.
+    // A preflight has no credentials. Without an allowed origin it is rejected.
     assert_eq!(server.status("", Method::OPTIONS, "/api/put", "").await, 405);
+}
+
+/// Issue 37: the page of an open `/` was served, but its scripts got a 401.
+#[tokio::test]
+async fn the_open_page_is_served_with_its_files() {
+    let open_paths = OpenPaths::try_new("/").unwrap();
+    let server = Guarded::start_as(&[], false, open_paths).await;
+    for (uri, status) in [
+        ("/", 200),
+        ("/s/page/main.js", 200),
+        ("/s/favicon.ico", 401),
+        ("/s/other.js", 401),
+        ("/api/config", 401),
+    ] {
+        assert_eq!(server.status("", Method::GET, uri, "").await, status, "{uri}");
+    }
 }
 
 #[tokio::test]
@@ -211,7 +237,7 @@ async fn new_names_need_the_permission_of_their_kind() {
             assert!(error.contains("may not create names of") && error.contains(name), "{error}");
         }
     }
-    // Nothing was created on the way.
+    // No name was created.
     let tagks = server.tsd.engine.uids().suggest(tsd_engine::UidKind::Tagk, "", 9).await.unwrap();
     assert_eq!(tagks, ["dc", "host"]);
     let metrics =
@@ -220,7 +246,11 @@ async fn new_names_need_the_permission_of_their_kind() {
     let assign = "/api/uid/assign?metric=o&tagk=k&tagv=v";
     assert_eq!(server.status("creator", Method::GET, assign, "").await, 200);
     assert_eq!(server.status("writer", Method::GET, "/api/uid/assign?tagv=w", "").await, 200);
-    assert_eq!(server.status("writer", Method::GET, "/api/uid/assign?tagk=w", "").await, 403);
+    let refused = server.send("writer", Method::GET, "/api/uid/assign?tagk=w&tagv=w", "").await;
+    assert_eq!(refused.status, 403);
+    // Issue 37: the text named only the role.
+    let needed = "it needs the role ADMINISTRATOR, or CREATE_TAGK and CREATE_TAGV";
+    assert!(refused.text().contains(needed), "{}", refused.text());
 }
 
 /// Sends requests on one connection; returns the statuses.
@@ -348,7 +378,7 @@ async fn the_first_telnet_line_is_credentials() {
 async fn telnet_credentials_may_be_repeated_a_few_times() {
     let server = Guarded::start(&["alice PUTONLY"]).await;
     let fail = "AUTH_FAIL\r\n";
-    // Never executed as commands, and closed in the end.
+    // The lines are never executed as commands, and the connection closes in the end.
     let commands = server.tsd.exchange(b"version\ndiediedie\nexit\n\nhelp\nstats\n").await;
     assert_eq!(commands, fail.repeat(5));
     let second = server.tsd.exchange(b"put m 1 1 a=b\nauth basic alice alice\nput x\n").await;

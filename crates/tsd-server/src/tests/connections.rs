@@ -41,6 +41,97 @@ async fn connections_beyond_the_limit_are_closed_with_the_reason_if_the_client_s
     assert_eq!(tsd.exchange(b"status\n").await, "ok\n");
 }
 
+/// Issue 37: idle connections used up the limits for good.
+#[tokio::test]
+async fn the_oldest_idle_connection_makes_room_for_a_new_one() {
+    let limits =
+        Limits { connections: NonZeroUsize::new(4), evict_idle_after: SOON, ..Limits::default() };
+    let tsd = Tsd::start_with(with_limits(limits), engine_config()).await;
+    let mut silent = tsd.connect().await;
+    let mut half_line = tsd.connect().await;
+    half_line.write_all(b"put half 13569").await.unwrap();
+    let mut half_head = tsd.connect().await;
+    half_head.write_all(b"GET /api/version HTTP/1.1\r\nHost: t\r\n").await.unwrap();
+    let mut kept = tsd.connect().await;
+    for _ in 0..3 {
+        kept.write_all(b"status\n").await.unwrap();
+        let mut reply = [0; 3];
+        kept.read_exact(&mut reply).await.unwrap();
+        tokio::time::sleep(SOON).await;
+    }
+    // This connection has been idle for long enough, too, but not as long as the first.
+    tokio::time::sleep(SOON).await;
+    assert_eq!(tsd.exchange(b"status\n").await, "ok\n");
+    assert_eq!(read_to_end(&mut silent).await, "");
+    assert_eq!(tsd.exchange(b"status\n").await, "ok\n", "the place of a client that has left");
+    // The next connection replaces the last idle connection, and is not idle itself.
+    let mut new = tsd.connect().await;
+    new.write_all(b"p").await.unwrap();
+    let mut newer = tsd.connect().await;
+    newer.write_all(b"p").await.unwrap();
+    assert_eq!(read_to_end(&mut kept).await, "");
+    let refused = tsd.exchange(b"status\n").await;
+    assert_eq!(refused, "error: too many connections: 4 are open\n");
+    half_line.write_all(b"98400 1 a=b\nstatus\n").await.unwrap();
+    let mut reply = [0; 3];
+    half_line.read_exact(&mut reply).await.unwrap();
+    assert_eq!(&reply, b"ok\n", "a half-read line is not idle");
+    half_head.write_all(b"Connection: close\r\n\r\n").await.unwrap();
+    assert!(read_to_end(&mut half_head).await.starts_with("HTTP/1.1 200 "));
+    drop((half_line, new, newer));
+    tsd.no_connections().await;
+}
+
+/// Issue 37.
+#[tokio::test]
+async fn a_request_in_progress_is_not_idle() {
+    let limits = Limits {
+        connections: NonZeroUsize::new(1),
+        evict_idle_after: Duration::ZERO,
+        ..Limits::default()
+    };
+    let tsd = Tsd::start_with(with_limits(limits), engine_config()).await;
+    let mut busy = tsd.connect().await;
+    let head =
+        b"POST /api/put HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Length: 2\r\n\r\n[";
+    busy.write_all(head).await.unwrap();
+    tokio::time::sleep(SOON).await;
+    let refused = tsd.exchange(b"status\n").await;
+    assert_eq!(refused, "error: too many connections: 1 are open\n");
+    busy.write_all(b"]").await.unwrap();
+    let answer = read_to_end(&mut busy).await;
+    assert!(answer.starts_with("HTTP/1.1 "), "{answer}");
+    assert_eq!(tsd.exchange(b"status\n").await, "ok\n");
+}
+
+/// Issue 37: unread input would reset the connection, and the client would lose the reason.
+#[tokio::test]
+async fn refused_clients_get_their_reason_however_much_they_have_sent() {
+    let evict_idle_after = Duration::from_mins(10);
+    let limits =
+        Limits { connections: NonZeroUsize::new(1), evict_idle_after, ..Limits::default() };
+    let tsd = Tsd::start_with(with_limits(limits), engine_config()).await;
+    let _first = tsd.connect().await;
+    while tsd.server.open_connections() == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    for _ in 0..20 {
+        let lines = "put m 1356998400 1 a=b\n".repeat(2_000);
+        assert_eq!(
+            tsd.exchange(lines.as_bytes()).await,
+            "error: too many connections: 1 are open\n"
+        );
+        let answer = tsd.exchange(&requests(&["/"]).repeat(500)).await;
+        assert!(answer.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{answer}");
+        assert!(answer.contains("\r\nX-Content-Type-Options: nosniff\r\n"), "{answer}");
+        assert!(
+            answer.ends_with(
+                r#"{"error":{"code":503,"message":"too many connections: 1 are open"}}"#
+            )
+        );
+    }
+}
+
 #[tokio::test]
 async fn idle_connections_are_closed_after_the_timeout() {
     let limits = Limits { idle_timeout: Some(SOON), ..Limits::default() };
@@ -52,7 +143,7 @@ async fn idle_connections_are_closed_after_the_timeout() {
         assert_eq!(answer.contains("short_revision"), said.ends_with("\r\n\r\n"), "{said}");
     }
     tsd.no_connections().await;
-    // The client sees the close slightly earlier.
+    // The client sees the close slightly earlier than the server.
     let stats = tsd.exchange(b"stats\n").await;
     assert!(stats.contains(" 4 type=timeout"), "{stats}");
 }

@@ -56,6 +56,7 @@ pub(super) fn config() -> ServerConfig {
         port: 0,
         show_stack_trace: false,
         host_name: "box".to_owned(),
+        hosts: crate::HostNames::try_new("test").unwrap(),
         ..ServerConfig::default()
     }
 }
@@ -93,7 +94,7 @@ impl Tsd {
         TcpStream::connect(self.server.local_addr()).await.unwrap()
     }
 
-    /// Sends bytes and the end of input; returns all that comes back.
+    /// Sends bytes and the end of input; returns all received text.
     pub(super) async fn exchange(&self, bytes: &[u8]) -> String {
         let mut stream = self.connect().await;
         stream.write_all(bytes).await.unwrap();
@@ -139,7 +140,7 @@ impl Tsd {
     }
 }
 
-/// Everything until the other side closes; a reset counts as that.
+/// Reads until the other side closes or resets the connection.
 pub(super) async fn read_to_end(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes).await;
@@ -156,7 +157,7 @@ pub(crate) const POINTS: &str = r#"[
 /// Their time range, as query parameters.
 pub(crate) const RANGE: &str = "start=1356998400&end=1356998500";
 
-/// A server with these points.
+/// Starts a server with these points.
 pub(crate) async fn with_points(config: ServerConfig) -> Tsd {
     let tsd = Tsd::start_with(config, engine_config()).await;
     assert_eq!(tsd.post("/api/put", POINTS).await.status, 204);

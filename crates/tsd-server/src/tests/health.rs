@@ -1,8 +1,8 @@
-//! Status, probes and the reports of the store.
+//! Status, probes and reports of the store.
 
 use hyper::Method;
 use serde_json::{Value, json};
-use tsd_engine::{HealthImpact, StorePart};
+use tsd_engine::{HealthImpact, StoreComponent};
 use tsd_storage::HealthProblem;
 
 use super::harness::{Tsd, config, engine_config};
@@ -30,7 +30,7 @@ async fn the_state_is_what_the_store_reports() {
         (HealthImpact::WritesRejected, "partial", 503, "writes are rejected"),
         (HealthImpact::Unavailable, "error", 503, "unavailable"),
     ] {
-        let problem = HealthProblem::new(StorePart::Disk, impact, "0 bytes are free");
+        let problem = HealthProblem::new(StoreComponent::Disk, impact, "0 bytes are free");
         tsd.storage.inner().set_problems(vec![problem]);
         let problems = json!([{ "part": "disk", "impact": text, "reason": "0 bytes are free" }]);
         assert_eq!(state(&tsd).await, (word.to_owned(), ready, problems));
@@ -47,7 +47,7 @@ async fn health_does_not_read_names() {
     let hang = || tsd_storage::Fault::Error(tsd_storage::StorageError::Closed);
     tsd.storage.script(tsd_storage::Operation::ScanBatch, [hang(), hang()]);
     assert_eq!(state(&tsd).await.0, "ok");
-    // The faults are still there: nothing was scanned.
+    // The faults remain, so nothing was scanned.
     assert_ne!(tsd.get("/api/suggest?type=metrics").await.status, 200);
 }
 
@@ -56,7 +56,7 @@ async fn probes_are_served_whatever_is_switched_off() {
     let mode = ServerMode::ReadOnly;
     let config = ServerConfig { api_enabled: false, ui_enabled: false, mode, ..config() };
     let tsd = Tsd::start_with(config, engine_config()).await;
-    let problem = HealthProblem::new(StorePart::Disk, HealthImpact::WritesRejected, "full");
+    let problem = HealthProblem::new(StoreComponent::Disk, HealthImpact::WritesRejected, "full");
     tsd.storage.inner().set_problems(vec![problem]);
     for uri in ["/api/health/live", "/api/health/ready", "/API/v1/Health/Ready"] {
         // A daemon that only reads needs no writes.

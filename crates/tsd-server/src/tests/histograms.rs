@@ -131,10 +131,21 @@ async fn bodies_are_stored_and_acknowledged_like_put() {
         (point(r#","id":-1,"value":"AA==""#), "Invalid type. Must be from 0 to 255."),
         (point(r#","id":7,"value":"AA==""#), "No codec found mapped to ID 7"),
         (point(r#","id":42,"value":"!!""#), "Byte array shorter than 6 bytes detected: \"\""),
-        (point(r#","id":42,"value":"AAIAAAAAP4AA""#), "Unexpected exception"),
+        // Issue 37: the text ended before the reason, as in OpenTSDB.
+        (
+            point(r#","id":42,"value":"AAIAAAAAP4AA""#),
+            "Unexpected exception: histogram of 9 bytes ends early",
+        ),
+        (
+            point(r#","buckets":{"NaN,1":1}"#),
+            "Unexpected exception: bucket \"NaN,1\": a bucket bound is not a number",
+        ),
         (point(r#","buckets":{"1":1}"#), "Unable to parse bucket bounds: 1"),
         (point(r#","buckets":{"a,b":1}"#), "Unable to parse value to a number"),
-        (point(r#","buckets":{"0,1":null}"#), "Unexpected exception"),
+        (
+            point(r#","buckets":{"0,1":null}"#),
+            "Unexpected exception: bucket \"0,1\": the count is null; send an integer",
+        ),
         (r#"{"timestamp":1,"tags":{"a":"b"}}"#.into(), "Metric name was empty"),
         (r#"{"metric":"m","tags":{"a":"b"}}"#.into(), "Invalid timestamp"),
         (r#"{"metric":"m","timestamp":1,"value":"AA=="}"#.into(), "Missing tags"),
@@ -187,7 +198,7 @@ async fn buckets_in_reverse_order_are_read_fast() {
     let answer = tsd.post("/api/histogram?details", &body).await;
     assert_eq!(
         answer.json()["errors"][0]["error"],
-        "Unexpected exception",
+        "Unexpected exception: the histogram has 70001 buckets; the limit is 65535",
         "more than a cell counts"
     );
 }

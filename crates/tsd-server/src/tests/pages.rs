@@ -11,7 +11,7 @@ use crate::{
     AdminPeers, LogControl, LogEvent, LogLevelError, RecentLogs, ServerConfig, ServerMode,
 };
 
-/// A directory of static files that is removed with the value.
+/// A directory of static files that is removed on drop.
 struct StaticRoot(PathBuf);
 
 impl StaticRoot {
@@ -85,7 +85,7 @@ async fn icon_is_built_in_and_can_be_replaced() {
     assert_eq!(tsd.get("/favicon.ico").await.status, 404);
 }
 
-/// A daemon with two log events, of which `tsd_engine::uid` is the only logger.
+/// Starts a daemon with two log events and `tsd_engine::uid` as its only logger.
 async fn logging(peers: &str) -> Tsd {
     let recent = Arc::new(RecentLogs::default());
     for (epoch_secs, text) in [(1, "first"), (2, "second")] {
@@ -109,7 +109,7 @@ async fn last_log_events_are_listed_newest_first() {
     assert_eq!(text.text(), lines);
     assert_eq!(text.header("content-type"), Some("text/plain; charset=UTF-8"));
     let expected: Vec<&str> = lines.lines().collect();
-    // The array goes before a level.
+    // `json` takes precedence over `level`.
     for uri in ["/logs?json", "/logs?json&level=debug"] {
         assert_eq!(tsd.get(uri).await.json(), json!(expected), "{uri}");
     }

@@ -33,7 +33,7 @@ use crate::{PluginTask, PublisherConfig, SpoolConfig, start_publisher, start_spo
 const LIMIT: usize = 16 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server with a publisher.
+/// Starts a server with a publisher.
 async fn publishing(config_of: PublisherConfig) -> (Tsd, PluginTask, Arc<PluginQueue>) {
     let (queue, items) = plugin_queue("publish", LIMIT, OnFull::Drop);
     let task = start_publisher(config_of, items).await.unwrap();
@@ -128,7 +128,7 @@ async fn a_tcp_receiver_that_returns_gets_what_waited_for_it() {
     task.stop(PATIENCE).await;
 }
 
-/// An HTTP receiver that passes on the bodies it accepts, and answers with a status.
+/// Starts an HTTP receiver that answers with a status and passes on the accepted bodies.
 async fn receiver(
     status: impl Fn(&str) -> u16 + Clone + Send + Sync + 'static,
 ) -> (PublisherConfig, mpsc::UnboundedReceiver<String>) {
@@ -204,7 +204,7 @@ async fn a_receiver_that_never_answers_does_not_delay_points_or_a_stop() {
     wait_until("the end of the task", || queue.dropped() == 3).await;
 }
 
-/// A server with a spool, whose store refuses the next writes.
+/// Starts a server with a spool whose store rejects the next writes.
 async fn spooling(directory: &Path, max_bytes: u64) -> (Tsd, PluginTask, Arc<PluginQueue>) {
     let (queue, items) = plugin_queue("storageExceptionHandler", LIMIT, OnFull::Drop);
     let config_of = SpoolConfig { directory: directory.to_owned(), max_bytes };
@@ -221,7 +221,7 @@ fn refuse(tsd: &Tsd, calls: usize) {
     tsd.storage.script(Operation::Put, (0..calls).map(|_| refused()));
 }
 
-/// The lines of all complete files.
+/// Returns the lines of all complete files.
 fn spooled(directory: &Path) -> Vec<String> {
     let mut files: Vec<_> =
         fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -295,7 +295,7 @@ async fn histograms_and_rolled_up_values_are_spooled_as_they_were_sent() {
         ]
     );
     assert_eq!((&histogram["type"], &histogram["id"]), (&json!("histogram"), &json!(42)));
-    // What the lines say is what their endpoints accept.
+    // The endpoints accept the lines.
     for (path, line) in ["/api/rollup", "/api/rollup", "/api/histogram"].into_iter().zip(&lines) {
         assert_eq!(tsd.post(path, line).await.line(), "204 ", "{line}");
     }

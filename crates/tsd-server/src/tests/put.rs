@@ -13,7 +13,7 @@ const GOOD: &str = r#"{"metric":"m","timestamp":1356998400,"value":42,"tags":{"h
 #[tokio::test]
 async fn valid_points_have_an_empty_response() {
     let tsd = Tsd::start().await;
-    for body in [GOOD.to_owned(), format!("[{GOOD},{GOOD}]"), format!("{GOOD} trailing")] {
+    for body in [GOOD.to_owned(), format!("[{GOOD},{GOOD}]"), format!("{GOOD}\n{GOOD}\n")] {
         let answer = tsd.post("/api/put", &body).await;
         assert_eq!(answer.line(), "204 ", "{body}");
         assert_eq!(answer.header("content-type"), Some("application/json; charset=UTF-8"));
@@ -209,7 +209,7 @@ async fn full_engine_responds_503() {
     let mut engine = engine_config();
     engine.ingest.queue_deadline = Duration::from_millis(1);
     engine.ingest.budget = ByteBudget::new(64);
-    // Requests are spread over write shards; with one, both use the same.
+    // With a single write shard, both requests use it.
     engine.ingest.write_actors = 1;
     let tsd = Tsd::start_with(config(), engine).await;
     tsd.post("/api/put", GOOD).await;
@@ -225,15 +225,15 @@ async fn full_engine_responds_503() {
 #[tokio::test]
 async fn storage_timeout_responds_503() {
     let mut engine = engine_config();
-    engine.ingest.store_deadline = Duration::from_millis(20);
+    engine.ingest.store_deadline = Duration::from_millis(300);
     let tsd = Tsd::start_with(config(), engine).await;
     tsd.post("/api/put", GOOD).await;
-    tsd.storage.script(Operation::Put, [Fault::Delay(Duration::from_millis(500))]);
+    tsd.storage.script(Operation::Put, [Fault::Delay(Duration::from_millis(1_500))]);
     let answer = tsd.post("/api/put?details", GOOD).await;
     assert_eq!(answer.status, 503);
     let reply = answer.json();
     assert_eq!((&reply["success"], &reply["failed"]), (&json!(0), &json!(1)));
-    // The retried points are the same cells.
+    // The retried points write the same cells.
     tsd.engine.drain_writes().await;
     assert_eq!(tsd.post("/api/put", GOOD).await.status, 204);
 }
@@ -256,6 +256,26 @@ async fn bodies_may_be_compressed() {
     let answer = tsd.send(Method::POST, "/api/put", &headers, GOOD).await;
     assert_eq!(answer.status, 400);
     assert_eq!(answer.json()["error"]["message"], "Unable to inflate the request body");
+}
+
+/// Issue 37: the compressed bytes were parsed as JSON, and the error did not name the coding.
+#[tokio::test]
+async fn unknown_content_codings_are_415() {
+    let tsd = Tsd::start().await;
+    let status = async |headers: &[(&str, &str)]| {
+        let answer = tsd.send(Method::POST, "/api/put", headers, GOOD).await;
+        (answer.status, answer.text())
+    };
+    for name in ["br", "zstd", "gzip, identity"] {
+        let (status, text) = status(&[("content-encoding", name)]).await;
+        assert_eq!(status, 415, "{name}");
+        assert!(text.contains(name), "{text}");
+    }
+    let twice = [("content-encoding", "identity"), ("content-encoding", "br")];
+    assert_eq!(status(&twice).await.0, 415);
+    for name in ["identity", "UTF-8", ""] {
+        assert_eq!(status(&[("content-encoding", name)]).await.0, 204, "{name}");
+    }
 }
 
 #[tokio::test]
@@ -281,7 +301,7 @@ async fn all_bodies_together_are_bounded() {
     let tsd = Tsd::start_with(with_limits(limits), engine_config()).await;
     let body = format!("{GOOD}{}", " ".repeat(4_000));
     let rejected = tsd.post("/api/put", &body).await;
-    assert_eq!(rejected.status, 503);
+    assert_eq!(rejected.status, 413);
     assert_eq!(tsd.post("/api/put", GOOD).await.status, 204);
 }
 
@@ -319,6 +339,11 @@ async fn a_header_may_add_a_tag() {
     let headers = [("x-tenant", "tenant=t1")];
     assert_eq!(tsd.send(Method::POST, "/api/put", &headers, GOOD).await.status, 204);
     assert_eq!(tsd.get("/api/suggest?type=tagk").await.text(), r#"["host","tenant"]"#);
+    // Issue 37: the point was stored in the series of another host.
+    let headers = [("x-tenant", "host=other")];
+    let answer = tsd.send(Method::POST, "/api/put?details", &headers, GOOD).await;
+    assert_eq!((answer.status, &answer.json()["failed"]), (400, &json!(1)), "{}", answer.text());
+    assert_eq!(tsd.get("/api/suggest?type=tagv&q=o").await.text(), "[]");
     let headers = [("x-tenant", "nonsense")];
     assert_eq!(tsd.send(Method::POST, "/api/put", &headers, GOOD).await.status, 400);
 }
@@ -379,7 +404,7 @@ async fn an_inflated_body_draws_on_the_memory_of_all_bodies_and_gives_it_back() 
     for _ in 0..3 {
         let bomb = gzip(&" ".repeat(1 << 20));
         let refused = tsd.send(Method::POST, "/api/put", &headers, bomb).await;
-        assert_eq!(refused.status, 503, "{}", refused.line());
+        assert_eq!(refused.status, 413, "{}", refused.line());
         assert!(refused.text().contains("tsd.http.request.max_total"), "{}", refused.line());
         let fits = gzip(&format!("{GOOD}{}", " ".repeat(20_000)));
         assert_eq!(tsd.send(Method::POST, "/api/put", &headers, fits).await.status, 204);

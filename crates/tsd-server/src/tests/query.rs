@@ -67,7 +67,7 @@ async fn a_failing_store_fails_the_query() {
     assert_eq!(answer.line(), r#"424 {"error":{"code":424,"message":"gone","details":"gone"}}"#);
     assert_eq!(tsd.get(&uri).await.status, 200);
     let stats = tsd.get("/stats").await.text();
-    for (name, count) in [("exceptions", 0), ("invalid_requests", 1), ("success", 1)] {
+    for (name, count) in [("exceptions", 1), ("invalid_requests", 0), ("success", 1)] {
         let line =
             stats.lines().find(|line| line.contains(&format!("http.query.{name} "))).unwrap();
         assert_eq!(line.split(' ').nth(2), Some(count.to_string().as_str()), "{line}");

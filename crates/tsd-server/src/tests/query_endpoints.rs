@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use hyper::Method;
 use serde_json::{Value, json};
-use tsd_engine::AnnotationEdit;
+use tsd_meta::AnnotationEdit;
 
 use super::harness::{RANGE, Tsd, config, with_points};
 use crate::ServerConfig;
@@ -124,6 +124,25 @@ async fn deleting_query_returns_the_deleted_rows() {
     }
 }
 
+/// Issue 37: a dry run counts the points that a delete would delete.
+#[tokio::test]
+async fn a_dry_run_of_a_delete_counts_and_deletes_nothing() {
+    let query = format!("/api/query?{RANGE}&m=sum:m%7Bhost=a%7D");
+    let body = r#"{"start":1356998400,"end":1356998500,"delete":true,"dryRun":true,
+        "queries":[{"aggregator":"sum","metric":"m","tags":{"host":"a"}}]}"#;
+    let tsd = with_points(ServerConfig { allow_delete: true, ..config() }).await;
+    let before = tsd.get(&query).await.text();
+    let by_verb = tsd.send(Method::DELETE, &format!("{query}&dry_run"), &[], "").await;
+    for answer in [by_verb, tsd.post("/api/query", body).await] {
+        let counts = json!({"dryRun": true, "points": 2, "series": 1, "rows": 1});
+        assert_eq!(answer.json(), counts, "{}", answer.line());
+    }
+    assert_eq!(tsd.get(&query).await.text(), before);
+    let without_delete = tsd.get(&format!("{query}&dry_run")).await;
+    assert_eq!(without_delete.status, 400);
+    assert!(without_delete.text().contains("with the verb DELETE"), "{}", without_delete.line());
+}
+
 #[tokio::test]
 async fn expression_responses_repeat_the_request() {
     let tsd = with_points(config()).await;
@@ -181,14 +200,14 @@ async fn newest_points_are_found_backwards() {
         by_tsuid.text(),
         format!(r#"[{{"timestamp":{}000,"value":"7.5","tsuid":"{tsuid}"}}]"#, now - 3_600)
     );
-    // Without `back_scan` the meta table is read, which is empty.
+    // Without `back_scan` the query reads the meta table, which is empty.
     assert_eq!(tsd.get("/api/query/last?timeseries=m").await.text(), "[]");
 }
 
 #[tokio::test]
 async fn series_are_looked_up() {
     let tsd = with_points(config()).await;
-    // Nothing is tracked, so the data table is read.
+    // The meta table is not maintained, so the lookup reads the data table.
     let by_uri = tsd.get("/api/search/lookup?m=m%7Bhost=a,dc=%7D&limit=3").await.json();
     let series = json!({
         "tsuid": "000001000001000001000002000002",

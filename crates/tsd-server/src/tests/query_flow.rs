@@ -17,7 +17,7 @@ use crate::{Limits, ServerConfig};
 const POINT: &str = r#"{"metric":"m","timestamp":1356998400,"value":1,"tags":{"host":"a"}}"#;
 const QUERY: &str = "/api/query?start=1356998400&end=1356998500&m=sum:m";
 
-/// A server that runs one query at a time.
+/// Starts a server that runs one query at a time.
 async fn daemon(config: ServerConfig) -> Tsd {
     let mut engine = engine_config();
     engine.query.max_running = 1;
@@ -169,7 +169,7 @@ async fn response_statistics_are_complete() {
     assert!(empty[0]["statsSummary"].is_object(), "{empty}");
 }
 
-/// Requests a response of some five megabytes: every series repeats its sub query.
+/// Requests a response of about five megabytes: every series repeats its sub query.
 async fn request_large_response(tsd: &Tsd) -> TcpStream {
     let long = "x".repeat(40_000);
     let subs: Vec<String> = (0..64)
@@ -218,7 +218,7 @@ async fn slow_reader_does_not_occupy_a_query_slot() {
         running.len() == 1 && running[0].stage == RunningStage::Sending
     };
     assert!(sending().await);
-    // The only slot is free: another query runs.
+    // The only slot is free, so another query runs.
     assert_eq!(tsd.get(QUERY).await.status, 200);
     assert!(sending().await);
     drop(stream);
@@ -247,7 +247,7 @@ async fn response_being_sent_can_be_cancelled() {
     let uri = format!("/api/stats/query?id={id}");
     assert_eq!(tsd.send(Method::DELETE, &uri, &[], "").await.status, 200);
     let mut rest = Vec::new();
-    // A completed chunked body would end so.
+    // A complete chunked body would end with this.
     let _ = stream.read_to_end(&mut rest).await;
     assert!(!rest.ends_with(b"0\r\n\r\n"));
 }

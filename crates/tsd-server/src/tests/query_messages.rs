@@ -17,13 +17,13 @@ use crate::ServerConfig;
 enum Details {
     /// No details.
     None,
-    /// The message again.
+    /// The same text as the message.
     Message,
     /// A dump of the query.
     Dump,
     /// This text.
     Is(&'static str),
-    /// Some text that is not OpenTSDB's own.
+    /// Any text; OpenTSDB's differs.
     Any,
 }
 use Details::{Any, Dump, Is, Message, None as Nothing};
@@ -106,6 +106,10 @@ async fn daemon(config: ServerConfig) -> Tsd {
 
 const UNREADABLE: &str = "Unable to parse the given JSON";
 
+/// Issue 37: percentiles over a plain metric say so.
+const NUMBERS: &str = "m has numbers and no histograms in this range. Percentiles and buckets need \
+                       histograms; for numbers use an aggregator such as p99";
+
 #[tokio::test]
 async fn of_uris() {
     let tsd = daemon(config()).await;
@@ -122,12 +126,12 @@ async fn of_uris() {
             uri("m=sum", 400, too_few, Nothing),
             uri("m=a:b:c:d:e:f", 400, too_many, Nothing),
             uri("m=", 400, "The query string was empty", Nothing),
-            uri("m=sum::m", 500, "String index out of range: 0", Nothing),
-            uri("m=sum:m%7Bhost=a", 500, "Missing '}' at the end of: m{host=a", Nothing),
-            uri("m=sum:m%7Bhost%7D", 500, "When parsing tag 'host': invalid tag: host", Nothing),
+            uri("m=sum::m", 400, "An option is empty: two colons follow each other", Nothing),
+            uri("m=sum:m%7Bhost=a", 400, "Missing '}' at the end of: m{host=a", Nothing),
+            uri("m=sum:m%7Bhost%7D", 400, "When parsing tag 'host': invalid tag: host", Nothing),
             uri(
                 "m=sum:m%7Bhost=nope(a)%7D",
-                500,
+                400,
                 "When parsing tag 'host=nope(a)': Could not find a tag value filter of the type: nope",
                 Nothing,
             ),
@@ -147,8 +151,8 @@ async fn of_uris() {
             ),
             uri(
                 "m=sum:percentiles%5Bx%5D:m",
-                500,
-                "For input string: \"x\"",
+                400,
+                "Invalid percentile \"x\": must be a number from 0 to 100",
                 Nothing,
             ),
             uri("m=nope:m", 400, "No such aggregation function: nope", Dump),
@@ -169,17 +173,19 @@ async fn of_uris() {
                 "End time [1000000] must be greater than or equal to the start time [2000000]",
                 Dump,
             ),
-            uri("tsuid=sum:zz", 500, "TSUID has a wrong length: zz", Nothing),
-            uri("tsuid=sum:00", 500, "TSUID has a wrong length: 00", Nothing),
+            uri("tsuid=sum:zz", 400, "TSUID has a wrong length: zz", Nothing),
+            uri("tsuid=sum:00", 400, "TSUID has a wrong length: 00", Nothing),
             uri(
                 "tsuid=sum:000001000001000001,000002000001000001",
-                500,
+                400,
                 "One or more TSUIDs did not share the same metric [000001] [000002]",
                 Nothing,
             ),
             uri("end=1356998500&m=sum:1s-avg-scalar:m%7Bhost=a%7D", 400, "unhandled fill policy", Message),
             uri("m=sum:big", 400, "Got Infinity: Infinity", Message),
-            uri("exp=scale(sum:m,2", 500, "Failed to parse scale(sum:m,2", Nothing),
+            uri("m=sum:percentiles%5B50%5D:m", 400, NUMBERS, Message),
+            uri("m=sum:show-histogram-buckets:m", 400, NUMBERS, Message),
+            uri("exp=scale(sum:m,2", 400, "Failed to parse scale(sum:m,2", Nothing),
             uri("m=sum:m&method_override=", 405, "Missing method override value", Nothing),
             uri(
                 "m=sum:m&method_override=patch",
@@ -222,7 +228,7 @@ async fn of_times_and_durations() {
             ),
             get(
                 "/api/query?start=12345678901234&end=12345678901235&m=sum:m",
-                500,
+                400,
                 "Invalid timestamp: 12345678901234",
                 Nothing,
             ),
@@ -266,9 +272,9 @@ async fn of_bodies() {
             post(
                 "/api/query",
                 r#"{"start":1}"#,
-                500,
-                "An internal null pointer exception was thrown",
-                Nothing,
+                400,
+                "Missing queries",
+                Dump,
             ),
             post(
                 "/api/query",
@@ -307,7 +313,7 @@ async fn of_bodies() {
             ),
             sub(&json!({"downsample": "1m-avg-what"}), 400, "Unrecognized fill policy: what", Dump),
             sub(&json!({"downsample": "1q-avg"}), 400, "Invalid duration (suffix): 1q", Dump),
-            sub(&json!({"downsample": "1h30mc-sum"}), 400, "For input string: \"1h30\"", Dump),
+            sub(&json!({"downsample": "1h30mc-sum"}), 400, "Invalid count \"1h30\" of a calendar interval: must be a whole number", Dump),
             sub(&json!({"percentiles": [101]}), 400, "Invalid percentile parameters: 101.0", Dump),
             sub(
                 &histogram(json!({"aggregator": "max"})),
@@ -391,7 +397,7 @@ async fn of_methods_and_deletes() {
         ],
     )
     .await;
-    // Other ways to request a delete are plain queries.
+    // Other spellings of a delete are plain queries.
     let plain = format!("{query}&delete&method_override=delete");
     assert_eq!(tsd.get(&plain).await.status, 200);
     assert_eq!(tsd.get(&format!("{query}&end=2000000000")).await.json()[0]["metric"], "m");
@@ -449,6 +455,8 @@ async fn of_a_store_that_fails() {
     for (error, status, message) in [
         (StorageError::Backend("gone".into()), 424, "gone"),
         (StorageError::Timeout("a region server"), 408, "timed out: a region server"),
+        // Issue 37: it was a 424, while a put got a 503.
+        (StorageError::DiskFull, 503, "no space left on the data disk"),
     ] {
         tsd.storage.script(Operation::ScanBatch, [Fault::Error(error)]);
         let answer = tsd.get("/api/query?start=1356998400&end=1356998500&m=sum:m").await;
@@ -456,6 +464,14 @@ async fn of_a_store_that_fails() {
             json!({"error": {"code": status, "message": message, "details": message}});
         assert_eq!((answer.status, answer.json()), (status, expected_text));
     }
+    // Issue 37: such queries were counted as invalid requests.
+    let stats = tsd.get("/stats").await.text();
+    let count = |name: &str| {
+        let line = stats.lines().find(|line| line.contains(name)).unwrap();
+        line.split(' ').nth(2).unwrap().to_owned()
+    };
+    let counts = ["http.query.exceptions", "http.query.invalid_requests"].map(count);
+    assert_eq!(counts, ["3", "0"]);
 }
 
 #[tokio::test]

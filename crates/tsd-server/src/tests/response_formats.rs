@@ -68,7 +68,7 @@ async fn heads_over_the_limit_are_refused() {
     assert!(head.starts_with("HTTP/1.1 414 ") && head.contains("Connection: close"), "{head}");
     assert_eq!(
         body,
-        r#"{"error":{"code":414,"message":"The request line is too long","details":"It has 18045 bytes of at most 4096. Send the request as a body, by POST"}}"#
+        r#"{"error":{"code":414,"message":"The request line is too long","details":"It has 18045 bytes; the limit is 4096. Send the request in a body, by POST"}}"#
     );
     for header in [8_300, 20_000] {
         let long = "x".repeat(header);

@@ -42,7 +42,7 @@ async fn valid_lines_have_no_reply_and_are_stored_in_their_tables() {
                  rollup 1h-COUNT:max m 1370532925 42 host=a\n\
                  rollup sum m 1370532925 42.5 host=a\n\
                  rollup sum m 1370532926 1 host=a _aggregate=sum\n";
-    // The second time the series are cached.
+    // The second time, the series are cached.
     for _ in 0..2 {
         assert_eq!(tsd.exchange(lines.as_bytes()).await, "");
     }
@@ -69,7 +69,7 @@ async fn the_echo_names_the_rollups_that_were_read() {
         let response = tsd.get(&uri).await;
         assert_eq!(response.json()[0]["query"]["rollupTable"], table, "{}", response.text());
     }
-    // The filters of series named by TSUID are not resolved.
+    // Filters of series named by TSUID are not resolved.
     let body = json!({
         "start": 1_370_530_000, "end": 1_370_540_000, "showQuery": true,
         "queries": [{
@@ -193,7 +193,11 @@ async fn bodies_are_stored_and_acknowledged_like_put() {
         (point(""), "Missing interval"),
         (point(r#","aggregator":"SUM""#), "Missing interval"),
         (point(r#","interval":"1h""#), "Missing aggregator"),
-        (point(r#","interval":"5m","aggregator":"sum""#), "Unexpected exception"),
+        (
+            // Issue 37: the text ended before the reason, as in OpenTSDB.
+            point(r#","interval":"5m","aggregator":"sum""#),
+            "Unexpected exception: No rollups configured for the interval: 5m",
+        ),
         (
             point(r#","interval":"1h","aggregator":"last""#),
             "No ID found mapping to aggregator: last",
@@ -245,14 +249,16 @@ async fn raw_tags_other_keys_and_derived_aggregators_are_settings() {
         ..rollups()
     };
     let tsd = Tsd::start_with(config(), with(settings)).await;
+    let lines = b"rollup 1h-sum m 1370532925 42 host=a\nrollup 1h-sum:avg m 1370532925 42 host=a\n\
+                  rollup 1h-sum m 1 1 host=a agg=x\n";
     assert_eq!(
-        tsd.exchange(b"rollup 1h-avg m 1370532925 42 host=a\nrollup 1h-sum m 1 1 host=a agg=x\n")
-            .await,
+        tsd.exchange(lines).await,
         "rollup: illegal argument: Given tag value for agg of x did not match the group by \
          aggregator of null for m {agg=x, host=a}\n"
     );
     assert_eq!(cells(&tsd, "r1h").await.len(), 1);
-    assert_eq!(tsd.get("/api/suggest?type=tagv").await.line(), r#"200 ["a","none"]"#);
+    assert_eq!(cells(&tsd, "a1h").await.len(), 1);
+    assert_eq!(tsd.get("/api/suggest?type=tagv").await.line(), r#"200 ["AVG","a","none"]"#);
 }
 
 #[tokio::test]

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpSocket,
@@ -5,8 +7,8 @@ use tokio::{
 use tsd_protocol::BuildInfo;
 use tsd_storage::{Fault, Operation, StorageError};
 
-use super::harness::{Tsd, config, engine_config, read_to_end};
-use crate::{ServerConfig, ServerMode};
+use super::harness::{Tsd, config, engine_config, read_to_end, with_limits};
+use crate::{Limits, ServerConfig, ServerMode};
 
 #[tokio::test]
 async fn valid_points_have_no_reply_and_are_stored() {
@@ -189,24 +191,96 @@ async fn lines_may_be_split_over_reads() {
     assert_eq!(replies.lines().count(), 3);
 }
 
+/// Issue 37: depending on its packets, such a line was accepted or closed the connection.
 #[tokio::test]
-async fn a_megabyte_without_a_line_end_closes_the_connection() {
+async fn a_line_that_is_too_long_gets_one_error_and_the_rest_goes_on() {
     let tsd = Tsd::start().await;
-    let mut stream = tsd.connect().await;
-    // The server stops reading before the end.
-    let _ = stream.write_all(&vec![b'x'; 1 << 20]).await;
-    assert_eq!(read_to_end(&mut stream).await, "");
-    tsd.no_connections().await;
+    let long = "v".repeat(1 << 20);
+    let replies = tsd
+        .exchange(format!("{long}\nput m 1 1 a={long}\nstatus {long}\r\nput fine 1356998400 1 a=b\nstatus\n{long}").as_bytes())
+        .await;
+    let reason =
+        "the line is longer than 16384 bytes (tsd.network.max_line_length) and was skipped";
+    let expected = format!(
+        "error: {reason}\nput: illegal argument: {reason}\nerror: {reason}\nok\nerror: {reason}\n"
+    );
+    assert_eq!(replies, expected);
+    tsd.engine.drain_writes().await;
+    assert_eq!(tsd.get("/api/suggest?type=metrics").await.line(), r#"200 ["fine"]"#);
     let stats = tsd.exchange(b"stats\n").await;
-    assert!(stats.lines().any(|l| l.starts_with("tsd.connectionmgr.exceptions")
-        && l.contains(" 1 type=unknown")), "{stats}");
+    let line = stats.lines().find(|line| line.contains("illegal_arguments")).unwrap();
+    assert!(line.contains(" 1 type="), "{line}");
 }
 
 #[tokio::test]
-async fn a_long_line_that_arrives_whole_is_accepted() {
-    let tsd = Tsd::start().await;
-    let tags: String = (0..8).map(|n| format!(" k{n}={}", "v".repeat(200))).collect();
-    assert_eq!(tsd.exchange(format!("put m 1356998400 1{tags}\n").as_bytes()).await, "");
+async fn a_line_may_be_as_long_as_the_limit() {
+    let limits = Limits { telnet_line_bytes: 64, ..Limits::default() };
+    let tsd = Tsd::start_with(with_limits(limits), engine_config()).await;
+    let point = |length: usize| format!("put m 1356998400 1 a={}\n", "b".repeat(length - 21));
+    assert_eq!(tsd.exchange(point(64).as_bytes()).await, "");
+    assert_eq!(
+        tsd.exchange(point(65).as_bytes()).await,
+        "put: illegal argument: the line is longer than 64 bytes (tsd.network.max_line_length) and was skipped\n"
+    );
+}
+
+/// Sends these packets; returns the replies and the stored points.
+async fn replies_and_points(packets: &[&[u8]]) -> (String, String) {
+    let limits = Limits { telnet_line_bytes: 64, ..Limits::default() };
+    let tsd = Tsd::start_with(with_limits(limits), engine_config()).await;
+    let mut stream = tsd.connect().await;
+    stream.set_nodelay(true).unwrap();
+    for packet in packets {
+        stream.write_all(packet).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    stream.shutdown().await.unwrap();
+    let replies = read_to_end(&mut stream).await;
+    tsd.engine.drain_writes().await;
+    let found = tsd.get("/api/query?start=1356998400&end=1356998500&m=sum:m{a=*}").await;
+    (replies, found.text())
+}
+
+/// Issue 37: the replies do not depend on how input is cut into packets.
+#[tokio::test]
+async fn points_and_replies_do_not_depend_on_how_the_input_is_cut() {
+    let long = "x".repeat(70);
+    let lines = [
+        "put m 1356998401 1 a=b",
+        "put m 1356998402 2 a=c\r",
+        "put m 1356998403 x a=b",
+        "nonsense",
+        "status",
+        "",
+        &format!("put m 1356998404 4 a={long}"),
+        &format!("status {long} put m 1356998405 5 a=b"),
+        &format!("{long}{long}\rstatus"),
+        &"y".repeat(64),
+    ];
+    let mut seed = 0x9E37_79B9_u64;
+    let mut below = |limit: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize % limit
+    };
+    for _ in 0..12 {
+        let mut input = String::from("put m 1356998400 7 a=b\n");
+        for _ in 0..12 {
+            input.push_str(lines[below(lines.len())]);
+            input.push('\n');
+        }
+        // The last line may have no end.
+        input.push_str(lines[below(lines.len())]);
+        let bytes = input.as_bytes();
+        let whole = replies_and_points(&[bytes]).await;
+        assert!(whole.1.contains("1356998400"), "{}", whole.1);
+        for _ in 0..2 {
+            let mut cuts: Vec<usize> = (0..8).map(|_| below(bytes.len())).collect();
+            cuts.extend([0, bytes.len()]);
+            cuts.sort_unstable();
+            let packets: Vec<&[u8]> = cuts.windows(2).map(|cut| &bytes[cut[0]..cut[1]]).collect();
+            assert_eq!(replies_and_points(&packets).await, whole, "{input:?} cut at {cuts:?}");
+        }
+    }
 }
 
 #[tokio::test]

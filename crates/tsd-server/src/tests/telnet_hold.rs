@@ -18,7 +18,7 @@ const START: u64 = 1_356_998_400;
 /// More faults than any test consumes.
 const MANY: usize = 100_000;
 
-/// One write actor with a small queue, so that few points fill it.
+/// One write actor with a small queue that few points fill.
 fn small_queue() -> EngineConfig {
     let mut engine = engine_config();
     engine.ingest.write_actors = 1;
@@ -37,7 +37,7 @@ fn fail(tsd: &Tsd, operation: Operation, error: &StorageError) {
     tsd.storage.script(operation, vec![Fault::Error(error.clone()); MANY]);
 }
 
-/// Sends points of a series, one per second from `START` + 1 on, until the end or an error.
+/// Sends points of a series, one per second after `START`, until the end or an error.
 /// Returns the stream and the number of complete lines sent.
 fn send(mut stream: TcpStream, points: u64) -> JoinHandle<(TcpStream, u64)> {
     tokio::spawn(async move {
@@ -91,7 +91,7 @@ fn transient_errors() -> Vec<StorageError> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn telnet_stops_reading_until_the_store_accepts_points_again_and_loses_none() {
-    // More than the socket buffers of both sides and the queues hold.
+    // More points than fit the socket buffers of both sides and the queues.
     const POINTS: u64 = 600_000;
     let tsd = start().await;
     for error in transient_errors().into_iter().take(1) {
@@ -149,7 +149,7 @@ async fn commands_on_a_held_connection_get_their_replies() {
         while tsd.engine.held_points() == 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        // Later commands too, and those behind an end of input.
+        // Later commands are executed, too, even after the end of input.
         stream.write_all(b"help\n").await.unwrap();
         stream.shutdown().await.unwrap();
         let mut replies = String::new();
@@ -229,7 +229,7 @@ async fn connection_is_closed_with_the_reason_if_points_are_not_held() {
     fail(&tsd, Operation::Put, &StorageError::DiskFull);
     let stream = tsd.connect().await;
     let (stream, _) = send(stream, 1).await.unwrap();
-    // The client does not close: the server does.
+    // The server closes the connection, not the client.
     let mut stream = stream;
     let reported = read_to_end(&mut stream).await;
     assert_eq!(

@@ -1,4 +1,4 @@
-//! The time series filter: what it refuses by each protocol, and what a change of its rules does.
+//! The time series filter: rejected points over each protocol, and changes of its rules.
 
 use std::sync::Arc;
 

@@ -219,7 +219,7 @@ fn the_server_skips_to_tags_whose_position_is_known() {
     assert_eq!(plan(&[(first, Some(1))]), (1, 4));
     assert_eq!(plan(&[(first, Some(3)), (second, Some(2))]), (6, 8));
     assert_eq!(plan(&[(first, Some(3)), (other, Some(2))]), (3, 4));
-    // Other tags may be before these, or too many values of one.
+    // Other tags may come before these, or a tag has too many values.
     assert_eq!(plan(&[(second, Some(1))]), (0, 0));
     assert_eq!(plan(&[(first, None)]), (0, 0));
     assert_eq!(plan(&[(first, Some(40))]), (0, 0));

@@ -1,8 +1,8 @@
-//! The first read-back of rows, right after the put of their points: what superseded or hid a point before HBase
-//! had it is put right before the write is done.
+//! The first read-back of rows, right after the put of their points. It repairs points that were superseded or
+//! hidden before HBase had them, before the write completes.
 //!
-//! Rows that are read back a second time are read once here, so that a row that others rewrite all the time does
-//! not hold the flush of the rows beside it. Other rows are read until nothing has to be put again.
+//! Rows that are read back again later are read once here, so that a row that others keep rewriting does not
+//! delay the flush of other rows. The remaining rows are read until no point has to be put again.
 
 use std::time::Instant;
 
@@ -26,29 +26,29 @@ use crate::{
     },
 };
 
-/// Attempts to make the points of a row visible, before the write fails and is retried later.
+/// Attempts to make the points of a row visible. After these the write fails and is retried later.
 const MAX_RESTORES: usize = 4;
 
 /// Written points of a row that was not read back yet.
 pub(crate) struct UnverifiedRow {
     key: Bytes,
     points: Vec<WrittenPoint>,
-    /// Cells of this time and later can supersede the points.
+    /// Only cells from this time on can supersede the points.
     since_ms: i64,
-    /// The columns that this write has put, with their times; `None` if nobody compacts the row.
+    /// The columns that this write has put, with their times; `None` if no daemon compacts the row.
     put: Option<Vec<(Bytes, i64)>>,
 }
 
-/// Why a row is not as it was written, as far as what was found tells.
+/// Why a row may differ from what was written.
 struct RowDoubt {
     cells: Vec<Cell>,
     restored: Vec<RestoredPoint>,
-    /// That decides about what is restored.
+    /// True if the repair needs the history of the row.
     needs_history: bool,
 }
 
 impl UnverifiedRow {
-    /// A flushed row. `None` if its cells have exact times, and nobody compacts it.
+    /// Returns a flushed row to verify. `None` if its cells have exact times, and no daemon compacts it.
     pub(crate) fn of_flush(
         row: &FlushRow<'_>,
         placed: &[PlacedPoint],
@@ -72,7 +72,7 @@ impl UnverifiedRow {
         Some(Self { key: Bytes::copy_from_slice(row.key), points, since_ms, put })
     }
 
-    /// A row that daemons compact, with points that were put as single cells.
+    /// Returns a row that daemons compact, with points that were put as single cells.
     pub(crate) fn of_points(key: Bytes, points: Vec<WrittenPoint>) -> Self {
         let put =
             |point: &WrittenPoint| (Bytes::copy_from_slice(point.qualifier()), point.written_ms);
@@ -81,14 +81,14 @@ impl UnverifiedRow {
         Self { key, points, since_ms, put }
     }
 
-    /// The read of the row, for all of its cells if it can be compacted.
+    /// Returns the Get of the row, with all its cells if the row can be compacted.
     fn get(&self) -> Option<HBaseGet> {
         let since = self.since_ms.max(0).unsigned_abs();
         let times = TimeRange::try_new(since, u64::MAX >> 1).ok().filter(|_| self.put.is_none());
         hbase_get(get_points(&self.key), times)
     }
 
-    /// What is to be looked into; `None` if all of its points are read from what was found, as of most rows.
+    /// Returns the doubt about the row; `None` if the found cells return all its points, as in most rows.
     fn doubt(&self, of: &OpenTable, found: &HBaseRow) -> Option<RowDoubt> {
         let cells = cells_of(found);
         let restored = self.to_restore(of, &cells, &RowHistory::default());
@@ -97,7 +97,7 @@ impl UnverifiedRow {
         (!is_read).then_some(RowDoubt { cells, restored, needs_history })
     }
 
-    /// Puts those of its points again that are not read.
+    /// Puts points again that the row does not return.
     async fn check(
         mut self,
         of: &OpenTable,
@@ -124,7 +124,7 @@ impl UnverifiedRow {
             || self.put.is_some() && is_doubtful(&self.points, cells, written_ms)
     }
 
-    /// The points to put again, so that they are read from a row with these cells.
+    /// Returns the points to put again, so that a row with these cells returns them.
     fn to_restore(
         &self,
         of: &OpenTable,
@@ -137,11 +137,11 @@ impl UnverifiedRow {
         };
         let written_ms = |cell: &Cell| of.read_backs.written_ms(&self.key, cell);
         let evidence = Evidence { origin: &origin, written_ms: &written_ms, history };
-        // The points are read back once more in any case.
+        // The points are read back once more anyway.
         cells_to_restore(&self.points, cells, &evidence)
     }
 
-    /// Points were put again.
+    /// Records that points were put again.
     fn restored(&mut self, restored: &[RestoredPoint]) {
         for RestoredPoint { point, cell, .. } in restored {
             if let Some(point) = self.points.get_mut(*point)
@@ -161,11 +161,11 @@ impl UnverifiedRow {
     }
 }
 
-/// Reads rows back and puts the points again that an older value supersedes or hides.
+/// Reads rows back, and puts points again that an older value supersedes or hides.
 ///
 /// # Errors
 ///
-/// If HBase fails, or if others rewrite a row all the time that is not read back later.
+/// If HBase fails, or if other daemons keep rewriting a row that is not read back later.
 pub(crate) async fn restore_superseded(
     of: &OpenTable,
     table: &Table,
@@ -192,7 +192,7 @@ pub(crate) async fn restore_superseded(
             break;
         }
     }
-    // OpenTSDB may be in the middle of compacting one of them.
+    // OpenTSDB may be compacting one of these rows right now.
     let compactible = settled.into_iter().filter(|row| row.put.is_some());
     of.read_backs.add_rows(compactible.map(|row| (row.key, row.points)), of.clock.system_ms());
     metrics::counter!(READ_BACK_DEFERRED_ROWS).increment(deferred);
@@ -206,7 +206,7 @@ pub(crate) async fn restore_superseded(
     ))
 }
 
-/// Reads rows back once. Returns each with whether it has to be read again.
+/// Reads rows back once. Returns each row with whether it has to be read again.
 async fn check_rows(
     of: &OpenTable,
     table: &Table,

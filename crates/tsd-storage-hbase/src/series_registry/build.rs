@@ -1,9 +1,9 @@
-//! Fills the index with the series that the table had before: one scan of its keys, at a bounded rate.
+//! Fills the index with the series of existing rows, by one scan of the table's keys at a bounded rate.
 //!
-//! With a log, the scan begins after this daemon has begun to register series, as all others have
-//! ([`SeriesIndexMode::Complete`] says so); so whatever is written to rows that the scan has passed is
-//! registered by who writes it. The entry that ends the scan makes the index complete for all daemons. Two
-//! daemons that scan at the same time do no harm.
+//! With a log, the scan begins after this daemon and all others register their series, which
+//! [`SeriesIndexMode::Complete`] guarantees. So each writer registers the series of rows that it writes behind
+//! the scan. The entry at the end of the scan makes the index complete for all daemons. Two daemons that scan at
+//! the same time do no harm.
 
 use std::{
     sync::{Arc, Weak, atomic::Ordering},
@@ -16,19 +16,19 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tsd_model::{Family, Tsuid};
 use tsd_storage::{StorageError, Table};
 
-use super::{entry::Entry, state::SeriesRegistry};
+use super::{SeriesRegistry, entry::Entry};
 use crate::{
     config::SeriesIndexMode, context::StoreContext, error::storage_error, request::family_name,
 };
 
 /// Pause before another attempt.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
-/// Rows of one call, and those between two looks at the log.
+/// Rows of one call, and between two looks at the log.
 const CALL_ROWS: u32 = 4_096;
 /// Size of one response of the server, bytes.
 const CALL_BYTES: u64 = 1 << 20;
 
-/// Loads the index, and fills it where it is not built. Ends with the store.
+/// Loads the index, and fills it unless it is built. Ends with the store.
 pub(crate) async fn run(of: Weak<StoreContext>) {
     let mut progress = Progress::default();
     loop {
@@ -48,10 +48,10 @@ pub(crate) async fn run(of: Weak<StoreContext>) {
     }
 }
 
-/// How far a scan of keys has come.
+/// Progress of a scan of keys.
 #[derive(Debug, Default)]
 struct Progress {
-    /// The last row that it has returned.
+    /// The last row that the scan has returned.
     last: Bytes,
 }
 
@@ -84,8 +84,8 @@ impl SeriesRegistry {
         Ok(())
     }
 
-    /// Adds the series of the keys of a table, of points or of series. Returns false if there was nothing to fill
-    /// any more before its end.
+    /// Adds the series of the keys of a table of points or of series. Returns false if the scan stopped early
+    /// because the index needs no more series.
     async fn scan(
         &self,
         context: &Arc<StoreContext>,
@@ -116,7 +116,7 @@ impl SeriesRegistry {
         }
     }
 
-    /// True if there is nothing to fill any more.
+    /// True if the index needs no more series.
     fn is_settled(&self) -> bool {
         self.index.is_full() && self.config.mode == SeriesIndexMode::Estimate
             || self.is_built.load(Ordering::Acquire)
@@ -137,7 +137,7 @@ impl SeriesRegistry {
         Ok(())
     }
 
-    /// Waits as long as so many rows may take.
+    /// Waits for the time that `rows` rows may take.
     async fn pace(&self, rows: usize) {
         let per_second = self.config.scan_rows_per_second;
         if per_second > 0 {
@@ -147,7 +147,7 @@ impl SeriesRegistry {
     }
 }
 
-/// A scan of the keys after a row.
+/// Returns a scan of the keys after a row.
 fn keys(
     context: &Arc<StoreContext>,
     table: &Table,

@@ -23,16 +23,16 @@ const MAX_REASON: usize = 1_024;
 /// An entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// TSUIDs of series that are registered.
+    /// TSUIDs of registered series.
     Series(Vec<Box<[u8]>>),
-    /// Every series of which the table has rows is registered.
+    /// Every series with rows in the table is registered.
     Built,
-    /// Series are not registered any more, and nobody relies on it.
+    /// The log is closed: no daemon registers series or relies on the log. The text has the reason.
     Closed(String),
 }
 
 impl Entry {
-    /// The value of the entry's cell.
+    /// Encodes the value of the entry's cell.
     pub(crate) fn encode(&self) -> Bytes {
         let mut value = vec![VERSION];
         match self {
@@ -54,7 +54,7 @@ impl Entry {
         value.into()
     }
 
-    /// Decodes a value; `None` if it is not one of this version.
+    /// Decodes a value; `None` if it is not a valid entry of this version.
     pub(crate) fn decode(value: &[u8]) -> Option<Self> {
         let (&[VERSION, kind], mut body) = value.split_first_chunk()? else { return None };
         match kind {
@@ -85,18 +85,18 @@ impl EntryRows {
         Self { prefix: [name.as_bytes(), &[0]].concat() }
     }
 
-    /// The row of an entry.
+    /// Returns the row of an entry.
     pub(crate) fn row(&self, sequence: u64) -> Bytes {
         [&self.prefix[..], &sequence.to_be_bytes()].concat().into()
     }
 
-    /// A row after those of all entries.
+    /// Returns a row after the rows of all entries.
     pub(crate) fn end(&self) -> Bytes {
         let name = self.prefix.get(..self.prefix.len().saturating_sub(1)).unwrap_or_default();
         [name, &[1]].concat().into()
     }
 
-    /// The sequence number of a row.
+    /// Returns the sequence number of a row.
     pub(crate) fn sequence(&self, row: &[u8]) -> Option<u64> {
         let number = row.strip_prefix(&self.prefix[..])?;
         Some(u64::from_be_bytes(number.try_into().ok()?))

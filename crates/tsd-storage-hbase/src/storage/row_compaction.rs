@@ -1,4 +1,4 @@
-//! The column of a row compaction: when it may be put, and that nothing newer is hidden by it.
+//! Puts the column of a row compaction without hiding a newer value.
 
 use std::{
     sync::atomic::Ordering::Relaxed,
@@ -25,9 +25,9 @@ use crate::{
 };
 
 impl HBaseStorage {
-    /// Rejects a row compaction while a log may hold points that are older than the compacted column: it
-    /// would supersede them. Points that wait to be read back may be superseded in the columns that were
-    /// read; after they were put again they wait once more.
+    /// Rejects a row compaction while a log may hold points that are older than the compacted column, because the
+    /// column would supersede them. Also rejects it while points of the row wait for their read-back: they may be
+    /// superseded in the columns that were read. After such points were put again, they wait once more.
     pub(super) fn check_settled(
         &self,
         table: &Table,
@@ -48,14 +48,15 @@ impl HBaseStorage {
         Ok(())
     }
 
-    /// Puts the column of a row compaction with its timestamp. Before the replaced columns are
-    /// deleted it must be visible, and points written since the row was read must be read before it.
+    /// Puts the column of a row compaction with its timestamp. Before the replaced columns are deleted, the column
+    /// must be visible, and points written since the row was read must take precedence over it.
     ///
-    /// A flush may have written the very column since, with an earlier time: it would be superseded, and no
-    /// read finds it. So the column is put only while it is as it was read ([`Self::put_over`]).
+    /// Meanwhile a flush may have written the same column with an earlier time. The compaction would supersede it,
+    /// and no read would find it. So the column is put only while it is unchanged since the read
+    /// ([`Self::put_over`]).
     ///
-    /// The first put is as old as the newest replaced column: a delete of the row since the read hides
-    /// it. Every later put is newer than that, and is executed only while what it depends on is visible:
+    /// The first put has the time of the newest replaced column, so a delete of the row since the read hides it.
+    /// Each later put is newer. It is executed only while the cell on which it depends is visible, because
     /// otherwise a deleted point would come back.
     pub(super) async fn put_compacted(
         &self,
@@ -102,8 +103,8 @@ impl HBaseStorage {
         self.restore_absorbed(table, row, (compacted, &cells), &written_since).await
     }
 
-    /// Puts the points again that were written since a row was read, and that its compacted column
-    /// supersedes: single ones, and those of a flush.
+    /// Puts points again that were written since the row was read, and that the compacted column supersedes. These
+    /// are single points, and points of a flush.
     async fn restore_absorbed(
         &self,
         table: &Table,
@@ -152,7 +153,7 @@ impl HBaseStorage {
         .await
     }
 
-    /// Puts a compacted column if its column has nothing newer than what was read.
+    /// Puts a compacted column if the stored column has no cell newer than the one that was read.
     async fn put_over(
         &self,
         table: &Table,
@@ -169,7 +170,7 @@ impl HBaseStorage {
         self.put_marked(table, row, cell, Some(absent.time_range(newer))).await
     }
 
-    /// Puts a compacted column, and in one step the mark by which daemons tell it from a flush.
+    /// Puts a compacted column in one step with the mark by which daemons distinguish it from a flush.
     async fn put_marked(
         &self,
         table: &Table,
@@ -187,7 +188,7 @@ impl HBaseStorage {
         .await
     }
 
-    /// The first time of a cell that no delete marker of the row hides. Later writes of this process are
+    /// Returns the first time at which no delete marker of the row hides the cell. Later writes of this process are
     /// not before it.
     async fn after_markers(
         &self,
@@ -201,7 +202,7 @@ impl HBaseStorage {
         Ok(newest.saturating_add(1))
     }
 
-    /// Puts a cell if the row has another one, in one step.
+    /// Puts a cell only while the row has the cell `other`, in one step.
     async fn put_while(
         &self,
         table: &Table,
@@ -224,7 +225,7 @@ impl HBaseStorage {
     }
 }
 
-/// The column, and its mark in the table of points.
+/// Returns the put of the column. In the table of points its mark is added.
 fn marked_column(of: &OpenTable, row: Bytes, cell: &Cell) -> Result<Vec<Mutation>, StorageError> {
     let mut mutations = vec![put_cells(row.clone(), [cell])?.into()];
     let mark = compaction_mark(&cell.qualifier, cell.timestamp_ms);
@@ -240,8 +241,9 @@ fn marked_column(of: &OpenTable, row: Bytes, cell: &Cell) -> Result<Vec<Mutation
 }
 
 impl OpenTable {
-    /// Puts a column if the condition holds; returns true if the row has it. An attempt without a response may have
-    /// been executed, or be executed later: then the condition fails at the next one, and the column tells.
+    /// Puts a column if the condition holds. Returns true if the row has the column. An attempt without a response
+    /// may have been executed, or may be executed later. Then the condition of the next attempt fails, and a read
+    /// of the column decides.
     async fn put_if(
         &self,
         table: &Table,
@@ -273,8 +275,8 @@ impl OpenTable {
         }
     }
 
-    /// Servers before HBase 2.4 cannot check conditions: there the row is changed in any case, and what is
-    /// superseded is left to the second read-back.
+    /// Makes one attempt of a conditional put. Servers before HBase 2.4 cannot check the condition, so the put is
+    /// unconditional there, and the second read-back repairs superseded points.
     async fn put_once(
         &self,
         mutations: &[Mutation],

@@ -1,4 +1,4 @@
-//! What a row had, and which of its columns of several points are flushes and which compactions.
+//! History of a row: which of its columns of several points are flushes, and which are compactions.
 
 use std::collections::HashSet;
 
@@ -7,44 +7,44 @@ use tsd_model::{Cell, ColumnKind};
 
 use super::stored_points::has_instant;
 
-/// What a row had, as far as HBase remembers it: it forgets deleted and replaced cells when it flushes
-/// the region, and delete markers in a major compaction.
+/// History of a row as far as HBase remembers it. HBase forgets deleted and replaced cells when it flushes the
+/// region, and delete markers in a major compaction.
 #[derive(Debug, Default)]
 pub(crate) struct RowHistory {
-    /// All versions of the columns, also deleted ones.
+    /// All versions of the columns, including deleted ones.
     pub(crate) writes: Vec<Cell>,
-    /// Columns that were deleted, and up to which time.
+    /// Deleted columns, with the time up to which they were deleted.
     pub(crate) deleted: Vec<(Bytes, i64)>,
-    /// Up to which times all columns were deleted.
+    /// Times up to which all columns were deleted.
     pub(crate) deleted_rows: Vec<i64>,
-    /// Markers of single versions. Only daemons of ours put them, as marks of their columns.
+    /// Markers of single versions. Only daemons put them, as marks of their columns; OpenTSDB never does.
     pub(crate) marks: HashSet<ColumnMark>,
-    /// Since when OpenTSDB may compact the row, epoch milliseconds.
+    /// Time from which on OpenTSDB may compact the row, epoch milliseconds.
     pub(crate) compactible_since_ms: i64,
-    /// A compaction of OpenTSDB is known by its deletes too: see [`Self::origin`].
+    /// True if a compaction of OpenTSDB must also show by its deletes: see [`Self::origin`].
     pub(crate) needs_deletes: bool,
 }
 
 /// The version whose delete marker is put together with a column of several points: qualifier and time.
 ///
-/// It tells who has put the column, also when HBase has forgotten everything else. It hides nothing that the column
-/// does not supersede. OpenTSDB never deletes single versions.
+/// It identifies the writer of the column, even if HBase has forgotten everything else. It hides only versions that
+/// the column supersedes. OpenTSDB never deletes single versions.
 pub(crate) type ColumnMark = (Bytes, i64);
 
 /// Bytes of each end of a qualifier in the mark of its flush.
 const MARK_END_BYTES: usize = 4;
 
-/// The mark of a column that a row compaction puts: the version before it.
+/// Returns the mark of a row compaction's column: the version before it.
 pub(crate) fn compaction_mark(qualifier: &[u8], column_ms: i64) -> Option<ColumnMark> {
     let is_marked = ColumnKind::of(qualifier) == ColumnKind::Compacted && column_ms > 0;
     is_marked.then(|| (Bytes::copy_from_slice(qualifier), column_ms - 1))
 }
 
-/// The mark of a column that a flush puts, at its time: the end of its qualifier, and then the start. No column
-/// has such a qualifier, its instants would not be in order.
+/// Returns the mark of a flush's column, at the time of the column. Its qualifier is the end of the column's
+/// qualifier followed by the start. No column has such a qualifier, because its instants would not be in order.
 ///
-/// `compactible_since_ms` is the time since when OpenTSDB may compact the row. Earlier columns have no mark: nearly
-/// all, since a flush at that time is one of points that are late.
+/// `compactible_since_ms` is the time from which on OpenTSDB may compact the row. Earlier columns, which are nearly
+/// all columns, have no mark: only late points are flushed after that time.
 pub(crate) fn flush_mark(
     qualifier: &[u8],
     column_ms: i64,
@@ -59,13 +59,13 @@ pub(crate) fn flush_mark(
 }
 
 impl RowHistory {
-    /// Time of the newest delete marker that hides older cells of a column.
+    /// Returns the time of the newest delete marker that hides older cells of a column.
     pub(crate) fn newest_marker_ms(&self, qualifier: &[u8]) -> Option<i64> {
         let of_column = self.deleted.iter().filter(|(deleted, _)| deleted == qualifier);
         of_column.map(|(_, until)| *until).chain(self.deleted_rows.iter().copied()).max()
     }
 
-    /// Time of the newest write, unless all of the row was deleted since.
+    /// Returns the time of the newest write, unless the whole row was deleted since.
     pub(crate) fn newest_write_ms(&self) -> Option<i64> {
         let newest = self.writes.iter().map(|cell| cell.timestamp_ms).max()?;
         self.deleted_rows.iter().all(|until| *until < newest).then_some(newest)
@@ -76,9 +76,8 @@ impl RowHistory {
         self.deleted.iter().any(|(deleted, until)| deleted == qualifier && *until >= timestamp_ms)
     }
 
-    /// True if compactions of OpenTSDB that overlapped have deleted an instant: one deletes the column that
-    /// another has put. The markers are not those of our
-    /// deletes, which have the times of the deleted cells.
+    /// True if overlapping compactions of OpenTSDB have deleted an instant: one deletes the column that another has
+    /// put. Markers of a daemon's deletes do not count; they have the times of the deleted cells.
     pub(super) fn is_lost(&self, offset_ms: u32, written_ms: i64) -> bool {
         let is_instant = |at| at == offset_ms;
         // HBase may have forgotten the column, but not that it was deleted.
@@ -98,13 +97,13 @@ impl RowHistory {
         was_compacted && self.deleted.iter().any(is_of_opentsdb)
     }
 
-    /// Who has put a column of several points. Those of a daemon of ours have marks, but flushes from before OpenTSDB
-    /// may compact the row; it puts no other ones.
+    /// Returns the writer of a column of several points. Columns of daemons have marks, except flushes from the time
+    /// before OpenTSDB may compact the row. OpenTSDB writes no column at that time.
     ///
-    /// A column without a mark may also be one whose mark a major compaction of HBase has removed. Where there was time
-    /// for one, and points are read back later in any case, a compaction of OpenTSDB has to be seen by its deletes too,
-    /// which it makes after its put. Else a later flush of another daemon would count as older than the points that are
-    /// read back, and these would be put over it.
+    /// A major compaction of HBase may also have removed the mark of a column. If there was time for one, and points
+    /// are read back later anyway, a compaction of OpenTSDB must also show by its deletes, which follow its put.
+    /// Otherwise a later flush of another daemon would count as older than the points that are read back, and these
+    /// would be put over it.
     pub(crate) fn origin(&self, column: &Cell) -> ColumnOrigin {
         let (qualifier, at) = (&column.qualifier, column.timestamp_ms);
         let has = |mark: Option<ColumnMark>| mark.is_some_and(|mark| self.marks.contains(&mark));
@@ -120,13 +119,13 @@ impl RowHistory {
         }
     }
 
-    /// True if an instant that the row does not have was deleted, and a major compaction has removed the delete marker.
-    /// With one that hides the column of a flush, what was written after the delete is put again.
+    /// True if a missing instant was deleted, and a major compaction may have removed the delete marker. If the
+    /// history has a marker that hides the column of a flush, points written after the delete are put again.
     pub(super) const fn has_forgotten_deletes(&self) -> bool {
         self.needs_deletes && self.deleted.is_empty() && self.deleted_rows.is_empty()
     }
 
-    /// True if columns with points of this one were deleted when it was put, or later.
+    /// True if columns that share points with this one were deleted at its put or later.
     fn has_deleted_sources(&self, column: &Cell) -> bool {
         let is_in_column =
             |instant: u32| has_instant(&column.qualifier, |of_column| of_column == instant);
@@ -139,7 +138,7 @@ impl RowHistory {
     }
 }
 
-/// Who has put a column of several points.
+/// Writer of a column of several points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ColumnOrigin {
     /// A flush: its points are writes.

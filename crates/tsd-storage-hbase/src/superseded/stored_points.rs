@@ -1,4 +1,4 @@
-//! The points of stored columns. When they were written, their columns do not tell.
+//! Points of stored columns, without the times of their writes, which columns do not have.
 
 use std::iter;
 
@@ -9,7 +9,7 @@ fn is_of_points(qualifier: &[u8]) -> bool {
     matches!(ColumnKind::of(qualifier), ColumnKind::Point | ColumnKind::Compacted)
 }
 
-/// True if a column has points, one of them at such an offset in the hour.
+/// True if a column has a point at an offset in the hour that satisfies `is_instant`.
 pub(super) fn has_instant(qualifier: &[u8], is_instant: impl Fn(u32) -> bool) -> bool {
     let mut rest = qualifier;
     while is_of_points(qualifier)
@@ -23,15 +23,15 @@ pub(super) fn has_instant(qualifier: &[u8], is_instant: impl Fn(u32) -> bool) ->
     false
 }
 
-/// The points of a stored cell. Those before a damaged one are returned as well; reads of the row
-/// report the damage.
+/// Iterates over the points of a stored cell. If a point is damaged, returns the points before it;
+/// reads of the row report the damage.
 pub(super) fn points_of(cell: &Cell) -> impl Iterator<Item = StoredPoint<'_>> {
     let of_points = cell.family == Family::T && is_of_points(&cell.qualifier);
     let reader = of_points.then(|| PointReader::new(&cell.qualifier, &cell.value).ok()).flatten();
     reader.into_iter().flat_map(|mut reader| iter::from_fn(move || reader.next_point().ok()?))
 }
 
-/// The qualifier of a cell that is one valid point.
+/// Returns the qualifier of a cell that is a single valid point.
 pub(crate) fn point_qualifier(family: Family, qualifier: &[u8], value: &[u8]) -> Option<Qualifier> {
     if family != Family::T || ColumnKind::of(qualifier) != ColumnKind::Point {
         return None;

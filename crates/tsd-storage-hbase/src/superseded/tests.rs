@@ -61,7 +61,7 @@ fn visible_correction_is_left_alone() {
 fn correction_below_a_compaction_is_put_above_it() {
     check(&["0000=07@15"], &["0000=07@15", "00000010=050600@20"], &["0000=07@21"]);
     check(&["0000=07@15"], &["0000=07@15", "00000010=050600@200"], &["0000=07@201"]);
-    // Another width, and seconds beside milliseconds.
+    // Another width, and seconds together with milliseconds.
     check(&["0001=0107@15"], &["0001=0107@15", "00000010=050600@20"], &["0001=0107@21"]);
     check(&["F0000000=07@15"], &["F0000000=07@15", "00000010=050600@20"], &["F0000000=07@21"]);
 }
@@ -107,7 +107,7 @@ fn point_of_a_column_with_an_earlier_time_is_put_with_its_own() {
 fn later_correction_of_another_writer_wins() {
     check(&["0000=07@15"], &["0000=08@18"], &[]);
     check(&["0000=07@15"], &["0000=08@18", "00000010=050600@17"], &[]);
-    // A compaction that read neither.
+    // A compaction that read neither write.
     check(&["0000=05@10"], &["0000=08@18", "00000010=040600@20"], &["0000=08@21"]);
 }
 
@@ -117,7 +117,7 @@ fn deleted_instant_stays_deleted() {
     check(&["0000=07@15"], &[], &[]);
 }
 
-/// What HBase remembers of a row that is compactible since 10: its cells, the deleted ones, and markers
+/// The history of a row that is compactible since 10: its cells, the deleted cells, and markers
 /// `qualifier=@until`.
 fn history(row: &[&str], writes: &[&str], deleted: &[&str]) -> RowHistory {
     let cells = |texts: &[&str]| texts.iter().map(|text| cell(text)).collect::<Vec<_>>();
@@ -126,7 +126,7 @@ fn history(row: &[&str], writes: &[&str], deleted: &[&str]) -> RowHistory {
     RowHistory { writes, deleted, compactible_since_ms: 10, ..RowHistory::default() }
 }
 
-/// A history in which daemons of ours have put the columns, by flushes.
+/// A history in which daemons have put the columns by flushes.
 fn with_flushes(mut history: RowHistory, columns: &[&str]) -> RowHistory {
     let mark = |text: &&str| {
         let column = cell(text);
@@ -171,7 +171,7 @@ fn column_without_a_mark_is_a_compaction() {
     check_history("0000=07@15", &row, &writes, &["0000=@21"], &["0001=0008@21"]);
 }
 
-/// OpenTSDB has read a value. A correction replaces it in its column, HBase flushes the region and forgets the
+/// OpenTSDB reads a value. A correction replaces it in its column, HBase flushes the region and forgets the
 /// replaced version, and OpenTSDB puts the value that it has read.
 #[test]
 fn compacted_value_that_hbase_has_forgotten_is_no_later_write() {
@@ -208,13 +208,13 @@ fn column_without_a_mark_and_without_deletes_may_be_a_flush_whose_mark_is_forgot
         check_row("0000=07@15", &row, &history, then);
     };
     check(&[], &[]);
-    // What was deleted before, and of other instants.
+    // Deletes from before, and of other instants.
     check(&["0000=@19", "0020=@21"], &[]);
-    // A compaction of OpenTSDB deletes what it has read.
+    // A compaction of OpenTSDB deletes the columns that it has read.
     check(&["0000=@21"], &["0000=07@22"]);
     check(&["0010=@20"], &["0000=07@21"]);
     check(&["00100020=@25"], &["0000=07@21"]);
-    // One of ours is known by its mark alone.
+    // A daemon's compaction is identified by its mark alone.
     let mut history = RowHistory { needs_deletes: true, ..history(&row, &[], &[]) };
     history.marks.extend(compaction_mark(&hex("00000010"), 20));
     check_row("0000=07@15", &row, &history, &["0000=07@21"]);
@@ -358,7 +358,7 @@ fn hidden_correction_beside_a_single_point_is_put_again() {
 fn instant_that_overlapping_compactions_have_deleted_is_put_again() {
     let (row, columns) = (["0020=01@9"], ["00000010=070600@20", "0000=07@15"]);
     check_history("0000=07@15", &row, &columns, &["00000010=@21"], &["0000=07@16"]);
-    // Deletes of ours, and before the write; no compaction.
+    // Deletes by a daemon, and before the write; no compaction.
     check_history("0000=07@15", &row, &columns, &["00000010=@20", "0000=@15"], &[]);
     check_history("0000=07@15", &row, &columns, &["00000010=@14"], &[]);
     check_history("0000=07@15", &row, &columns[1..], &["0000=@21"], &[]);

@@ -35,8 +35,8 @@ async fn store_passes_the_suite() {
     .await;
 }
 
-/// Moves, splits and merges regions and closes connections until it is aborted, ever more seldom: on a machine that has
-/// little time for it a client that backs off would meet a fault each time.
+/// Moves, splits and merges regions and closes connections until it is aborted, at growing intervals. On a slow
+/// machine a client that backs off would otherwise meet a fault each time.
 fn disturb(cluster: Arc<FakeCluster>, table: TableName) -> JoinHandle<()> {
     tokio::spawn(async move {
         for step in 0_usize.. {
@@ -46,7 +46,8 @@ fn disturb(cluster: Arc<FakeCluster>, table: TableName) -> JoinHandle<()> {
                 0 => cluster.move_region(&table, row, step % 3, step.is_multiple_of(2)),
                 1 => cluster.split_at(&table, ["bb", "ro", "x"][step % 3]),
                 2 => cluster.merge_at(&table, row),
-                // Seldom enough that a conditional write, which is repeated after a pause, meets none in the end.
+                // Rare enough that a conditional write, which is repeated after a pause, eventually meets no
+                // fault.
                 3 if step % 8 == 0 => {
                     cluster.inject(InjectedFault::once("Multi", FaultKind::Close));
                 }
@@ -61,18 +62,18 @@ fn disturb(cluster: Arc<FakeCluster>, table: TableName) -> JoinHandle<()> {
 async fn store_passes_the_suite_while_regions_move_and_connections_close() {
     let cluster = Arc::new(FakeCluster::start(3).await);
     let case = AtomicUsize::new(0);
-    let disturbance: std::sync::Mutex<Option<JoinHandle<()>>> = std::sync::Mutex::default();
+    let disturbance: parking_lot::Mutex<Option<JoinHandle<()>>> = parking_lot::Mutex::default();
     conformance::run_all(async || {
         let case = case.fetch_add(1, Ordering::Relaxed);
         let data = tables(&cluster, case).swap_remove(0);
         let task = disturb(Arc::clone(&cluster), data);
-        if let Some(previous) = disturbance.lock().unwrap().replace(task) {
+        if let Some(previous) = disturbance.lock().replace(task) {
             previous.abort();
         }
         Arc::new(store(&cluster, &format!("case{case}-")))
     })
     .await;
-    disturbance.lock().unwrap().take().unwrap().abort();
+    disturbance.lock().take().unwrap().abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

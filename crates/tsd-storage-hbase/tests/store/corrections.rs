@@ -1,4 +1,4 @@
-//! Corrections beside flushes and row compactions.
+//! Corrections during flushes and row compactions.
 
 use std::{
     sync::atomic::{AtomicI64, Ordering},
@@ -91,7 +91,7 @@ async fn put_that_is_executed_late_wins_over_a_row_compaction() {
         };
         tokio::join!(put(&late, &row, &[0, 0], &[7], None), pass_time);
         let read = corrections::values_of_the_row(&late).await;
-        // One that is not late is older than the column, as far as anybody knows.
+        // A write that is not late counts as older than the column.
         assert_eq!(read, [if took_ms > 0 { 7 } else { 5 }, 6]);
     }
 }
@@ -103,7 +103,7 @@ async fn flush_leaves_rows_that_others_rewrite_to_the_second_read_back() {
     let since = corrections::compact_before_a_flush(&store).await;
     let start = cluster.calls("Scan");
     corrections::flush_correction(&store, since).await;
-    // It has read the history of the row once, although it has put a point again.
+    // The store has read the history of the row once, although it has put a point again.
     assert_eq!(cluster.calls("Scan"), start + 1);
     tokio::time::sleep(Duration::from_millis(5)).await;
     store.read_back().await.unwrap();
@@ -211,7 +211,7 @@ async fn points_that_are_deleted_while_they_are_read_back_stay_deleted() {
     let cluster = cluster().await;
     let store = store_beside_opentsdb(&cluster);
     let row = corrections::lose_points_in_overlapping_compactions(&store).await;
-    // Another daemon deletes the row when the history was read and before the points are put.
+    // Another daemon deletes the row after the history was read and before the points are put.
     let delay = FaultKind::Delay(Duration::from_millis(100));
     cluster.inject(InjectedFault::once("Scan", delay));
     let before = cluster.calls("Scan");

@@ -36,7 +36,7 @@ pub(crate) fn store(cluster: &FakeCluster, prefix: &str) -> HBaseStorage {
     HBaseStorage::with_client(client(cluster), config).unwrap()
 }
 
-/// A store beside an OpenTSDB. Tests call `read_back` after its compactions.
+/// A store that shares its tables with an OpenTSDB. Tests call `read_back` after its compactions.
 pub(crate) fn store_beside_opentsdb(cluster: &FakeCluster) -> HBaseStorage {
     let config = HBaseConfig {
         compacted_table: Some((data(), TableSchema::opentsdb_default())),
@@ -46,14 +46,15 @@ pub(crate) fn store_beside_opentsdb(cluster: &FakeCluster) -> HBaseStorage {
     HBaseStorage::with_client(client(cluster), config).unwrap()
 }
 
-/// A store beside logs that hold points for up to a minute.
+/// A store that shares its tables with logs that hold points for up to a minute.
 pub(crate) fn store_beside_logs(cluster: &FakeCluster) -> HBaseStorage {
     let max_hold = Duration::from_mins(1);
     let config = HBaseConfig { max_hold, ..HBaseConfig::new("unused") };
     HBaseStorage::with_client(client(cluster), config).unwrap()
 }
 
-/// A store with a clock of its own, beside logs that hold points for a tenth of a second.
+/// A store with its own clock that shares its tables with logs that hold points for up to a tenth
+/// of a second.
 pub(crate) fn store_with_clock(cluster: &FakeCluster, clock: ClockMs) -> HBaseStorage {
     let config = HBaseConfig {
         compacted_table: Some((data(), TableSchema::opentsdb_default())),

@@ -1,6 +1,7 @@
-//! The store on a real HBase with the ZooKeeper quorum in the environment variable `HBASE_QUORUM`.
+//! The store on a real HBase with the ZooKeeper quorum in the environment variable `HBASE_QUORUM`; without
+//! `--ignored` none runs.
 //!
-//! Each test creates tables of its own and deletes them.
+//! Each test creates its own tables and deletes them.
 
 use hbase_rs::TableName;
 use tsd_model::TableSchema;
@@ -24,7 +25,7 @@ fn config(prefix: &str) -> HBaseConfig {
 async fn delete_table(store: &HBaseStorage, name: &str) {
     let (admin, name): (_, TableName) = (store.client().admin(), name.parse().unwrap());
     if admin.describe_table(&name).await.unwrap().is_some() {
-        // It may already be disabled.
+        // The table may already be disabled.
         let _ = admin.disable_table(&name).await;
         admin.delete_table(&name).await.unwrap();
     }
@@ -43,11 +44,13 @@ async fn fixture(prefix: &str) -> (HBaseStorage, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs HBASE_QUORUM"]
 async fn store_passes_the_suite() {
     conformance::run(config("suite")).await;
 }
 
 #[tokio::test]
+#[ignore = "needs HBASE_QUORUM"]
 async fn filtered_scan_returns_the_matching_rows() {
     let (store, name) = fixture("filters").await;
     filters::filtered_scan_returns_the_matching_rows(&store).await;
@@ -55,6 +58,7 @@ async fn filtered_scan_returns_the_matching_rows() {
 }
 
 #[tokio::test]
+#[ignore = "needs HBASE_QUORUM"]
 async fn row_compactions_keep_cells_they_did_not_read() {
     let (store, name) = fixture("rewrite").await;
     rewrite::cells_written_since_the_read_are_kept(&store).await;
@@ -68,6 +72,7 @@ async fn row_compactions_keep_cells_they_did_not_read() {
 }
 
 #[tokio::test]
+#[ignore = "needs HBASE_QUORUM"]
 async fn corrections_are_read_whoever_compacts() {
     let (store, name) = fixture("held").await;
     corrections::held_correction_wins_over_a_compaction(&store).await;
@@ -84,6 +89,7 @@ async fn corrections_are_read_whoever_compacts() {
 }
 
 #[tokio::test]
+#[ignore = "needs HBASE_QUORUM"]
 async fn flushed_rows_read_the_same_as_single_cells() {
     let (store, name) = fixture("flush").await;
     flush::flushed_rows_read_the_same_as_single_cells(&store, || false).await;
@@ -91,6 +97,7 @@ async fn flushed_rows_read_the_same_as_single_cells() {
 }
 
 #[tokio::test]
+#[ignore = "needs HBASE_QUORUM"]
 async fn flushed_rows_are_columns_and_deletes_with_timestamps() {
     let (store, name) = fixture("columns").await;
     flush::points_of_a_row_are_one_column(&store).await;
@@ -101,6 +108,7 @@ async fn flushed_rows_are_columns_and_deletes_with_timestamps() {
 }
 
 #[tokio::test]
+#[ignore = "needs HBASE_QUORUM"]
 async fn tables_are_created_with_a_supported_compression() {
     let config = config("tables");
     let store = HBaseStorage::connect(config).unwrap();

@@ -1,4 +1,4 @@
-//! The store on a fake cluster, and with the feature `live` on a real one.
+//! The store on a fake cluster, and in `live` on a real one.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
@@ -9,7 +9,6 @@ mod fake_cluster;
 mod filters;
 mod flush;
 mod in_doubt;
-#[cfg(feature = "live")]
 mod live;
 mod rewrite;
 mod scenarios;

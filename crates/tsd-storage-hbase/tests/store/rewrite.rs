@@ -32,8 +32,8 @@ async fn row_that_was_deleted_since_the_read_stays_deleted() {
     rewrite::row_that_was_deleted_since_the_read_stays_deleted(&store(&cluster, "")).await;
 }
 
-/// Deletes the row, and compacts it when the delete has read it, before it has written its marker. The
-/// compaction gets what it reads after `delay_ms`.
+/// Deletes the row, and compacts it after the delete has read the row and before the delete writes its
+/// marker. The first read of the compaction takes `delay_ms`.
 async fn compact_during_a_delete(
     cluster: &FakeCluster,
     store: &HBaseStorage,
@@ -90,7 +90,8 @@ async fn deleted_correction_is_not_put_again_by_a_compaction() {
         superseded_ms: plan.superseded_ms,
         delete: plan.delete,
         read,
+        whole_row: false,
     };
-    // It gets what it reads when the row is deleted.
+    // The compaction gets its read when the row is deleted.
     compact_during_a_delete(&cluster, &store, rewrite, 250).await;
 }

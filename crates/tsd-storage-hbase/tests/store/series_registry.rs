@@ -1,4 +1,4 @@
-//! Registration of series by several stores, and the index that it makes.
+//! Registration of series by several stores, and the resulting index.
 
 use std::{sync::Arc, time::Duration};
 
@@ -152,7 +152,7 @@ async fn a_put_fails_if_its_series_cannot_be_registered() {
     let (class, text) = ("security.AccessDeniedException", "");
     cluster.inject(InjectedFault::once("Mutate", FaultKind::Exception { class, text }));
     put(&writer, 1).await.unwrap_err();
-    // No row without a registered series.
+    // Without the registration of its series a row is not written.
     let read = writer.get(&data(), tsd_storage::Get::row(row(1, 7))).await.unwrap();
     assert!(read.is_none());
     assert_eq!(known(&reader).await, 0);
@@ -173,7 +173,7 @@ async fn an_entry_whose_answer_is_lost_is_neither_lost_nor_repeated() {
         put(&reader, 3).await.unwrap();
         assert_eq!((known(&reader).await, known(&writer).await), (3, 3), "{fault:?}");
         let entries = gauge(&reader, "tsd_hbase_series_index_log_entries_total");
-        // One says that the index is built.
+        // One entry says that the index is built.
         assert!((entries - 4.0).abs() < f64::EPSILON, "{fault:?}: {entries}");
     }
 }

@@ -1,4 +1,4 @@
-//! A damaged file of any kind, in a store that runs or that is opened.
+//! Tests a damaged file of any kind, in a running store and at the start.
 
 use std::{
     collections::BTreeSet,
@@ -10,8 +10,8 @@ use std::{
 use lsm_tree::AbstractTree;
 use tsd_model::Family;
 use tsd_storage::{
-    FlushTarget, Get, HealthImpact, OwnedFlushRow, Scan, Storage, StorageError, StorePart, Table,
-    VerifyRun,
+    FlushTarget, Get, HealthImpact, OwnedFlushRow, Scan, Storage, StorageError, StoreComponent,
+    Table, VerifyRun,
 };
 
 use super::fixture::{self, Dir, data, new_dir};
@@ -49,7 +49,7 @@ async fn flush(store: &LsmStorage, table: &Table, prefix: u8, rows: u32) {
         .unwrap();
 }
 
-/// A get of each row: those found, and the errors.
+/// Gets each row; returns the number of found rows and the errors.
 async fn read_all(store: &LsmStorage, table: &Table, prefix: u8) -> (u32, Vec<StorageError>) {
     let (mut found, mut errors) = (0, Vec::new());
     for i in 0..SERIES {
@@ -152,13 +152,13 @@ fn faults(table: &Table) -> Vec<(Fault, bool)> {
     faults
 }
 
-/// Everything that holds after a fault of a file of `table`, in a store that may have been restarted.
+/// Checks the store after a fault of a file of `table`, possibly after a restart.
 async fn check_damaged(store: &LsmStorage, table: &Table, file: &str, lossy: bool) {
     let context = format!("{file} of {table}");
     // New data is stored at once, in both tables.
     flush(store, &data(), 200, 50).await;
     flush(store, &uid(), 200, 50).await;
-    // Reads of what the file has fail by name or succeed; nothing is missing silently.
+    // Reads of the file's rows succeed or fail with its name; no row is missing silently.
     let (mut found, mut errors) = read_all(store, table, 100).await;
     wait_until("the damaged file is replaced", || {
         store.backend().table(table).damaged_files().is_empty()
@@ -195,7 +195,7 @@ async fn check_damaged(store: &LsmStorage, table: &Table, file: &str, lossy: boo
             assert_eq!(fixture::scan(store, &table, scan).await.len(), 50, "{context}");
         }
     }
-    // Compaction goes on, and nothing is left behind.
+    // Compaction continues, and no file stays behind.
     for i in 0..10 {
         flush(store, table, 210 + i, 5).await;
     }
@@ -208,7 +208,7 @@ fn check_visible(store: &LsmStorage, file: &str, lossy: bool) {
     assert_eq!(gauge(store, "tsd_lsm_quarantined_files"), 1, "{file}");
     let problems = store.health();
     let [problem] = problems.as_slice() else { panic!("{problems:?}") };
-    assert_eq!(problem.part, StorePart::Data);
+    assert_eq!(problem.component, StoreComponent::Data);
     let impact = if lossy { HealthImpact::SomeReadsFail } else { HealthImpact::Degraded };
     assert_eq!(problem.impact, impact, "{file}");
     assert!(problem.reason.contains(file), "{problem:?}");
@@ -240,8 +240,8 @@ async fn check_fault(table: &Table, fault: Fault, lossy: bool, running: bool) {
     println!("{fault:?} of {table}, running: {running}");
     let (dir, store, file) = damaged_store(table, fault, running).await;
     check_damaged(&store, table, &file, lossy).await;
-    // A running store may not need the part that is damaged until it compacts the file or starts
-    // again; both find it.
+    // A running store may not read the damaged bytes until it compacts the file or restarts; both
+    // find the damage.
     if gauge(&store, "tsd_lsm_quarantined_files") > 0 {
         check_visible(&store, &file, lossy);
     }
@@ -295,7 +295,7 @@ async fn compaction_that_meets_damage_leaves_no_files_and_goes_on_without_it() {
     let dir = new_dir();
     let store = open(&dir);
     for i in 0..8 {
-        // Each overlaps the others, so it is a run of its own.
+        // Each file overlaps the others, so it is a separate run.
         let rows = (0..SERIES).map(|r| row(100 + i, r));
         let rows = [row(50, 0)].into_iter().chain(rows).chain([row(200, 0)]);
         store.flush_rows(&data(), OwnedFlushRow::flush_rows(rows)).await.unwrap();
@@ -304,7 +304,8 @@ async fn compaction_that_meets_damage_leaves_no_files_and_goes_on_without_it() {
         .into_iter()
         .max_by_key(|path| fs::metadata(path).unwrap().len());
     Fault::Flip(500).apply(&path.unwrap());
-    // The first run was moved to another level; the eighth one left triggers a compaction of all.
+    // The first run was moved to another level; the eighth remaining run triggers a compaction of
+    // all.
     flush(&store, &data(), 50, 50).await;
     wait_until("compaction", || gauge(&store, "tsd_lsm_quarantined_files") == 1);
     fixture::wait_for_compaction(&store);

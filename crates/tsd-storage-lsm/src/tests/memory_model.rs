@@ -213,7 +213,8 @@ async fn execute(store: &dyn FlushTarget, table: &Table, step: &ModelStep) -> St
                     })
                     .collect();
                 let read = if *late { ReadVersion::default() } else { version };
-                let rewrite = RowRewrite { row, put, superseded_ms: None, delete, read };
+                let rewrite =
+                    RowRewrite { row, put, superseded_ms: None, delete, read, whole_row: false };
                 format!("{:?}", store.rewrite_row(table, rewrite).await?)
             }
             ModelStep::Reopen => String::from("()"),

@@ -1,4 +1,4 @@
-//! Deletes on a full disk.
+//! Tests deletes on a full disk.
 
 use std::{
     collections::BTreeSet,
@@ -11,8 +11,9 @@ use std::{
 };
 
 use lsm_tree::AbstractTree;
+use tsd_files::DiskSpace;
 use tsd_model::Family;
-use tsd_storage::{DiskSpace, FlushTarget, Get, OwnedFlushRow, Storage, StorageError, Table};
+use tsd_storage::{FlushTarget, Get, OwnedFlushRow, Storage, StorageError, Table};
 
 use super::fixture::{self, Dir, data, new_dir};
 use crate::{LsmConfig, LsmStorage};
@@ -66,7 +67,7 @@ fn disk_bytes(dir: &Dir, table: &Table) -> u64 {
     files.map(size).sum()
 }
 
-/// Compares gets and scans with the rows that are expected, each with the seed of its value.
+/// Compares gets and scans with the expected rows, each given by the seed of its value.
 async fn check(store: &LsmStorage, expected: impl Fn(u32) -> Option<u32>) {
     for table in [data(), uid()] {
         let mut keys = BTreeSet::new();
@@ -91,7 +92,7 @@ async fn delete(store: &LsmStorage, rows: impl Iterator<Item = u32> + Clone) {
             delete_row: Some(i64::MAX),
             ..OwnedFlushRow::default()
         });
-        // As the log does: a reclamation in progress may hold the space.
+        // Retries like the log, since a reclaim in progress may hold the space.
         while let Err(error) = store.flush_rows(&table, freeing(deletes.clone())).await {
             assert!(matches!(error, StorageError::DiskFull), "{error}");
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -99,7 +100,7 @@ async fn delete(store: &LsmStorage, rows: impl Iterator<Item = u32> + Clone) {
     }
 }
 
-/// Rows as the log flushes them if there are deletes among them.
+/// Rows of a flush with deletes, like the log's.
 fn freeing(rows: impl Iterator<Item = OwnedFlushRow>) -> Box<dyn tsd_storage::FlushRows> {
     struct Freeing(Box<dyn tsd_storage::FlushRows>);
     impl tsd_storage::FlushRows for Freeing {
@@ -142,7 +143,7 @@ async fn deletes_free_space_on_a_full_disk() {
         delete(&store, deleted.clone().filter(|i| i.is_multiple_of(part))).await;
         let left = (0..1_600).filter(|i| !is_deleted(*i)).count() as u64;
         for (table, before) in [data(), uid()].iter().zip(before) {
-            // The deletes themselves are left.
+            // The deletes themselves remain.
             let most = before * left / 1_600 + before / 4;
             wait_until("space is freed", || disk_bytes(&dir, table) <= most);
         }
@@ -164,7 +165,7 @@ async fn deletes_free_space_on_a_full_disk() {
         drop(store);
         let store = open(&dir, &free);
         check(&store, expected).await;
-        // Writes to the rows, and a compaction of what is left.
+        // Writes to the rows, and a compaction of the remaining entries.
         free.store(u64::MAX, Ordering::Relaxed);
         for seed in 4..16 {
             flush(&store, 0..50, seed).await;

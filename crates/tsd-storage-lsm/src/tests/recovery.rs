@@ -1,11 +1,10 @@
-//! Stores that were reopened, copied during a write, damaged, or out of disk space.
+//! Tests stores that were reopened, copied during a write, damaged, or out of disk space.
 
 use std::{fs, path::Path, sync::Arc};
 
+use tsd_files::DiskSpace;
 use tsd_model::Family;
-use tsd_storage::{
-    DiskSpace, FlushTarget, Get, OwnedFlushRow, Recovery, Scan, Storage, StorageError, Table,
-};
+use tsd_storage::{FlushTarget, Get, OwnedFlushRow, Recovery, Scan, Storage, StorageError, Table};
 
 use super::fixture::{all_cells, data, new_dir, open_data, wait_for_compaction};
 use crate::{LsmConfig, LsmStorage};

@@ -1,4 +1,4 @@
-//! Files of another release: each is named, and nothing is changed.
+//! Tests that each file of another release is named and left unchanged.
 
 use std::{
     collections::BTreeMap,
@@ -105,7 +105,7 @@ fn record(dir: &Path) -> PathBuf {
     path
 }
 
-/// A file becomes one of another version; its path.
+/// Changes a file to another version; returns its path.
 type Change = fn(&Path) -> PathBuf;
 
 #[tokio::test]

@@ -1,8 +1,8 @@
-//! Records of the manifest as bytes.
+//! Encodes and decodes the records of the manifest.
 
 use bytes::Bytes;
 
-use super::{FileRecord, ManifestEdit, QuarantineRecord, SectionRecord};
+use super::{BlockRecord, FileRecord, ManifestEdit, QuarantineRecord, SectionRecord};
 use crate::{
     error::Malformed,
     layout::PartLayout,
@@ -11,19 +11,21 @@ use crate::{
 
 const STATE: u8 = 1;
 const EDIT: u8 = 2;
-/// Payload length and checksum.
+/// First manifest version with damaged blocks.
+pub(super) const VERSION_BLOCKS: u8 = 2;
+/// Length of a record's header: payload length and checksum.
 pub(super) const HEAD: usize = 8;
 
-/// A record that was read.
+/// A decoded record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ManifestRecord {
     pub(super) number: u64,
-    /// Of a state only.
+    /// Present in a state only.
     pub(super) layout: Option<PartLayout>,
     pub(super) edit: ManifestEdit,
 }
 
-/// Appends a record; a state with a layout, an edit without.
+/// Appends a record: a state with a layout, an edit without one.
 pub(super) fn put(number: u64, layout: Option<PartLayout>, edit: &ManifestEdit, out: &mut Vec<u8>) {
     let mut payload = vec![if layout.is_some() { STATE } else { EDIT }];
     put_varint(&mut payload, number);
@@ -37,7 +39,7 @@ pub(super) fn put(number: u64, layout: Option<PartLayout>, edit: &ManifestEdit, 
     out.extend_from_slice(&payload);
 }
 
-/// The payload of the record at the start of `bytes`; `None` if there is no intact one.
+/// The payload of the record at the start of `bytes`; `None` if the record is not intact.
 pub(super) fn intact(bytes: &[u8]) -> Option<&[u8]> {
     let mut cursor = Cursor::new(bytes);
     let (len, crc) = (cursor.u32().ok()?, cursor.u32().ok()?);
@@ -45,7 +47,15 @@ pub(super) fn intact(bytes: &[u8]) -> Option<&[u8]> {
     (!payload.is_empty() && crc32c::crc32c(payload) == crc).then_some(payload)
 }
 
-pub(super) fn decode(payload: &[u8]) -> Result<ManifestRecord, Malformed> {
+/// The number of the possible record at the start of `bytes`, which are not verified.
+pub(super) fn claimed_number(bytes: &[u8]) -> Option<u64> {
+    let mut cursor = Cursor::new(bytes.get(HEAD..)?);
+    let kind = cursor.byte().ok()?;
+    if kind == STATE || kind == EDIT { cursor.varint().ok() } else { None }
+}
+
+/// Decodes a record of a manifest of this version.
+pub(super) fn decode(payload: &[u8], version: u8) -> Result<ManifestRecord, Malformed> {
     let mut cursor = Cursor::new(payload);
     let kind = cursor.byte()?;
     let number = cursor.varint()?;
@@ -58,7 +68,7 @@ pub(super) fn decode(payload: &[u8]) -> Result<ManifestRecord, Malformed> {
         EDIT => None,
         _ => return Err(Malformed("kind of a record")),
     };
-    let edit = read_edit(&mut cursor)?;
+    let edit = read_edit(&mut cursor, version)?;
     if cursor.remaining() > 0 {
         return Err(Malformed("bytes after a record"));
     }
@@ -87,6 +97,11 @@ fn put_edit(edit: &ManifestEdit, out: &mut Vec<u8>) {
         put_varint(out, record.what.len() as u64);
         out.extend_from_slice(record.what.as_bytes());
         put_sections(&record.sections, out);
+        put_varint(out, record.blocks.len() as u64);
+        for block in &record.blocks {
+            put_varint(out, u64::from(block.section));
+            put_varint(out, block.offset);
+        }
     }
     put_varint(out, edit.accepted.len() as u64);
     for file in &edit.accepted {
@@ -111,8 +126,8 @@ fn put_sections(sections: &[SectionRecord], out: &mut Vec<u8>) {
     }
 }
 
-/// Reads as many items as the count before them says. A wrong count ends at the end of the bytes,
-/// since each item has at least one.
+/// Reads as many items as the preceding count says. A wrong count stops at the end of the bytes, since each item
+/// has at least one byte.
 fn list<T>(
     cursor: &mut Cursor<'_>,
     read: impl Fn(&mut Cursor<'_>) -> Result<T, Malformed>,
@@ -130,7 +145,7 @@ fn byte_string<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], Malformed> {
     cursor.take(len)
 }
 
-fn read_edit(cursor: &mut Cursor<'_>) -> Result<ManifestEdit, Malformed> {
+fn read_edit(cursor: &mut Cursor<'_>, version: u8) -> Result<ManifestEdit, Malformed> {
     Ok(ManifestEdit {
         next_sequence: cursor.varint()?,
         files: list(cursor, |c| {
@@ -145,6 +160,7 @@ fn read_edit(cursor: &mut Cursor<'_>) -> Result<ManifestEdit, Malformed> {
                 since_ms: c.signed()?,
                 what: String::from_utf8_lossy(byte_string(c)?).into_owned(),
                 sections: list(c, read_section)?,
+                blocks: if version >= VERSION_BLOCKS { list(c, read_block)? } else { Vec::new() },
             })
         })?,
         accepted: list(cursor, read_number)?,
@@ -158,6 +174,10 @@ fn read_edit(cursor: &mut Cursor<'_>) -> Result<ManifestEdit, Malformed> {
 
 fn read_number(cursor: &mut Cursor<'_>) -> Result<u64, Malformed> {
     cursor.varint()
+}
+
+fn read_block(cursor: &mut Cursor<'_>) -> Result<BlockRecord, Malformed> {
+    Ok(BlockRecord { section: cursor.varint_u32()?, offset: cursor.varint()? })
 }
 
 fn read_section(cursor: &mut Cursor<'_>) -> Result<SectionRecord, Malformed> {
@@ -198,19 +218,31 @@ mod tests {
     fn edits() -> impl Strategy<Value = ManifestEdit> {
         let files = prop::collection::vec(any::<(u64, u64, u32)>(), 0..4);
         let removed = prop::collection::vec(any::<(u64, u32)>(), 0..4);
-        let quarantined =
-            prop::collection::vec((any::<(u64, u64, i64)>(), "[a-z]{0,9}", sections()), 0..3);
+        let blocks = prop::collection::vec(any::<(u32, u64)>(), 0..3);
+        let quarantined = prop::collection::vec(
+            (any::<(u64, u64, i64)>(), "[a-z]{0,9}", sections(), blocks),
+            0..3,
+        );
         let rest =
             (any::<u64>(), prop::collection::vec(any::<u64>(), 0..3), any::<Option<[u8; 5]>>());
         (rest, files, sections(), removed, quarantined).prop_map(
             |((next_sequence, accepted, mark), files, sections, removed, quarantined)| {
                 let file = |(number, bytes, footer_crc)| FileRecord { number, bytes, footer_crc };
-                let damaged = |((file, bytes, since_ms), what, sections)| QuarantineRecord {
+                let damaged = |((file, bytes, since_ms), what, sections, blocks): (
+                    _,
+                    _,
+                    _,
+                    Vec<(u32, u64)>,
+                )| QuarantineRecord {
                     file,
                     bytes,
                     since_ms,
                     what,
                     sections,
+                    blocks: blocks
+                        .into_iter()
+                        .map(|(section, offset)| BlockRecord { section, offset })
+                        .collect(),
                 };
                 ManifestEdit {
                     next_sequence,
@@ -233,14 +265,16 @@ mod tests {
             put(number, layout, &edit, &mut bytes);
             let payload = intact(&bytes).unwrap();
             prop_assert_eq!(payload.len(), bytes.len() - HEAD);
-            prop_assert_eq!(decode(payload).unwrap(), ManifestRecord { number, layout, edit });
+            prop_assert_eq!(decode(payload, VERSION_BLOCKS).unwrap(), ManifestRecord { number, layout, edit });
             prop_assert_eq!(bytes.split_last().and_then(|(_, rest)| intact(rest)), None);
         }
 
         #[test]
         fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
-            let _ = decode(&bytes);
-            let _ = decode(&[&[EDIT][..], &bytes].concat());
+            for version in 1..=VERSION_BLOCKS {
+                let _ = decode(&bytes, version);
+                let _ = decode(&[&[EDIT][..], &bytes].concat(), version);
+            }
             let _ = intact(&bytes);
         }
     }

@@ -1,7 +1,7 @@
 //! Builds a series index from the sections of a table, in the background.
 //!
-//! Only series and the base times of chunks are read. Packed points say between which hours a series has
-//! rows, so the index may get an hour that has none: it is a superset.
+//! The build reads only series and the base times of chunks. For packed points, that is a range of hours, so the
+//! index may get hours without rows: it is a superset.
 
 use std::{
     io,
@@ -27,18 +27,18 @@ use crate::{
     store::PartStore,
 };
 
-/// Rows that are added to the index together.
+/// Rows that are added to the index in one batch.
 const BATCH_ROWS: usize = 4_096;
-/// Pause between two batches: queries and writes come first.
+/// Pause between two batches, so that queries and writes come first.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Time between two messages about the progress.
+/// Time between two progress messages.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
-/// Pause after a failure: the damage that caused it may be repaired, or its loss accepted.
+/// Pause after a failure. Meanwhile, the damage may be repaired, or its loss accepted.
 const RETRY_PAUSE: Duration = Duration::from_secs(30);
-/// How often a pause looks whether the store is closed.
+/// Interval at which a pause checks whether the store is closed.
 const STOP_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A build in progress. Dropping it ends it.
+/// A build in progress. Dropping it stops it.
 #[derive(Debug)]
 pub(crate) struct Build {
     stop: Arc<AtomicBool>,
@@ -66,7 +66,7 @@ impl Build {
     }
 }
 
-/// Builds an index again that lacks rows or has wrong entries. Queries scan meanwhile.
+/// Rebuilds an index that lacks rows or has wrong entries. Queries scan meanwhile.
 pub(crate) fn rebuild(table: &PartStore, series: &TableSeries) -> Result<(), StorageError> {
     series.index.set_complete(false);
     series.index.restore_postings();
@@ -111,8 +111,8 @@ fn read_all(table: &PartStore, series: &TableSeries, stop: &AtomicBool) -> Resul
     let mut next_span = Some(0);
     let mut batch = Vec::with_capacity(BATCH_ROWS);
     while let Some(first) = next_span {
-        // A new snapshot for each span, so that replaced parts are not kept. What comes later was added
-        // by its flush.
+        // Takes a new snapshot for each span, so that replaced parts are not kept open. The flush of a later row
+        // adds it.
         let snapshot = table.snapshot();
         snapshot.check_losses(0, u32::MAX)?;
         let Some((&span, sections)) = snapshot.spans().range(first..).next() else { break };
@@ -120,7 +120,8 @@ fn read_all(table: &PartStore, series: &TableSeries, stop: &AtomicBool) -> Resul
         for section in sections {
             let (part, all) = (Arc::clone(&section.part), Arc::new(SeriesSelection::All));
             let bases = (0, u32::MAX);
-            let cursor = SectionCursor::open(part, section.section, &all, bases, BlockUse::Once);
+            let (how, damage) = (BlockUse::Once, snapshot.damage_use(section));
+            let cursor = SectionCursor::open(part, section.section, &all, bases, how, damage);
             let mut cursor = match cursor {
                 Err(error) => return Err(quarantined(table, error)),
                 Ok(cursor) => cursor,
@@ -151,7 +152,7 @@ fn read_all(table: &PartStore, series: &TableSeries, stop: &AtomicBool) -> Resul
     Ok(!stop.load(Ordering::Acquire))
 }
 
-/// The error of a read; a part that it finds damaged is quarantined.
+/// The error of a read. A part with damage is quarantined.
 fn quarantined(table: &PartStore, error: PartError) -> PartError {
     if let Err(failed) = table.quarantine(&error) {
         tracing::warn!(error = %failed, "a damaged part stays live");
@@ -159,7 +160,7 @@ fn quarantined(table: &PartStore, error: PartError) -> PartError {
     error
 }
 
-/// Appends the keys of the rows that a chunk may have.
+/// Appends the keys of all rows that a chunk may have.
 fn add_rows(
     layout: PartLayout,
     series: &[u8],
@@ -192,7 +193,7 @@ impl TableSeries {
         self.built_rows.load(Ordering::Relaxed)
     }
 
-    /// Adds rows by their keys, and empties the list.
+    /// Adds rows by their keys and empties the list.
     fn add(&self, keys: &mut Vec<Vec<u8>>) {
         self.index.add_rows(keys.iter().map(Vec::as_slice));
         self.built_rows.fetch_add(keys.len() as u64, Ordering::Relaxed);

@@ -1,10 +1,12 @@
-//! One table as the trait of direct tables: gets, and the lock of single writes. Scans and reads of series are jobs.
+//! Implements the trait of direct tables: gets, and the lock of single writes. Scans and reads of series are
+//! jobs.
 
+use parking_lot::MutexGuard;
 use std::{
     cmp,
     collections::{BTreeMap, HashMap},
     sync::{
-        Arc, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -30,13 +32,13 @@ use crate::{
     series_selection::SeriesSelection, snapshot::SnapshotSection, splits::split_points,
 };
 
-/// A table and its writer.
+/// A table whose writer lock is held.
 struct LockedParts<'a> {
     table: &'a PartTable,
     _writer: MutexGuard<'a, ()>,
 }
 
-/// A series and the index of its get.
+/// A series, and the index of the get that wants it.
 type WantedSeries = (Vec<u8>, usize);
 
 impl PartTable {
@@ -44,7 +46,7 @@ impl PartTable {
         Ok(self.rows_of(std::slice::from_ref(get))?.pop().flatten())
     }
 
-    /// Writes rows as one part. The index of the series has them, durably, before the part exists.
+    /// Writes rows as one part. The series index has the rows durably before the part exists.
     fn flush(&self, rows: &mut dyn FlushRows) -> Result<(), StorageError> {
         let mut live = LiveRows::new(rows, self.store.layout(), self.store.first_kept_base());
         let Some(series) = &self.series else {
@@ -54,9 +56,9 @@ impl PartTable {
         self.store.flush_after(&mut rows, || series.persist())
     }
 
-    /// Reads the rows of one base time in one pass.
+    /// Reads rows with the same base time in one pass.
     fn rows_of(&self, gets: &[Get]) -> Result<Vec<Option<Row>>, StorageError> {
-        let snapshot = self.store.snapshot();
+        let snapshot = self.snapshot(gets.iter().any(|get| get.reads_past_losses))?;
         let _reading = snapshot.resources().reading();
         let layout = self.store.layout();
         let mut wanted: BTreeMap<u32, Vec<WantedSeries>> = BTreeMap::new();
@@ -75,6 +77,7 @@ impl PartTable {
             let mut rows = Vec::new();
             let stays = AtomicBool::new(false);
             while cursor.next_series(None, &stays, &mut rows).map_err(|e| self.read_failed(e))? {}
+            self.record_found();
             let rows: HashMap<Bytes, Row> =
                 rows.into_iter().map(|row| (row.key.clone(), row)).collect();
             for (_, index) in of_base {
@@ -132,8 +135,12 @@ impl DirectTable for PartTable {
         let snapshot = self.store.snapshot();
         let span_of = |base| self.store.layout().span_of(base);
         let (first, last) = (span_of(read.bases.0), span_of(read.bases.1));
-        // Reads of lost spans fail, each time.
+        // Reads of lost spans fail every time, so they have no version.
         snapshot.check_losses(first, last).ok()?;
+        let mut spans = snapshot.spans().range(first..=last.max(first));
+        if spans.any(|(span, _)| snapshot.has_damage(*span)) {
+            return None;
+        }
         let sections = snapshot.spans().range(first..=last.max(first)).flat_map(|(_, all)| all);
         let unit = |section: &SnapshotSection| (section.part.number(), section.section as u64);
         Some(SeriesVersion::of_units(sections.map(unit)))
@@ -144,10 +151,10 @@ impl DirectTable for PartTable {
         if !SeriesJob::is_answered(layout, read) {
             return None;
         }
-        let snapshot = self.snapshot(read.reads_past_losses);
+        let snapshot = self.store.snapshot();
         let first = layout.span_of(read.bases.0);
         let spans = first..=read.bases.1.max(first);
-        // Reads of lost spans fail, so that they are to be asked for.
+        // Includes lost spans. A read of them fails, or returns their intact rows.
         let lost = snapshot.lost().range(spans.clone()).map(|(span, _)| *span);
         let mut spans: Vec<u32> = snapshot.spans().range(spans).map(|(span, _)| *span).collect();
         spans.extend(lost);
@@ -170,8 +177,12 @@ impl DirectTable for PartTable {
         let snapshot = self.store.snapshot();
         let series = (first.as_slice(), end.as_deref());
         let splits = split_points(&snapshot, series, read.bases, (goal.ranges, goal.min_bytes));
-        let splits = splits.map_err(|error| self.read_failed(error))?;
-        // A key that is too short for a base time is a series too.
+        let splits = match splits {
+            // The read itself fails if it needs the damaged block.
+            Err(error) if error.is_damage() => return Ok(Vec::new()),
+            splits => splits.map_err(|error| self.read_failed(error))?,
+        };
+        // Keys that are too short for a base time are series, too, but no points to split at.
         let tags = |series: Vec<u8>| {
             let key = series.split_last().filter(|_| PartLayout::has_time(&series))?.1;
             Some(Bytes::copy_from_slice(key.get(prefix.len()..)?))
@@ -181,7 +192,7 @@ impl DirectTable for PartTable {
 
     // A writer that panicked did not commit its part.
     fn lock(&self) -> Box<dyn LockedTable + '_> {
-        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let writer = self.writer.lock();
         Box::new(LockedParts { table: self, _writer: writer })
     }
 
@@ -202,7 +213,7 @@ impl DirectTable for PartTable {
     }
 }
 
-/// Adds the rows of a flush to the index of the series. Those that came through a log are in it already.
+/// Adds the rows of a flush to the series index. Rows that came through a log are in it already.
 struct IndexedRows<'a> {
     rows: &'a mut dyn FlushRows,
     index: &'a SeriesIndex,

@@ -1,35 +1,36 @@
-//! The files of all tables at one moment, and their check where they were restored.
+//! Pins the files of all tables at one moment, and verifies restored files.
 
 use std::{fs, path::Path, sync::Arc};
 
-use tsd_storage::{DiskDir, DiskSpace, PinnedFiles, StorageError, StoreDir};
+use tsd_files::{DiskDir, DiskSpace, StoreDir};
+use tsd_storage::{PinnedFiles, StorageError, Table};
 
-use super::{PartTables, TABLE_PREFIX};
+use super::PartTables;
 use crate::{resources::PartResources, store::verify_directory};
 
-/// Cache for a check, which reads each block once.
+/// Small, because a check reads each block once.
 const CACHE_BYTES: u64 = 1 << 20;
 
 impl PartTables {
-    /// The files of all tables.
+    /// Pins the files of all tables.
     pub(super) fn pin_tables(&self) -> PinnedFiles {
         let mut pinned = PinnedFiles::default();
         for (table, parts) in &self.tables {
-            pinned.add(&format!("{TABLE_PREFIX}{table}"), parts.store().pin_files());
+            pinned.add(&table.file_name(), parts.store().pin_files());
         }
-        // After the parts: the floor is recorded before anything older is discarded.
+        // Pinned after the parts, because the floor is recorded before any older row is discarded.
         let record = self.keeper.as_ref().and_then(|keeper| keeper.pinned_record());
         pinned.files.extend(record);
         pinned
     }
 }
 
-/// Reads and decodes every live section of all tables in the directory of a store that is not open.
-/// `meter` gets the bytes that were read since the last call.
+/// Reads and decodes every live section of all tables in the directory of a store that is not open. `meter` gets
+/// the number of bytes read since its last call.
 ///
 /// # Errors
 ///
-/// Names the first file that is missing, damaged or of another version.
+/// The error names the first file that is missing, damaged or of another version.
 pub fn verify_tables(dir: &Path, meter: &mut dyn FnMut(u64)) -> Result<(), StorageError> {
     let failed = |source| StorageError::io(format!("reading {}", dir.display()), source);
     let entries = match fs::read_dir(dir) {
@@ -40,7 +41,7 @@ pub fn verify_tables(dir: &Path, meter: &mut dyn FnMut(u64)) -> Result<(), Stora
     let resources = Arc::new(PartResources::new(CACHE_BYTES, 1, space));
     for entry in entries {
         let name = entry.map_err(failed)?.file_name();
-        if !name.to_str().is_some_and(|name| name.starts_with(TABLE_PREFIX)) {
+        if name.to_str().and_then(Table::of_file_name).is_none() {
             continue;
         }
         let table: Arc<dyn StoreDir> =

@@ -1,8 +1,8 @@
-//! Rows of a snapshot in order of their keys.
+//! Scans the rows of a snapshot in order of their keys.
 //!
-//! A key is salt and metric, base time, tags, and a part has salt, metric and tags before the time. So rows
-//! are collected and sorted for a window of base times, a span at first; if these are too many, for an
-//! hour; and the rows of one base time, which a part has in order, need not be collected at all.
+//! A key has the time before the tags: salt and metric, base time, tags. A part has the tags before the time. So
+//! a scan collects and sorts the rows of a window of base times. The window is a span; if its rows are too large,
+//! it is an hour. The rows of one base time need no collecting, since a part has them in order.
 
 use std::{
     collections::VecDeque,
@@ -27,14 +27,14 @@ use crate::{
     snapshot::Snapshot,
 };
 
-/// Size of the rows that are collected, bytes.
+/// Maximum size of the collected rows, bytes.
 pub(crate) const COLLECTED_BYTES: usize = 4 << 20;
-/// Series without a row after which a scan pauses.
+/// Number of series without a row after which a scan pauses.
 const PAUSE_SERIES: usize = 8_192;
-/// Memory of a row beside its bytes.
+/// Memory overhead of a row, bytes.
 const ROW_BYTES: usize = 160;
 
-/// The rows of selected series and a range of base times, series by series.
+/// Reads the rows of selected series in a range of base times, series by series.
 #[derive(Debug)]
 pub(crate) struct RowsCursor {
     sections: Sections,
@@ -45,13 +45,13 @@ pub(crate) struct RowsCursor {
     keys: KeyKind,
 }
 
-/// Which keys a cursor reads.
+/// Kind of keys that a cursor reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyKind {
     All,
-    /// Those that have a base time.
+    /// Keys with a base time.
     Timed,
-    /// Those that are series of their own.
+    /// Keys that are series of their own.
     Whole,
 }
 
@@ -72,7 +72,7 @@ impl RowsCursor {
         }
     }
 
-    /// Appends the rows of the next series of a span, perhaps none; false after the last. Fails when
+    /// Appends the rows of the next series of a span, which may be none; false after the last series. Fails when
     /// `cancelled` becomes true.
     pub(crate) fn next_series(
         &mut self,
@@ -112,7 +112,7 @@ impl RowsCursor {
     }
 }
 
-/// False if no row of the series of a key matches, whatever its base time.
+/// False if the filter rejects every row of the key's series, whatever the base time.
 fn may_match(filter: &RowFilter, key: &[u8]) -> bool {
     match filter {
         RowFilter::Tags(_) | RowFilter::Series(_) => filter.matches(key),
@@ -121,23 +121,23 @@ fn may_match(filter: &RowFilter, key: &[u8]) -> bool {
     }
 }
 
-/// What a scan comes to next.
+/// Result of one step of a scan.
 #[derive(Debug)]
 pub(crate) enum ScanStep {
     Row(Row),
-    /// It has passed many series that have no row for it.
+    /// The scan passed many series without a row.
     Paused,
     Ended,
 }
 
-/// A scan in order of keys.
+/// Scans rows in order of their keys.
 #[derive(Debug)]
 pub(crate) struct RowScan {
     range: KeyRange,
     filter: Option<RowFilter>,
     timed: TimedRows,
     whole: WholeKeyRows,
-    /// The next row of each.
+    /// The next row of each kind of key.
     next_timed: Option<Row>,
     next_whole: Option<Row>,
 }
@@ -145,7 +145,7 @@ pub(crate) struct RowScan {
 #[derive(Clone, Debug)]
 struct KeyRange {
     start: Bytes,
-    /// Exclusive; empty for no end.
+    /// Exclusive; an empty key means no end.
     stop: Bytes,
 }
 
@@ -159,14 +159,14 @@ impl KeyRange {
     }
 }
 
-/// Rows of keys that have no base time: series of their own in the first span, in order.
+/// Rows of keys without a base time. Such keys are series of their own in the first span, in order.
 #[derive(Debug)]
 struct WholeKeyRows {
     cursor: Option<RowsCursor>,
     rows: VecDeque<Row>,
 }
 
-/// Rows of keys that have a base time.
+/// Rows of keys with a base time.
 #[derive(Debug)]
 struct TimedRows {
     snapshot: Arc<Snapshot>,
@@ -174,11 +174,11 @@ struct TimedRows {
     range: KeyRange,
     collected_bytes: usize,
     started: bool,
-    /// Bytes before the base time of the rows that are read now; `None` after the last.
+    /// Bytes before the base time in the keys that are read now; `None` after the last prefix.
     prefix: Option<Vec<u8>>,
-    /// Base times of these that are still to be read; the first is greater than the last when none is.
+    /// Base times of the prefix that are still to read. The first is greater than the last if there are no more.
     bases: (u64, u64),
-    /// Length of the next window, seconds: a span, an hour, or one.
+    /// Length of the next window in seconds: a span, an hour, or 1.
     window_secs: u32,
     window: Window,
 }
@@ -186,7 +186,7 @@ struct TimedRows {
 #[derive(Debug)]
 enum Window {
     Closed,
-    /// Rows that are being collected, with their size.
+    /// Rows that are being collected, and their size.
     Collect {
         cursor: Box<RowsCursor>,
         rows: Vec<Row>,
@@ -195,7 +195,7 @@ enum Window {
     },
     /// Collected and sorted rows.
     Sorted(VecDeque<Row>),
-    /// Rows of one base time, which come in order.
+    /// Rows of one base time, which arrive in order.
     Stream {
         cursor: Box<RowsCursor>,
         rows: VecDeque<Row>,
@@ -203,8 +203,8 @@ enum Window {
 }
 
 impl RowScan {
-    /// Rows from `start`, inclusive, to `stop`, exclusive; an empty `stop` reads to the end. Rows are
-    /// collected up to this size, usually [`COLLECTED_BYTES`].
+    /// Scans rows from `start`, inclusive, to `stop`, exclusive; an empty `stop` scans to the end. Collects rows
+    /// up to `collected_bytes`, usually [`COLLECTED_BYTES`].
     pub(crate) fn new(
         snapshot: &Arc<Snapshot>,
         start: Bytes,
@@ -338,7 +338,7 @@ impl TimedRows {
         }
     }
 
-    /// Starts a window that is not as long as `bases`, of which the rows are too many.
+    /// Replaces a window whose rows are too large by a shorter one.
     fn divide(&mut self, bases: (u32, u32), filter: Option<&RowFilter>) {
         let is_hour = bases.1 - bases.0 < BaseTime::SPAN_SECONDS;
         self.window_secs = if is_hour { 1 } else { BaseTime::SPAN_SECONDS };
@@ -350,7 +350,7 @@ impl TimedRows {
         }
     }
 
-    /// Reads the rows of one base time in order.
+    /// Starts to read the rows of one base time in order.
     fn stream(&mut self, base: u32, filter: Option<&RowFilter>) {
         let cursor = Box::new(self.cursor((base, base), filter));
         self.window = Window::Stream { cursor, rows: VecDeque::new() };
@@ -415,13 +415,13 @@ impl TimedRows {
         }
     }
 
-    /// Moves to the next prefix that has rows in the range; false after the last.
+    /// Moves to the next prefix with rows in the range; false after the last.
     fn next_prefix(&mut self) -> Result<bool, PartError> {
         let len = self.layout.prefix_len();
         let Some(before) = self.prefix.take() else { return Ok(false) };
         let start = &self.range.start;
         let prefix = match start.get(..len) {
-            // Without a search: most scans are of one metric.
+            // No search, because most scans are of one metric.
             Some(prefix) if !self.started => prefix.to_vec(),
             _ => {
                 let from = if self.started {
@@ -455,7 +455,7 @@ impl TimedRows {
         };
         self.bases = (u64::from(first), u64::from(last));
         self.prefix = Some(prefix);
-        // Lost spans may have no section that is read.
+        // A lost span may have no live section, so no cursor would check it.
         self.snapshot.check_losses(self.layout.span_of(first), last)?;
         Ok(true)
     }

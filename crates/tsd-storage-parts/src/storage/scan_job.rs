@@ -1,4 +1,4 @@
-//! Batches of rows of a scan.
+//! Reads the batches of a scan.
 
 use std::sync::{Arc, atomic::AtomicBool};
 
@@ -11,13 +11,13 @@ use super::{
     table::PartTable,
 };
 
-/// Rows per batch of a scan without a preference.
+/// Rows per batch if the scan states no number.
 const DEFAULT_BATCH_ROWS: usize = 512;
 const MAX_BATCH_ROWS: usize = 8_192;
-/// Size of a batch, in bytes of packed points and cells, at which it ends early.
+/// Bytes of packed points and cells after which a batch ends early.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Reads the batches of a scan, all of one snapshot.
+/// Reads the batches of a scan from one snapshot.
 pub(crate) struct ScanJob {
     table: Arc<PartTable>,
     scan: Scan,
@@ -31,7 +31,7 @@ impl ScanJob {
         Self { table, scan, rows: None, remaining }
     }
 
-    /// The selected cells of a row; `None` without any.
+    /// The selected cells of a row; `None` if no cell is selected.
     fn select(&self, mut row: Row) -> Result<Option<Row>, StorageError> {
         let scan = &self.scan;
         match (scan.family, &scan.qualifier, scan.time_range_ms) {
@@ -54,11 +54,13 @@ impl BatchReader for ScanJob {
     fn read(&mut self, cancelled: &AtomicBool) -> Result<(Vec<Row>, bool), StorageError> {
         let limit = self.scan.batch_rows.unwrap_or(DEFAULT_BATCH_ROWS);
         let limit = limit.clamp(1, MAX_BATCH_ROWS).min(self.remaining);
-        let mut scan = self.rows.take().unwrap_or_else(|| {
-            let Scan { start, stop, filter, reads_past_losses, .. } = &self.scan;
-            let snapshot = self.table.snapshot(*reads_past_losses);
-            RowScan::new(&snapshot, start.clone(), stop.clone(), filter.clone(), COLLECTED_BYTES)
-        });
+        let mut scan = if let Some(scan) = self.rows.take() {
+            scan
+        } else {
+            let Scan { start, stop, filter, reads_past_losses, .. } = self.scan.clone();
+            let snapshot = self.table.snapshot(reads_past_losses)?;
+            RowScan::new(&snapshot, start, stop, filter, COLLECTED_BYTES)
+        };
         let mut rows = Vec::with_capacity(limit.min(DEFAULT_BATCH_ROWS));
         let (mut bytes, mut passed) = (0, 0);
         let mut more = self.remaining > 0;
@@ -77,6 +79,7 @@ impl BatchReader for ScanJob {
                 }
             }
         }
+        self.table.record_found();
         self.remaining -= rows.len();
         self.rows = Some(scan);
         Ok((rows, more && self.remaining > 0))

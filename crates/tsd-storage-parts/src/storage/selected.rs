@@ -1,4 +1,4 @@
-//! Rows as reads return them.
+//! Builds the rows that reads return.
 
 use bytes::Bytes;
 use tsd_model::{Cell, ChunkPoint, PackedRun, Row, RunEncoder};
@@ -6,7 +6,7 @@ use tsd_storage::StorageError;
 
 use crate::{resolve::ResolvedRow, series_encoder::column_cell};
 
-/// The selected cells of a row, packed points expanded; `None` without any.
+/// The selected cells of a row, with packed points expanded; `None` if no cell is selected.
 pub(crate) fn select_cells(
     row: Row,
     selects: impl Fn(&Cell) -> bool,
@@ -36,8 +36,7 @@ impl RowBuilder {
         (!built.cells.is_empty() || !built.runs.is_empty()).then_some(built)
     }
 
-    /// Adds points of one resolution as a run; those that it cannot have, with the instant of another, as
-    /// cells.
+    /// Adds points of one resolution as a run. A point whose instant the run has already becomes a cell.
     fn pack(&mut self, points: &[ChunkPoint], row: &mut Row) {
         let mut packed = Vec::with_capacity(points.len());
         self.encoder.clear();
@@ -57,7 +56,7 @@ impl RowBuilder {
             .and_then(|()| PackedRun::open(Bytes::from(bytes)));
         match run {
             Ok(run) => row.runs.push(run),
-            // Points that were pushed pack; if not, nothing is lost.
+            // Points that were pushed always pack. If they do not, they are stored as cells.
             Err(_) => row.cells.extend(packed.into_iter().map(ChunkPoint::cell)),
         }
     }

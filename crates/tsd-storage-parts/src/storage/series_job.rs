@@ -1,4 +1,4 @@
-//! Blocks of series of a read of points.
+//! Reads the blocks of a read of series.
 
 use std::sync::{
     Arc,
@@ -21,14 +21,14 @@ use crate::{
     series_selection::SeriesSelection,
 };
 
-/// Size of the blocks of a batch in memory at which it ends, bytes.
+/// Memory of the blocks after which a batch ends, bytes.
 const BATCH_BYTES: usize = 1 << 20;
-/// Blocks of a batch at most.
+/// Maximum number of blocks in a batch.
 const BATCH_BLOCKS: usize = 4_096;
-/// Series that are not wanted after which a batch ends.
+/// Number of unwanted series after which a batch ends.
 const PASSED_SERIES: usize = 8_192;
 
-/// Reads the batches of a read of series, all of one snapshot.
+/// Reads the batches of a read of series from one snapshot.
 pub(crate) struct SeriesJob {
     table: Arc<PartTable>,
     read: SeriesRead,
@@ -36,7 +36,7 @@ pub(crate) struct SeriesJob {
 }
 
 impl SeriesJob {
-    /// `None` if the table divides its keys or its time otherwise than the read.
+    /// `None` if the table divides its keys or its time differently from the read.
     pub(crate) fn try_new(table: Arc<PartTable>, read: &SeriesRead) -> Option<Self> {
         Self::is_answered(table.store().layout(), read).then(|| Self {
             table,
@@ -45,14 +45,14 @@ impl SeriesJob {
         })
     }
 
-    /// True if a table with the layout answers the read.
+    /// True if a table with the layout can execute the read.
     pub(crate) fn is_answered(layout: PartLayout, read: &SeriesRead) -> bool {
-        // Within a day blocks are in the order of series.
+        // Within a day, blocks are in order of series.
         let is_by_day = layout.span_secs().is_multiple_of(PartLayout::DAY_SECS);
         is_by_day && layout.prefix_len() == read.prefix_len
     }
 
-    /// The series of the read, as parts have them.
+    /// The series of the read, in the form that parts use.
     fn selection(&self) -> SeriesSelection {
         match &self.read.selection {
             ReadSelection::Keys(keys) => SeriesSelection::Some(
@@ -100,7 +100,6 @@ impl SeriesJob {
                     let item = reader.item();
                     if !item.summaries.is_empty() {
                         metrics.summaries.increment(item.summaries.len() as u64);
-                        metrics.summarized_points.increment(item.summarized_points);
                     }
                     let block = block(layout, item);
                     if !block.is_empty() {
@@ -123,19 +122,22 @@ impl SeriesJob {
 
 impl BatchReader<SeriesBlock> for SeriesJob {
     fn read(&mut self, cancelled: &AtomicBool) -> Result<(Vec<SeriesBlock>, bool), StorageError> {
-        let mut reader = self.reader.take().unwrap_or_else(|| {
-            let snapshot = self.table.snapshot(self.read.reads_past_losses);
+        let mut reader = if let Some(reader) = self.reader.take() {
+            reader
+        } else {
+            let snapshot = self.table.snapshot(self.read.reads_past_losses)?;
             SeriesReader::of_rows(&snapshot, Arc::new(self.selection()), self.read.bases)
                 .with_summaries(self.read.summaries)
-        });
+        };
         let batch = self.read_batch(&mut reader, cancelled);
         let batch = batch.map_err(|error| self.table.read_failed(error))?;
+        self.table.record_found();
         self.reader = Some(reader);
         Ok(batch)
     }
 }
 
-/// The series of the blocks of a batch, in one allocation.
+/// The series names of the blocks of a batch, in one allocation.
 #[derive(Default)]
 struct Names {
     bytes: Vec<u8>,
@@ -158,7 +160,7 @@ impl Names {
     }
 }
 
-/// Takes what a reader has of a series, without its name.
+/// Moves the content of a series, without its name, out of a reader.
 fn block(layout: PartLayout, item: &mut SeriesPoints) -> SeriesBlock {
     let mut rows = std::mem::take(&mut item.conflicts);
     let mut others = std::mem::take(&mut item.others);
@@ -180,7 +182,7 @@ fn block(layout: PartLayout, item: &mut SeriesPoints) -> SeriesBlock {
     }
 }
 
-/// Adds cells of a row to those that it has in the list, which is in the order of keys.
+/// Adds cells to their row in a list that is sorted by key.
 fn add_cells(rows: &mut Vec<Row>, key: Vec<u8>, cells: &[(u32, Cell)]) {
     let at = match rows.binary_search_by(|row| row.key.as_ref().cmp(&key)) {
         Ok(at) => at,

@@ -1,6 +1,7 @@
-//! One table as its readers and writers share it. What it does for the trait of direct tables is in `direct_table.rs`.
+//! A table that its readers and writers share. `direct_table.rs` implements the trait of direct tables.
 
-use std::sync::{Arc, Mutex, atomic::AtomicU64};
+use parking_lot::Mutex;
+use std::sync::{Arc, atomic::AtomicU64};
 
 use tsd_storage::StorageError;
 
@@ -12,7 +13,7 @@ pub(crate) struct PartTable {
     pub(super) store: Arc<PartStore>,
     pub(super) series: Option<Arc<TableSeries>>,
     pub(super) writer: Mutex<()>,
-    /// Writes since the store was opened, including failed ones.
+    /// Number of writes since the store was opened, including failed ones.
     pub(super) writes: AtomicU64,
 }
 
@@ -28,7 +29,7 @@ impl PartTable {
         gauges
     }
 
-    /// The index of the series, if the table has one.
+    /// The series index, if the table has one.
     pub(crate) const fn series(&self) -> Option<&Arc<TableSeries>> {
         self.series.as_ref()
     }
@@ -37,19 +38,40 @@ impl PartTable {
         &self.store
     }
 
-    /// What a read uses.
-    pub(crate) fn snapshot(&self, reads_past_losses: bool) -> Arc<Snapshot> {
-        let snapshot = self.store.snapshot();
-        if reads_past_losses { snapshot.past_losses() } else { snapshot }
+    /// The snapshot for a read.
+    ///
+    /// # Errors
+    ///
+    /// An error of the disk, if the read also returns intact rows of quarantined files.
+    pub(crate) fn snapshot(&self, reads_past_losses: bool) -> Result<Arc<Snapshot>, StorageError> {
+        if reads_past_losses {
+            Ok(self.store.snapshot_past_losses()?)
+        } else {
+            Ok(self.store.snapshot())
+        }
     }
 
-    /// The error of a read; a part that it finds damaged is quarantined.
+    /// The error of a read. Quarantines the damage that the read found.
     pub(crate) fn read_failed(&self, error: PartError) -> StorageError {
-        if error.is_damage()
-            && let Err(failed) = self.store.quarantine(&error)
-        {
+        if error.is_damage() {
+            self.quarantine(&error);
+        }
+        match self.store.unreadable_rows(&error) {
+            Some(rows) => StorageError::Unreadable(Arc::new(rows)),
+            None => error.into(),
+        }
+    }
+
+    /// Quarantines the damage that reads found and skipped.
+    pub(crate) fn record_found(&self) {
+        for error in self.store.take_found_damage() {
+            self.quarantine(&error);
+        }
+    }
+
+    fn quarantine(&self, error: &PartError) {
+        if let Err(failed) = self.store.quarantine(error) {
             tracing::warn!(error = %failed, "a damaged part stays live");
         }
-        error.into()
     }
 }

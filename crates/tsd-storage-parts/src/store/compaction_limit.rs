@@ -1,7 +1,7 @@
-//! Which rows merges may compact, and which spans are closed.
+//! Determines which rows merges may compact, and which spans are closed.
 //!
-//! A row is compacted when it is old enough and no memtable of the log in front has it: of a compacted
-//! column, points that correct some of its points would no longer replace them.
+//! A merge compacts a row if the row is old enough and no memtable of the log in front has it. Otherwise, points
+//! in the memtable that correct points of the compacted column would no longer replace them.
 
 use std::sync::{
     Arc, OnceLock,
@@ -10,16 +10,16 @@ use std::sync::{
 
 use tsd_storage::{ClockMs, HeldRows, Table};
 
-/// Age of the base time of a row from which it is old: an hour that is over for an hour.
+/// Age of the base time from which a row is old: its hour ended an hour ago.
 const OLD_SECS: i64 = 2 * 3_600;
 
-/// The limits of a table.
+/// The limits of one table.
 #[derive(Debug)]
 pub(super) struct CompactionLimit {
     table: Table,
     compacts_rows: bool,
     clock: ClockMs,
-    /// Rows with earlier base times may be compacted without a log in front, epoch seconds.
+    /// Rows with base times before this one may be compacted without a log in front, epoch seconds.
     allowed: AtomicU32,
     held: OnceLock<Arc<dyn HeldRows>>,
 }
@@ -27,9 +27,9 @@ pub(super) struct CompactionLimit {
 /// The limits of a merge, epoch seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct MergeLimits {
-    /// Rows with earlier base times are compacted.
+    /// Merges compact rows with base times before this one.
     pub(super) compact_before: u32,
-    /// Spans that end before it are merged to one section.
+    /// Spans that end before this time are merged to one section.
     pub(super) closed_before: u32,
 }
 
@@ -47,11 +47,11 @@ impl CompactionLimit {
     }
 
     pub(super) fn set_held_rows(&self, held: Arc<dyn HeldRows>) {
-        // Of two logs in front the first one stays.
+        // The first log stays registered.
         let _ = self.held.set(held);
     }
 
-    /// The limits now.
+    /// The current limits.
     pub(super) fn now(&self) -> MergeLimits {
         let closed_before = match self.held.get() {
             None => self.allowed.load(Ordering::Relaxed),
@@ -65,8 +65,8 @@ impl CompactionLimit {
         MergeLimits { compact_before: if is_compacting { closed_before } else { 0 }, closed_before }
     }
 
-    /// Runs the commit of a merge that has compacted rows before this base time; returns false if the log
-    /// in front has such a row.
+    /// Runs the commit of a merge that compacted rows with base times before `compact_before`. Returns false if
+    /// the log in front holds such a row.
     pub(super) fn commit(&self, compact_before: u32, commit: &mut dyn FnMut()) -> bool {
         if let Some(held) = self.held.get().filter(|_| compact_before > 0) {
             return held.commit_unless_held(&self.table, compact_before, commit);

@@ -1,23 +1,23 @@
-//! What retention has dropped; it drops in `retention.rs`.
+//! Counters of the rows that retention dropped. `retention.rs` drops them.
 
 use std::sync::atomic::AtomicU64;
 
-/// What retention has dropped since the store was opened.
+/// Totals since the store was opened.
 #[derive(Debug, Default)]
 pub(super) struct DroppedTotals {
     pub(super) spans: AtomicU64,
     pub(super) bytes: AtomicU64,
 }
 
-/// What a step has dropped.
+/// Result of one step of dropping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DroppedSpans {
-    /// Spans of which nothing is left.
+    /// Spans that were dropped completely.
     pub spans: usize,
     /// Size of their sections, bytes.
     pub bytes: u64,
-    /// Damaged files that have left quarantine.
+    /// Damaged files that left the quarantine.
     pub quarantined: usize,
-    /// True if there may be more to drop.
+    /// True if there may be more spans to drop.
     pub more: bool,
 }

@@ -1,12 +1,12 @@
 //! Merges that remove the series of metrics with a shorter retention.
 //!
-//! A span is due when it has series of a metric whose cut-off is after its end. The cut-offs of one rule
-//! pass it together, so it is written anew once for each different retention at most. Only a merge of all
-//! sections of the span removes series: what is left of a row in another section would be read again after the
-//! rule was made longer.
+//! A span is due if it has series of a metric whose cut-off is after the end of the span. All cut-offs of one
+//! rule pass the span together, so it is rewritten at most once per different retention. Only a merge of all
+//! sections of the span removes series. Otherwise, rows that remain in another section would reappear when the
+//! rule is made longer.
 //!
-//! The metrics of a span are read once and remembered, within a bound. One span is read at a time: merges that
-//! flushes may wait for come first.
+//! The metrics of a span are read once and remembered, within a bound. Only one span is read at a time, since
+//! merges that flushes may wait for come first.
 
 use std::{
     collections::BTreeSet,
@@ -16,36 +16,36 @@ use std::{
 
 use tsd_storage::{Retention, first_base};
 
-use super::{PartStore, compaction_limit::MergeLimits, lock::lock, table_retention::ExpiredSeries};
+use super::{PartStore, compaction_limit::MergeLimits};
 use crate::{
     error::PartError, layout::PartLayout, merge_signal::MergeCheckpoint, part::BlockUse,
-    snapshot::SnapshotSection,
+    series_expiry::ExpiredSeries, snapshot::SnapshotSection,
 };
 
 /// Result of a step of the search for expired series.
 enum Search {
-    /// This span has some.
+    /// This span has expired series.
     Due(u32),
-    /// A span was read that has none.
+    /// The search read a span without expired series.
     Continues,
-    /// No span has any.
+    /// No span has expired series.
     Ended,
 }
 
 impl PartStore {
-    /// Names the retention of the table, and the seconds of its rows; once.
+    /// Sets the retention of the table and the length of its rows in seconds; once.
     pub(crate) fn set_retention(&self, retention: Arc<Retention>, row_secs: u32) {
-        // Of two the first one stays.
+        // The first retention stays.
         let _ = self.retention.retention.set((retention, row_secs));
     }
 
-    /// Rows with earlier base times are never read again.
+    /// Base time before which rows are never read again.
     pub(crate) fn first_kept_base(&self) -> u32 {
         let retention = self.retention.retention.get();
         retention.map_or(0, |(retention, row_secs)| first_base(retention.floor(), *row_secs))
     }
 
-    /// What a merge of a whole span leaves out.
+    /// The series that a merge of a whole span leaves out.
     pub(super) fn expired_series(&self, span: u32) -> Option<ExpiredSeries> {
         let (retention, row_secs) = self.retention.retention.get()?;
         let end = span.saturating_add(self.layout.span_secs());
@@ -58,7 +58,7 @@ impl PartStore {
         })
     }
 
-    /// Merges a span that has expired series, or reads one; returns false if no span is left to be read.
+    /// Merges a span with expired series, or reads one span; returns false if there is no span to read.
     pub(super) fn merge_expired(
         &self,
         limits: MergeLimits,
@@ -77,7 +77,7 @@ impl PartStore {
         self.merge_where(limits.compact_before, choose, checkpoint)
     }
 
-    /// Looks for a span that has expired series, and reads one at most.
+    /// Looks for a span with expired series and reads at most one.
     fn search_expired(&self, checkpoint: MergeCheckpoint<'_>) -> Result<Search, PartError> {
         let Some((retention, row_secs)) = self.retention.retention.get() else {
             return Ok(Search::Ended);
@@ -86,7 +86,7 @@ impl PartStore {
         let newest = later.iter().map(|(_, cutoff)| first_base(*cutoff, *row_secs)).max();
         let Some(newest) = newest else { return Ok(Search::Ended) };
         let snapshot = self.snapshot();
-        let mut checked = lock(&self.retention.checked);
+        let mut checked = self.retention.checked.lock();
         let gone = |span: &u32| !snapshot.spans().contains_key(span);
         let gone: Vec<u32> = checked.spans.keys().copied().filter(gone).collect();
         for span in gone {
@@ -97,8 +97,8 @@ impl PartStore {
             if end > newest {
                 break;
             }
-            // A merge beside a loss removes nothing.
-            if snapshot.lost().contains_key(&span) {
+            // Merges of a span with a loss cannot remove expired series.
+            if snapshot.has_damage(span) {
                 continue;
             }
             let expired: Vec<&[u8]> = later
@@ -134,14 +134,14 @@ fn names_of(sections: &[SnapshotSection]) -> Vec<(u64, usize)> {
     sections.iter().map(|section| (section.part.number(), section.section)).collect()
 }
 
-/// True if one of the wanted metrics is in a list of UIDs of the same width, ascending.
+/// True if an ascending list of UIDs has one of the wanted metrics, which have the same width.
 fn has_any(metrics: &[u8], wanted: &[&[u8]]) -> bool {
     let width = wanted.first().map_or(1, |first| first.len().max(1));
     let all: Vec<&[u8]> = metrics.chunks_exact(width).collect();
     wanted.iter().any(|wanted| all.binary_search(wanted).is_ok())
 }
 
-/// UIDs of the metrics of sections, ascending. Reads the names of series only.
+/// UIDs of the metrics of sections, ascending. Reads only the names of series.
 fn metrics_of(
     sections: &[SnapshotSection],
     retention: &Retention,

@@ -1,29 +1,30 @@
-//! The part that a flush writes, and the space for it.
+//! The output part of a flush, and its disk space.
 
-use tsd_storage::{SpacePermit, StoreDir};
+use tsd_files::{SpacePermit, StoreDir};
 
 use crate::{
     error::PartError, file_names::part_name, flush_writer::FlushOutput, layout::PartLayout,
     resources::PartResources, writer::PartWriter,
 };
 
-/// Bytes of the first step; the space is promised to the flush in steps.
+/// Smallest step in which disk space is reserved, bytes.
 const MIN_STEP: u64 = 64 << 10;
-/// Bytes of the largest step.
+/// Largest step in which disk space is reserved, bytes.
 const MAX_STEP: u64 = 4 << 20;
 
-/// The part of a flush. Its size is not known before: space is asked for as much again as is written.
+/// The output part of a flush. Its final size is unknown, so each step reserves about as much space as is already
+/// written.
 pub(super) struct PartOutput<'a> {
     pub(super) dir: &'a dyn StoreDir,
     pub(super) layout: PartLayout,
     pub(super) resources: &'a PartResources,
     pub(super) number: u64,
     pub(super) sequence: u64,
-    /// It may use a part of the reserve.
+    /// True if the part may use a fraction of the reserve.
     pub(super) frees_space: bool,
-    /// Size of the part up to which there is space.
+    /// Size of the part up to which space is reserved.
     pub(super) covered: u64,
-    /// The space of the last step.
+    /// The space that the last step reserved.
     pub(super) permit: Option<SpacePermit>,
 }
 
@@ -38,9 +39,9 @@ impl FlushOutput for PartOutput<'_> {
             return Ok(());
         }
         let step = written.clamp(MIN_STEP, MAX_STEP);
-        // What was promised is written.
+        // The space of the last step is written.
         self.permit = None;
-        // The index of a section is written at its end.
+        // A section writes its index at its end.
         let index = written / 32;
         self.permit = Some(self.resources.promise(next + step + index, self.frees_space)?);
         self.covered = written + next + step;

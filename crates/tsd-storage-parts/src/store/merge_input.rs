@@ -1,4 +1,4 @@
-//! The sections that a merge replaces. Which ones these are is chosen in `merging.rs`.
+//! The sections that a merge replaces. `merging.rs` chooses them.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -7,7 +7,7 @@ use crate::{
     snapshot::SnapshotSection,
 };
 
-/// Bytes of a part beside its sections, and of the edit of the manifest, at most about.
+/// Approximate limit on the bytes of a part beyond its sections, including the edit of the manifest.
 pub(super) const PART_OVERHEAD_BYTES: u64 = 64 << 10;
 
 /// Sections of one span that a merge replaces.
@@ -15,9 +15,9 @@ pub(super) const PART_OVERHEAD_BYTES: u64 = 64 << 10;
 pub(super) struct MergeInput {
     pub(super) span: u32,
     pub(super) sections: Vec<SnapshotSection>,
-    /// They are all that the span has, or had: nothing of it is lost.
+    /// True if these are all sections of the span and none is lost.
     pub(super) whole: bool,
-    /// The oldest of the span is among them.
+    /// True if the oldest section of the span is included.
     pub(super) oldest: bool,
 }
 
@@ -55,7 +55,7 @@ impl MergeRound {
         self.inputs.iter().map(MergeInput::bytes).sum()
     }
 
-    /// Bytes that the output has at most, about: summaries may be new.
+    /// Approximate maximum size of the output, which may have new summaries.
     pub(super) fn output_bytes(&self) -> u64 {
         self.bytes() + self.bytes() / 8 + PART_OVERHEAD_BYTES
     }
@@ -71,14 +71,14 @@ impl MergeRound {
     }
 }
 
-/// Sizes of outputs that did not fit on a full disk, by the span; so they are not measured again until
-/// its sections change.
+/// Sizes of outputs that did not fit on a full disk, by span. An output is not measured again until the sections
+/// of its span change.
 #[derive(Debug, Default)]
 pub(super) struct MeasuredMerges(BTreeMap<u32, MeasuredMerge>);
 
 #[derive(Debug)]
 struct MeasuredMerge {
-    /// Numbers of files, and sections.
+    /// File number and index of each section.
     sections: Vec<(u64, usize)>,
     bytes: u64,
 }

@@ -1,11 +1,10 @@
-//! Merges by size, and of closed spans.
+//! Merges of sections by size, and of closed spans.
 
 use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use super::{
     PartStore, StoreStats,
     compaction_limit::MergeLimits,
-    lock::lock,
     merge_input::{MeasuredMerges, MergeInput, MergeRound, PART_OVERHEAD_BYTES},
 };
 use crate::{
@@ -17,27 +16,28 @@ use crate::{
     snapshot::{Snapshot, SnapshotSection},
 };
 
-/// Sections of about one size that are merged: a level of size is this much larger than the one below.
+/// Minimum number of similar-sized sections that are merged. So each size level is this many times larger than
+/// the previous one.
 const MERGE_SECTIONS: u64 = 6;
-/// Sections that are merged at most at once.
+/// Maximum number of sections in one merge.
 const MAX_INPUTS: usize = 32;
-/// Sections of a span from which on the newest are merged whatever their sizes, before flushes stall.
+/// Number of sections in a span from which the newest are merged whatever their sizes, before flushes stall.
 const MANY_SECTIONS: usize = 48;
 /// Size after which a merge of several spans continues in another part.
 const OUTPUT_BYTES: u64 = 256 << 20;
 
 impl PartStore {
-    /// Merges the spans that are due by the size of their sections; returns false if none is.
+    /// Merges the spans that are due by the size of their sections; returns false if no span is due.
     ///
     /// # Errors
     ///
-    /// An error of the disk. A damaged input is quarantined, which is no error.
+    /// An error of the disk. A damaged input is quarantined without an error.
     pub fn merge_due(&self, compact_before: u32) -> Result<bool, PartError> {
         self.merge_where(compact_before, due_sections, &mut || Ok(()))
     }
 
-    /// Merges each span that ends before `closed_before` into one section, with its rows as row
-    /// compaction leaves them; returns false if all are.
+    /// Merges each span that ends before `closed_before` into one section, with its rows as row compaction leaves
+    /// them. Returns false if all such spans are merged.
     ///
     /// # Errors
     ///
@@ -53,7 +53,7 @@ impl PartStore {
         checkpoint: MergeCheckpoint<'_>,
     ) -> Result<bool, PartError> {
         let layout = self.layout;
-        // Few rows may have deleted many.
+        // When space is low, few new rows suffice for a merge, since they may have deleted many.
         let is_space_low = self.resources.is_space_low();
         let choose = |span: u32, sections: &[SnapshotSection]| {
             let end = span.saturating_add(layout.span_secs());
@@ -67,13 +67,13 @@ impl PartStore {
         self.merge_where(limits.compact_before, choose, checkpoint)
     }
 
-    /// Runs the merge that is due first; returns false if none is.
+    /// Runs the most urgent merge; returns false if no merge is due.
     pub(crate) fn merge_step(&self, checkpoint: MergeCheckpoint<'_>) -> Result<bool, PartError> {
         let limits = self.compaction.now();
         match self.merge_where(limits.compact_before, due_sections, checkpoint) {
             Ok(false) => Ok(self.merge_closed_spans(limits, checkpoint)?
                 || self.merge_expired(limits, checkpoint)?),
-            // Closed spans may have deleted rows whose space is freed, or expired ones.
+            // A merge of a closed span may free the space of deleted or expired rows.
             Err(PartError::DiskFull) => match self.merge_closed_spans(limits, checkpoint) {
                 Ok(false) if self.merge_expired(limits, checkpoint)? => Ok(true),
                 Ok(false) => Err(PartError::DiskFull),
@@ -104,7 +104,7 @@ impl PartStore {
         choose: impl Fn(u32, &[SnapshotSection]) -> Option<Range<usize>>,
         checkpoint: MergeCheckpoint<'_>,
     ) -> Result<bool, PartError> {
-        let mut measured = lock(&self.merging);
+        let mut measured = self.merging.lock();
         let snapshot = self.snapshot();
         let mut candidates = merge_candidates(&snapshot, &choose);
         drop(snapshot);
@@ -129,9 +129,9 @@ impl PartStore {
         }
     }
 
-    /// Merges one span from the reserve: its inputs are removed, and with them what was deleted. Takes
-    /// the smallest one whose output fits. Nobody knows how much was deleted, so that outputs that may not
-    /// fit are measured first.
+    /// Merges one span with the reserve, which frees the space of deleted rows when its inputs are removed. Takes
+    /// the smallest span whose output fits. How much was deleted is unknown, so outputs that may not fit are
+    /// measured first.
     fn merge_on_full_disk(
         &self,
         mut candidates: Vec<MergeInput>,
@@ -141,7 +141,7 @@ impl PartStore {
     ) -> Result<(), PartError> {
         candidates.sort_by_key(MergeInput::bytes);
         let mut rounds = candidates.into_iter().map(|input| MergeRound { inputs: vec![input] });
-        // What is smaller than the first that does not fit was merged before.
+        // All spans smaller than the first that does not fit are merged already.
         let Some(first) = rounds.next() else { return Err(PartError::DiskFull) };
         if let Ok(_permit) = self.resources.promise(first.output_bytes(), true) {
             return self.merge_round(&first, compact_before, checkpoint);
@@ -184,7 +184,7 @@ impl PartStore {
             merge_sections(&*self.dir, &name, self.layout, sequences, &spans, checkpoint)
         })?;
         let infos = part.sections();
-        // A round may have tens of thousands of spans.
+        // A map, because a round may have tens of thousands of spans.
         let indexes: HashMap<u32, usize> =
             infos.iter().enumerate().map(|(index, info)| (info.span, index)).collect();
         let mut edit = ManifestEdit::default();
@@ -218,8 +218,8 @@ impl PartStore {
         let compacted = compacted.unwrap_or_default();
         let mut committed = Ok(false);
         self.compaction.commit(compacted, &mut || {
-            // An input may have been quarantined meanwhile. A row that was compacted may be in a newer
-            // section now.
+            // Meanwhile, an input may have been quarantined, or a newer section may have a row that was
+            // compacted.
             let is_expected = |state: &ManifestState| {
                 let is_live = |section| state.sections.contains_key(section);
                 let compacts = |input: &&MergeInput| input.before(compact_before) > 0;
@@ -240,7 +240,7 @@ impl PartStore {
     }
 }
 
-/// The sections that are to be merged, by ascending span.
+/// The sections to merge, by ascending span.
 fn merge_candidates(
     snapshot: &Snapshot,
     choose: impl Fn(u32, &[SnapshotSection]) -> Option<Range<usize>>,
@@ -248,26 +248,31 @@ fn merge_candidates(
     let mut candidates = Vec::new();
     for (span, all) in snapshot.spans() {
         let lost = snapshot.lost().get(span).map(Vec::as_slice).unwrap_or_default();
-        // Only sections that are adjacent in sequence merge, and a lost one hides older ones.
-        let lost_until = lost.iter().map(|section| section.sequences.1).max();
+        // Only sections that are adjacent in sequence can be merged, and a lost section hides older ones. A
+        // section with damaged blocks stays unchanged, too, because its intact blocks must keep their offsets
+        // until its loss is accepted.
+        let damaged = all.iter().filter(|section| section.damage.is_some());
+        let lost = lost.iter().map(|section| section.sequences);
+        let lost_until = lost.chain(damaged.map(|s| s.sequences)).map(|(_, last)| last).max();
+        let is_whole = lost_until.is_none();
         let newer = all.partition_point(|s| lost_until.is_some_and(|last| s.sequences.0 <= last));
         let live = all.get(newer..).unwrap_or_default();
         let Some(range) = choose(*span, live) else { continue };
-        // A span with a loss is not final, however often it is merged.
-        if !lost.is_empty() && range.len() < 2 {
+        // A span with a loss never becomes final, so a single section is not merged again.
+        if !is_whole && range.len() < 2 {
             continue;
         }
         let sections = live.get(range.clone()).unwrap_or_default().to_vec();
-        // A part of a row must not become a column of its own: its points would no longer replace
-        // those of older sections, nor be replaced by newer ones.
-        let whole = lost.is_empty() && sections.len() == all.len();
-        let oldest = lost.is_empty() && range.start == 0;
+        // A fragment of a row must not become a compacted column: its points would neither replace points of
+        // older sections nor be replaced by newer ones.
+        let whole = is_whole && sections.len() == all.len();
+        let oldest = is_whole && range.start == 0;
         candidates.push(MergeInput { span: *span, sections, whole, oldest });
     }
     candidates
 }
 
-/// Number of candidates that are merged into one part.
+/// Number of candidates that fit into one output part.
 fn first_round(candidates: &[MergeInput]) -> usize {
     let mut bytes = 0;
     let is_full = |input: &MergeInput| {
@@ -277,8 +282,9 @@ fn first_round(candidates: &[MergeInput]) -> usize {
     candidates.iter().position(is_full).map_or(candidates.len(), |last| last + 1)
 }
 
-/// The newest sections of about one size: none much larger than the newer ones on average. If there are many
-/// and a small one is the newest, no size would ever be due: a flush that stalls adds no section.
+/// The newest sections of similar size: none is much larger than the average of the newer ones. With very many
+/// sections, the newest are due whatever their sizes. Otherwise, a small newest section could block merges for
+/// ever, because a stalled flush adds no section.
 fn due_sections(_: u32, sections: &[SnapshotSection]) -> Option<Range<usize>> {
     let (mut count, mut newer) = (0_u64, 0_u64);
     for section in sections.iter().rev().take(MAX_INPUTS) {

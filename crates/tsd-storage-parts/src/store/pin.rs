@@ -1,18 +1,19 @@
-//! The files of a store at one moment, for a snapshot, and their check where they were restored.
+//! Pins the files of a store at one moment for a snapshot, and verifies restored files.
 //!
-//! Parts are immutable and pinned by their reference: a part that is replaced removes its file when the
-//! last of them is gone. The manifest is rendered. Files in quarantine are left out, while their records
-//! stay: reads of the spans that lost rows fail in the snapshot as they do here.
+//! Parts are immutable, and a reference pins them: the file of a replaced part is removed with its last
+//! reference. The manifest is rendered. Quarantined files are left out, but their records stay, so reads of spans
+//! with lost rows fail in the snapshot, too.
 //!
-//! The series index is left out, and built from the parts by the first start of the restored store. Its
-//! file is appended to, so it cannot be linked, and it may have series whose names and rows are in the
-//! memtables only: the restored store may give their UIDs to other names.
+//! The series index is left out, and the first start of the restored store builds it from the parts. Its file is
+//! appended to, so it cannot be linked. It may also have series whose names and rows are in the memtables only.
+//! The restored store may give their UIDs to other names.
 
 use std::sync::Arc;
 
-use tsd_storage::{FileChecksum, PinnedFile, PinnedFiles, PinnedSource, StoreDir};
+use tsd_files::StoreDir;
+use tsd_storage::{FileChecksum, PinnedFile, PinnedFiles, PinnedSource};
 
-use super::{PartStore, lock::lock, recovery::open_listed};
+use super::{PartStore, recovery::open_listed};
 use crate::{
     error::PartError,
     file_names::{loss_name, part_name},
@@ -24,12 +25,12 @@ use crate::{
 const FIRST_RECORD: u64 = 1;
 
 impl PartStore {
-    /// The live files with a manifest that lists them.
+    /// The live files and a manifest that lists them.
     pub(crate) fn pin_files(&self) -> PinnedFiles {
-        // The files of the manifest are in `parts` while it is locked.
-        let manifest = lock(&self.manifest);
+        // While the manifest is locked, `parts` has all of its files.
+        let manifest = self.manifest.lock();
         let mut state = manifest.state().clone();
-        let parts = lock(&self.state).parts.clone();
+        let parts = self.state.lock().parts.clone();
         drop(manifest);
         state.log_mark = None;
         let mut pinned = PinnedFiles::default();
@@ -57,12 +58,12 @@ impl PartStore {
     }
 }
 
-/// Reads and decodes every live section of the parts in a directory. `checkpoint` gets the bytes that
-/// were read since the last call; its error ends the check.
+/// Reads and decodes every live section of the parts in a directory, and checks the copies of their footers and
+/// heads. `checkpoint` gets the number of bytes read since its last call; its error stops the check.
 ///
 /// # Errors
 ///
-/// Names the first file that is missing, damaged or of another version.
+/// The error names the first file that is missing, damaged or of another version.
 pub(crate) fn verify_directory(
     dir: &Arc<dyn StoreDir>,
     resources: &Arc<PartResources>,
@@ -78,8 +79,15 @@ pub(crate) fn verify_directory(
         if part.layout() != layout {
             return Err(part.differs("layout"));
         }
+        part.verify_copies()?;
         for section in &sections {
-            part.verify_section(section.index as usize, checkpoint)?;
+            let damaged = state.quarantined.get(&file.number).into_iter();
+            let known: Vec<u64> = damaged
+                .flat_map(|record| &record.blocks)
+                .filter(|block| block.section == section.index)
+                .map(|block| block.offset)
+                .collect();
+            part.verify_section(section.index as usize, &known, checkpoint)?;
         }
     }
     Ok(())

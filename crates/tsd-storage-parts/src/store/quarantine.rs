@@ -1,38 +1,56 @@
-//! Damaged parts: which sections are lost, and what stays of them when the loss is accepted.
+//! Quarantine of damaged parts, and salvage of their intact data when a loss is accepted.
 //!
-//! A section whose damage was found is no longer live, and reads of its span fail; the other sections of
-//! its file stay where they are. When the loss is accepted, what is intact of the section
-//! ([`crate::salvage`]) takes its place in the order of flushes, in one edit of the manifest.
+//! A damaged block is recorded. Reads that need it fail; other reads of its section succeed. A section with a
+//! damaged head is no longer live, and reads of its span fail. The other sections of its file stay live.
+//!
+//! When the loss is accepted, the intact data of the damaged sections ([`crate::salvage`]) replaces them in one
+//! edit of the manifest. It keeps their position in the order of flushes. Files that can be read again leave the
+//! quarantine (`recheck.rs`).
 
-use std::{io, sync::Arc};
+use std::{collections::BTreeSet, io, sync::Arc};
 
-use tsd_storage::StoreDir;
+use tsd_files::StoreDir;
+use tsd_storage::{LostRows, UnreadableRows};
 
-use super::{PartStore, lock::lock, losses::QuarantinedPart};
+use super::{PartStore, losses::QuarantinedPart};
 use crate::{
+    damaged_rows::{BlockRows, unreadable_rows},
     error::PartError,
     file_names::{aside_name, loss_name, part_name, shown_name},
     layout::PartLayout,
-    manifest::{FileRecord, ManifestEdit, ManifestState, QuarantineRecord, SectionRecord},
-    part::Part,
+    manifest::{
+        BlockRecord, FileRecord, ManifestEdit, ManifestState, QuarantineRecord, SectionRecord,
+    },
+    part::{BlockUse, Part},
     resources::PartResources,
     salvage::{SectionLoss, assess_section, copy_section},
     writer::PartWriter,
 };
 
-/// Bytes that an output may have beside those of its sections.
+/// Approximate limit on the bytes of an output beyond its sections.
 const OUTPUT_EXTRA_BYTES: u64 = 64 << 10;
 
-/// A file and what of it is damaged.
+/// A file and its damage.
 #[derive(Clone, Debug)]
 pub(crate) struct DamagedFile {
     pub(crate) file: FileRecord,
     pub(crate) what: String,
-    /// Index of the damaged section; `None` for all of the file.
-    section: Option<u32>,
+    /// The damaged range of the file.
+    place: DamagedPlace,
 }
 
-/// The copy of what is intact.
+/// The damaged range of a file.
+#[derive(Clone, Copy, Debug)]
+enum DamagedPlace {
+    /// The whole file.
+    File,
+    /// A section, by its index.
+    Section(u32),
+    /// A block of a section.
+    Block(BlockRecord),
+}
+
+/// A copy of intact sections.
 struct SalvagedPart {
     part: Option<Arc<Part>>,
     sections: Vec<SectionRecord>,
@@ -40,36 +58,65 @@ struct SalvagedPart {
 }
 
 impl DamagedFile {
-    /// All of a file.
+    /// A file that is damaged as a whole.
     pub(crate) const fn whole(file: FileRecord, what: String) -> Self {
-        Self { file, what, section: None }
+        Self { file, what, place: DamagedPlace::File }
     }
 }
 
 impl PartStore {
-    /// Quarantines the section that an error names, so that it does not stop merges: reads of its span fail
-    /// with the name of the file. Damage outside of the sections is that of all. Returns false if the
-    /// error is none of a live section.
+    /// Quarantines the damage that an error names, so that reads that need it fail with the name of the file. The
+    /// damage is a block, a section if its head is damaged, or the file if the damage is outside its sections.
+    /// Returns false if the error is not about a live section.
     ///
     /// # Errors
     ///
-    /// An error of the disk: the section stays live.
+    /// An error of the disk. The section stays live then.
     pub fn quarantine(&self, error: &PartError) -> Result<bool, PartError> {
         let PartError::Damaged { file, offset, what } = error else { return Ok(false) };
-        let part = lock(&self.state).parts.values().find(|part| part.name() == &**file).cloned();
+        let part = self.state.lock().parts.values().find(|part| part.name() == &**file).cloned();
         let Some(part) = part else { return Ok(false) };
-        self.quarantine_files(&[DamagedFile {
-            file: part.record(),
-            what: format!("{what} at byte {offset}"),
-            section: part.section_at(*offset).and_then(|index| u32::try_from(index).ok()),
-        }])
+        let place = match part.section_at(*offset) {
+            None => DamagedPlace::File,
+            Some(index) => {
+                let section = u32::try_from(index).unwrap_or(u32::MAX);
+                let head = part.head(index, BlockUse::Cached).ok();
+                match head.and_then(|head| head.block_at(*offset)) {
+                    Some(_) => DamagedPlace::Block(BlockRecord { section, offset: *offset }),
+                    None => DamagedPlace::Section(section),
+                }
+            }
+        };
+        let what = format!("{what} at byte {offset}");
+        self.quarantine_files(&[DamagedFile { file: part.record(), what, place }])
+    }
+
+    /// Takes unrecorded damage that reads skipped since the last call.
+    pub(crate) fn take_found_damage(&self) -> Vec<PartError> {
+        self.found.take()
+    }
+
+    /// The rows that a read cannot get because of the damaged block in its error; `None` for any other error.
+    pub(crate) fn unreadable_rows(&self, error: &PartError) -> Option<UnreadableRows> {
+        let (part, offset, what) = match error {
+            PartError::QuarantinedBlock { number, offset, what, .. } => {
+                (self.live_part(*number)?, *offset, what.to_string())
+            }
+            PartError::Damaged { file, offset, what } => {
+                let parts = &self.state.lock().parts;
+                let part = parts.values().find(|part| part.name() == &**file).cloned()?;
+                (part, *offset, format!("{what} at byte {offset}"))
+            }
+            _ => return None,
+        };
+        unreadable_rows(&self.table, &part, offset, &what)
     }
 
     /// Quarantines a section of a file, if it is live.
     ///
     /// # Errors
     ///
-    /// An error of the disk: the section stays live.
+    /// An error of the disk. The section stays live then.
     pub(crate) fn quarantine_section(
         &self,
         number: u64,
@@ -78,11 +125,11 @@ impl PartStore {
     ) -> Result<bool, PartError> {
         let Some(part) = self.live_part(number) else { return Ok(false) };
         let (file, what) = (part.record(), what.to_owned());
-        self.quarantine_files(&[DamagedFile { file, what, section: Some(section) }])
+        self.quarantine_files(&[DamagedFile { file, what, place: DamagedPlace::Section(section) }])
     }
 
-    /// Quarantines those of the sections that are live; false if none is. Several readers may find the
-    /// same damage: the sections of the first record must stay.
+    /// Quarantines the damage that is in live sections; false without any. Several readers may find the same
+    /// damage, so the sections of the first record stay.
     pub(crate) fn quarantine_files(&self, damaged: &[DamagedFile]) -> Result<bool, PartError> {
         let since_ms = (self.clock)();
         let edit = |state: &ManifestState| {
@@ -92,87 +139,131 @@ impl PartStore {
                 .then(|| ManifestEdit { quarantined, ..ManifestEdit::default() })
         };
         let Some(edit) = self.commit_from(edit, None, |_| {})? else { return Ok(false) };
-        for QuarantineRecord { file, what, sections, .. } in &edit.quarantined {
+        for QuarantineRecord { file, what, sections, blocks, .. } in &edit.quarantined {
             let name = loss_name(&self.table, *file);
             tracing::error!(
                 file = shown_name(&self.table, *file),
                 what,
                 sections = sections.len(),
+                blocks = blocks.len(),
                 name,
-                "a damaged store file is in quarantine; `tsdb quarantine accept` accepts its loss"
+                "what is damaged of a store file is in quarantine; `tsdb quarantine accept` accepts its loss"
             );
         }
         Ok(true)
     }
 
-    fn quarantine_record(&self, name: &str) -> Option<QuarantineRecord> {
-        let manifest = lock(&self.manifest);
+    pub(super) fn quarantine_record(&self, name: &str) -> Option<QuarantineRecord> {
+        let manifest = self.manifest.lock();
         let mut records = manifest.state().quarantined.values();
         records.find(|record| loss_name(&self.table, record.file) == name).cloned()
     }
 
-    /// The quarantined files, whose loss was not accepted yet.
+    /// The quarantined files whose loss is not accepted yet.
     #[must_use]
     pub fn quarantined(&self) -> Vec<QuarantinedPart> {
-        let manifest = lock(&self.manifest);
-        let part = |record: &QuarantineRecord| QuarantinedPart {
-            name: loss_name(&self.table, record.file),
-            file: shown_name(&self.table, record.file),
-            bytes: record.bytes,
-            since_ms: record.since_ms,
-            what: record.what.clone(),
-            spans: record.sections.iter().map(|section| section.span).collect(),
+        let manifest = self.manifest.lock();
+        let state = manifest.state();
+        let part = |record: &QuarantineRecord| {
+            let sections = record.sections.iter().copied().chain(state.damaged_sections(record));
+            let spans: BTreeSet<u32> = sections.map(|section| section.span).collect();
+            QuarantinedPart {
+                name: loss_name(&self.table, record.file),
+                file: shown_name(&self.table, record.file),
+                bytes: record.bytes,
+                since_ms: record.since_ms,
+                what: record.what.clone(),
+                spans: spans.into_iter().collect(),
+                blocks: record.blocks.len(),
+            }
         };
-        manifest.state().quarantined.values().map(part).collect()
+        state.quarantined.values().map(part).collect()
     }
 
-    /// What is lost of a quarantined file; `None` if it does not tell, as without a footer. The first call
-    /// for a file reads the damaged sections.
+    /// The rows of a quarantined file that reads miss.
+    pub(crate) fn lost_rows(&self, name: &str) -> Vec<LostRows> {
+        let Some(record) = self.quarantine_record(name) else { return Vec::new() };
+        let spans: Vec<u32> = record.sections.iter().map(|section| section.span).collect();
+        let mut lost = lost_spans(&spans, self.layout.span_secs());
+        let Some(part) = self.live_part(record.file) else { return lost };
+        for block in &record.blocks {
+            let found = BlockRows::find(&part, block.section as usize, block.offset);
+            let Some((head, rows)) = found else { continue };
+            lost.extend(rows.lost(&part, &head, self.layout));
+        }
+        lost
+    }
+
+    /// The loss of a quarantined file; `None` if it cannot be determined, as without a footer. The first call for
+    /// a file reads the damaged sections.
     pub fn loss_of(&self, name: &str) -> Option<SectionLoss> {
         let record = self.quarantine_record(name)?;
-        let known = lock(&self.losses).get(&record.file).cloned();
-        if let Some((_, loss)) = known.filter(|(sections, _)| *sections == record.sections) {
+        let known = self.losses.lock().get(&record.file).cloned();
+        if let Some((_, loss)) = known.filter(|(looked_at, _)| *looked_at == record) {
             return loss;
         }
-        // A failure of now is tried again by the next call.
+        // A failure may be temporary, so the next call tries again.
         let loss = self.assess(&record).ok()?;
-        lock(&self.losses).insert(record.file, (record.sections, loss));
+        self.losses.lock().insert(record.file, (record, loss));
         loss
     }
 
     fn assess(&self, record: &QuarantineRecord) -> Result<Option<SectionLoss>, PartError> {
         let Some(part) = self.damaged_part(record)? else { return Ok(None) };
-        assess_sections(&part, &record.sections).map(Some)
+        let sections = self.all_sections(record);
+        assess_sections(&part, &sections).map(Some)
+    }
+
+    /// All sections of a record, live or not.
+    fn all_sections(&self, record: &QuarantineRecord) -> Vec<SectionRecord> {
+        let mut sections = record.sections.clone();
+        sections.extend(self.manifest.lock().state().damaged_sections(record));
+        sections.sort_unstable_by_key(|section| section.index);
+        sections
     }
 
     /// The file of a record, live or in quarantine; `None` if it is missing or has no intact footer.
-    fn damaged_part(&self, record: &QuarantineRecord) -> Result<Option<Arc<Part>>, PartError> {
-        let live = lock(&self.state).parts.get(&record.file).cloned();
+    pub(super) fn damaged_part(
+        &self,
+        record: &QuarantineRecord,
+    ) -> Result<Option<Arc<Part>>, PartError> {
+        let live = self.state.lock().parts.get(&record.file).cloned();
         find_damaged(&self.dir, &self.resources, self.layout, record, live)
     }
 
-    /// Accepts the loss of what is damaged of a file: from then on reads return what is left. What is
-    /// intact of its damaged sections is copied and keeps its place in the order of flushes. Returns
-    /// false if no such file is in quarantine.
+    /// Accepts the loss of a file. From then on, reads return the intact rows. The intact data of its damaged
+    /// sections is copied and keeps its position in the order of flushes. Returns false if no such file is in
+    /// quarantine.
     ///
     /// # Errors
     ///
-    /// An error of the disk, also [`PartError::DiskFull`] if there is no space for the copy; the loss
-    /// may or may not be accepted then.
+    /// An error of the disk, or [`PartError::DiskFull`] if there is no space for the copy. The loss may be
+    /// accepted or not then.
     pub fn accept_loss(&self, name: &str) -> Result<bool, PartError> {
-        let _accepting = lock(&self.accepting);
+        let _accepting = self.accepting.lock();
         loop {
             let Some(record) = self.quarantine_record(name) else { return Ok(false) };
-            let SalvagedPart { part, sections, loss } = self.salvage(&record)?;
+            let copied = self.all_sections(&record);
+            let SalvagedPart { part, sections, loss } = self.salvage(&record, &copied)?;
+            let is_live = |section: &&SectionRecord| !record.sections.contains(section);
+            let removed: Vec<(u64, u32)> = copied
+                .iter()
+                .filter(is_live)
+                .map(|section| (section.file, section.index))
+                .collect();
+            let has_live = self.state.lock().parts.contains_key(&record.file);
             let edit = ManifestEdit {
                 files: part.iter().map(|part| part.record()).collect(),
                 sections,
+                removed,
                 accepted: vec![record.file],
                 ..ManifestEdit::default()
             };
-            // Another section of the file may have been quarantined meanwhile.
-            let is_expected =
-                |state: &ManifestState| state.quarantined.get(&record.file) == Some(&record);
+            // Meanwhile, more of the file may have been quarantined, or its sections replaced.
+            let is_expected = |state: &ManifestState| {
+                state.quarantined.get(&record.file) == Some(&record)
+                    && edit.removed.iter().all(|section| state.sections.contains_key(section))
+            };
             if !self.commit_if(is_expected, &edit, part.clone(), |_| {})? {
                 if let Some(part) = part {
                     part.retire();
@@ -182,31 +273,39 @@ impl PartStore {
             let bytes = part.map_or(0, |part| part.file_bytes());
             let lost_points = loss.map(|loss| loss.points);
             tracing::warn!(table = %self.table, name, salvaged_bytes = bytes, lost_points, "the loss was accepted");
-            lock(&self.losses).remove(&record.file);
-            self.remove_accepted(record.file);
+            self.losses.lock().remove(&record.file);
+            self.close_quarantined_file(record.file);
+            // The last reader removes the file of an open part.
+            if !has_live {
+                self.remove_accepted(record.file);
+            }
             self.request_merges();
             return Ok(true);
         }
     }
 
-    /// Removes the file of an accepted loss, unless it has live sections: then it goes with the last of them.
+    /// Removes the file of an accepted loss. If it has live sections, it is removed with the last of them.
     pub(super) fn remove_accepted(&self, number: u64) {
-        if !lock(&self.manifest).state().files.contains_key(&number) {
-            // What remains is removed at the next start.
+        if !self.manifest.lock().state().files.contains_key(&number) {
+            // The next start removes a file that remains.
             let _ = self.dir.remove(&aside_name(number));
             let _ = self.dir.remove(&part_name(number));
         }
     }
 
-    /// Copies what is intact of the damaged sections of a file to a new part.
-    fn salvage(&self, record: &QuarantineRecord) -> Result<SalvagedPart, PartError> {
+    /// Copies the intact data of the damaged sections of a file to a new part.
+    fn salvage(
+        &self,
+        record: &QuarantineRecord,
+        sections: &[SectionRecord],
+    ) -> Result<SalvagedPart, PartError> {
         match self.damaged_part(record)? {
-            Some(source) => self.copy_sections(&source, &record.sections),
+            Some(source) => self.copy_sections(&source, sections),
             None => Ok(SalvagedPart { part: None, sections: Vec::new(), loss: None }),
         }
     }
 
-    /// Copies what is intact of sections of a part to a new one.
+    /// Copies the intact data of sections of a part to a new part.
     fn copy_sections(
         &self,
         source: &Part,
@@ -214,7 +313,7 @@ impl PartStore {
     ) -> Result<SalvagedPart, PartError> {
         let sources = || copied.iter().map(|section| section.index as usize);
         let bytes: u64 = sources().map(|index| source.section_bytes(index)).sum();
-        // Held until the copy is written. It takes the place of the damaged file.
+        // Held until the copy is written. The copy may use the reserve, since it replaces the damaged file.
         let _permit = self.resources.promise(bytes + OUTPUT_EXTRA_BYTES, true)?;
         let first = copied.iter().map(|section| section.sequences.0).min();
         let last = copied.iter().map(|section| section.sequences.1).max();
@@ -243,16 +342,16 @@ impl PartStore {
         Ok(SalvagedPart { part: (!is_empty).then_some(part), sections, loss: Some(loss) })
     }
 
-    /// Copies the live sections of a part to a new one, which takes its place: the part is open, but its
-    /// file could not be opened again. Returns false if it is not live, or not intact otherwise.
+    /// Replaces an open part whose file can no longer be opened by a copy of its live sections. Returns false if
+    /// the part is not live or has other damage.
     ///
     /// # Errors
     ///
     /// An error of the disk.
     pub(crate) fn copy_part(&self, number: u64) -> Result<bool, PartError> {
-        let live = lock(&self.state).parts.get(&number).cloned();
+        let live = self.state.lock().parts.get(&number).cloned();
         let Some(source) = live else { return Ok(false) };
-        let copied = lock(&self.manifest).state().sections_of(number);
+        let copied = self.manifest.lock().state().sections_of(number);
         let SalvagedPart { part, sections, loss } = self.copy_sections(&source, &copied)?;
         let edit = ManifestEdit {
             files: part.iter().map(|part| part.record()).collect(),
@@ -270,7 +369,22 @@ impl PartStore {
     }
 }
 
-/// What is lost of sections of a part.
+/// The rows of spans as time ranges, because the rows of a span are not adjacent in the order of keys. Adjacent
+/// spans become one range.
+fn lost_spans(spans: &[u32], span_secs: u32) -> Vec<LostRows> {
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for &span in spans {
+        let (start, end) = (u64::from(span), u64::from(span) + u64::from(span_secs));
+        match ranges.last_mut() {
+            Some(last) if last.1 == start => last.1 = end,
+            _ => ranges.push((start, end)),
+        }
+    }
+    let rows = |range| LostRows { time_secs: Some(range), ..LostRows::default() };
+    ranges.into_iter().map(rows).collect()
+}
+
+/// The total loss of sections of a part.
 pub(crate) fn assess_sections(
     part: &Part,
     sections: &[SectionRecord],
@@ -282,7 +396,7 @@ pub(crate) fn assess_sections(
     Ok(loss)
 }
 
-/// The file of a record, if it is open `live`, or else by its names; `None` if it is missing or has no
+/// The file of a record: the open part `live`, or a file with one of its names; `None` if it is missing or has no
 /// intact footer.
 pub(crate) fn find_damaged(
     dir: &Arc<dyn StoreDir>,
@@ -293,7 +407,7 @@ pub(crate) fn find_damaged(
 ) -> Result<Option<Arc<Part>>, PartError> {
     let number = record.file;
     let mut found = live;
-    // It is moved when its last reader is done.
+    // Tries the first name again, because the file may be renamed meanwhile.
     for name in [aside_name(number), part_name(number), aside_name(number)] {
         if found.is_some() {
             break;
@@ -315,19 +429,35 @@ pub(crate) fn find_damaged(
 }
 
 impl DamagedFile {
-    /// The record of a file with what is damaged of it now; `None` if nothing of that is live.
+    /// The record of a file with its damage now; `None` if the damage is in no live section.
     fn record(&self, state: &ManifestState, since_ms: i64) -> Option<QuarantineRecord> {
         let file = state.files.get(&self.file.number)?;
-        let mut damaged = state.sections_of(file.number);
-        damaged.retain(|section| self.section.is_none_or(|index| index == section.index));
-        if damaged.is_empty() {
+        let damaged = |index| match self.place {
+            DamagedPlace::File => true,
+            DamagedPlace::Section(section) => section == index,
+            DamagedPlace::Block(block) => block.section == index,
+        };
+        let mut sections = state.sections_of(file.number);
+        sections.retain(|section| damaged(section.index));
+        if sections.is_empty() {
             return None;
         }
-        let mut record = state.quarantined.get(&file.number).cloned().unwrap_or_else(|| {
-            let (what, sections) = (self.what.clone(), Vec::new());
-            QuarantineRecord { file: file.number, bytes: self.file.bytes, since_ms, what, sections }
-        });
-        record.sections.extend(damaged);
+        let mut record =
+            state.quarantined.get(&file.number).cloned().unwrap_or_else(|| QuarantineRecord {
+                file: file.number,
+                bytes: self.file.bytes,
+                since_ms,
+                what: self.what.clone(),
+                sections: Vec::new(),
+                blocks: Vec::new(),
+            });
+        if let DamagedPlace::Block(block) = self.place {
+            let at = record.blocks.binary_search(&block).err()?;
+            record.blocks.insert(at, block);
+            return Some(record);
+        }
+        record.blocks.retain(|block| !damaged(block.section));
+        record.sections.extend(sections);
         record.sections.sort_unstable_by_key(|section| section.index);
         Some(record)
     }

@@ -1,19 +1,21 @@
-//! The start: what the manifest lists is there or quarantined, everything else is removed.
+//! Opens a store: listed files are opened or quarantined, and all other files are removed.
 
+use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
     io,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, OnceLock},
 };
 
-use tsd_storage::StoreDir;
+use tsd_files::StoreDir;
 
 use super::{
     PartConfig, PartStore, StoreState, StoreStats, compaction_limit::CompactionLimit,
-    dropped::DroppedTotals, late_spans::LateSpans, lock::lock, merge_input::MeasuredMerges,
+    dropped::DroppedTotals, late_spans::LateSpans, merge_input::MeasuredMerges,
     quarantine::DamagedFile, table_retention::TableRetention,
 };
 use crate::{
+    damage::FoundDamage,
     error::PartError,
     file_names::{ASIDE_SUFFIX, aside_name, number_of, part_name, part_number},
     manifest::{FileRecord, ManifestFile, SectionRecord},
@@ -24,11 +26,10 @@ use crate::{
 };
 
 impl PartStore {
-    /// Opens the store in a directory and creates it if there is none. The directory must be locked,
-    /// itself or above.
+    /// Opens the store in a directory, or creates it. The directory, or a parent of it, must be locked.
     ///
-    /// The size and the footer of every part are checked, blocks when they are read. A part that is
-    /// missing or damaged is quarantined and does not stop the store.
+    /// Checks the size and the footer of every part. Blocks are checked when they are read. A missing or damaged
+    /// part is quarantined and does not prevent the start.
     ///
     /// # Errors
     ///
@@ -49,8 +50,9 @@ impl PartStore {
                 Err(error) => damaged.push(DamagedFile::whole(*file, reason(error)?)),
             }
         }
+        let found = Arc::new(FoundDamage::default());
         let snapshot =
-            Arc::new(Snapshot::new(&table, layout, &resources, manifest.state(), &parts));
+            Arc::new(Snapshot::new(&table, layout, &resources, &found, manifest.state(), &parts));
         let stats = StoreStats::default();
         let state = StoreState { snapshot, parts, next_file: 1, in_doubt: Vec::new(), stats };
         let store = Self {
@@ -69,6 +71,9 @@ impl PartStore {
             merging: Mutex::new(MeasuredMerges::default()),
             accepting: Mutex::new(()),
             losses: Mutex::default(),
+            quarantined_files: Mutex::default(),
+            missing: Mutex::default(),
+            found,
             manifest: Mutex::new(manifest),
             state: Mutex::new(state),
         };
@@ -88,14 +93,14 @@ impl PartStore {
     /// Removes the files that the manifest does not list.
     fn clean_up(&self) -> Result<(), PartError> {
         let names = self.dir.list().map_err(PartError::io("list", self.dir.path()))?;
-        let manifest = lock(&self.manifest);
-        // Until then the disk may have an older one, whose files are needed.
+        let manifest = self.manifest.lock();
+        // Until the manifest is durable, the disk may have an older one, which needs these files.
         let is_durable = manifest.is_durable();
         let state = manifest.state();
         let mut last = state.files.keys().chain(state.quarantined.keys()).copied().max();
         for name in names {
             last = last.max(part_number(&name)).max(number_of(&name, ASIDE_SUFFIX));
-            // What cannot be removed or moved now is at the next start.
+            // The next start retries failed removals and renames.
             if let Some(number) = part_number(&name) {
                 let is_live = state.files.contains_key(&number);
                 if state.quarantined.contains_key(&number) && !is_live {
@@ -107,19 +112,19 @@ impl PartStore {
                 && number_of(&name, ASIDE_SUFFIX)
                     .is_some_and(|number| !state.quarantined.contains_key(&number))
             {
-                // Its loss was accepted.
+                // The loss of the file was accepted.
                 let _ = self.dir.remove(&name);
             }
         }
-        lock(&self.state).next_file = last.unwrap_or_default() + 1;
+        self.state.lock().next_file = last.unwrap_or_default() + 1;
         Ok(())
     }
 }
 
-/// What is recorded of a file that is not there.
+/// Recorded reason for a missing file.
 const MISSING: &str = "the file is missing";
 
-/// Why a part is quarantined; the error if that would not help.
+/// The reason for quarantining a part; the error if quarantine would not help.
 fn reason(error: PartError) -> Result<String, PartError> {
     match error {
         PartError::Damaged { offset, what, .. } => Ok(format!("{what} at byte {offset}")),

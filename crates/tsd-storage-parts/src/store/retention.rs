@@ -1,48 +1,52 @@
-//! Drops spans that are expired: an edit of the manifest, then their files are removed.
+//! Drops expired spans: first an edit of the manifest, then their files are removed.
 
 use std::{
     collections::BTreeSet,
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use super::{PartStore, dropped::DroppedSpans, lock::lock};
+use super::{PartStore, dropped::DroppedSpans};
 use crate::{
     error::PartError,
     layout::PartLayout,
     manifest::{ManifestEdit, ManifestState, QuarantineRecord, SectionRecord},
 };
 
-/// Files that one edit removes at most: flushes and reads wait for an edit.
+/// Maximum number of files that one edit removes, since flushes and reads wait for an edit.
 const EDIT_FILES: usize = 64;
 
 impl PartLayout {
-    /// True if all rows of a span have base times before `first_base`. Keys without a base time are in the
-    /// first span, which therefore stays.
+    /// True if all rows of a span have base times before `first_base`. The first span never expires, because it
+    /// has the keys without a base time.
     fn is_expired(self, span: u32, first_base: u32) -> bool {
         span > 0 && span.saturating_add(self.span_secs()) <= first_base
     }
 }
 
 impl PartStore {
-    /// Drops spans of which all rows have base times before `first_base`, some files at a time. A part that
-    /// has other sections keeps them. Reads that are in progress see the spans until they end.
+    /// Drops spans whose rows all have base times before `first_base`, some files at a time. A part keeps its
+    /// other sections. Reads in progress see the spans until they end.
     ///
     /// # Errors
     ///
-    /// An error of the disk; the spans may be dropped or not then.
+    /// An error of the disk. The spans may be dropped or not then.
     pub fn drop_expired(&self, first_base: u32) -> Result<DroppedSpans, PartError> {
         let mut dropped = DroppedSpans::default();
-        // Files of parts that are live go with their last reader, which may be a snapshot that links them.
+        // The last reader removes the files of live parts. It may be a snapshot that links them.
         let mut live = BTreeSet::new();
         let edit = |state: &ManifestState| {
-            live.extend(lock(&self.state).parts.keys().copied());
+            live.extend(self.state.lock().parts.keys().copied());
             self.expired_edit(state, first_base, &mut dropped)
         };
         let Some(edit) = self.commit_from(edit, None, |_| {})? else {
             return Ok(DroppedSpans::default());
         };
+        for (file, _) in &edit.removed {
+            self.losses.lock().remove(file);
+        }
         for file in &edit.accepted {
-            lock(&self.losses).remove(file);
+            self.losses.lock().remove(file);
+            self.close_quarantined_file(*file);
             if !live.contains(file) {
                 self.remove_accepted(*file);
             }
@@ -55,7 +59,7 @@ impl PartStore {
         Ok(dropped)
     }
 
-    /// The edit that removes expired sections, also from quarantine; `None` if there are none.
+    /// The edit that removes expired sections, also from quarantine; `None` if no section has expired.
     fn expired_edit(
         &self,
         state: &ManifestState,
@@ -65,7 +69,7 @@ impl PartStore {
         let is_expired = |section: &SectionRecord| self.layout.is_expired(section.span, first_base);
         let mut edit = ManifestEdit::default();
         let (mut files, mut spans) = (BTreeSet::new(), BTreeSet::new());
-        let parts = &lock(&self.state).parts;
+        let parts = &self.state.lock().parts;
         for section in state.sections.values().filter(|section| is_expired(section)) {
             if files.len() == EDIT_FILES && !files.contains(&section.file) {
                 dropped.more = true;
@@ -84,14 +88,14 @@ impl PartStore {
                 continue;
             }
             spans.extend(expired.iter().map(|section| section.span));
-            if left.is_empty() {
+            if left.is_empty() && record.blocks.is_empty() {
                 edit.accepted.push(record.file);
             } else {
                 edit.quarantined.push(QuarantineRecord { sections: left, ..record.clone() });
             }
         }
         if dropped.more {
-            // Some of their sections are left.
+            // Spans with remaining sections do not count as dropped.
             let is_left = |span: &u32| {
                 let removed: BTreeSet<(u64, u32)> = edit.removed.iter().copied().collect();
                 let mut live = state.sections.iter().filter(|(_, section)| section.span == *span);
@@ -114,7 +118,7 @@ impl PartStore {
         ]
     }
 
-    /// Start of the newest span that begins before a time, and of the oldest one, epoch seconds.
+    /// Start of the newest span that begins before a time, and start of the oldest span, epoch seconds.
     pub(crate) fn span_range(&self, before_secs: u32) -> Option<(u32, u32)> {
         let snapshot = self.snapshot();
         let oldest = snapshot.spans().keys().find(|span| **span > 0)?;

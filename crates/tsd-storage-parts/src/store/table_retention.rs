@@ -1,42 +1,41 @@
-//! How long the points of a table are kept, and what is known of spans that may have expired series. They are looked
-//! for in `expired_series.rs`.
+//! The retention of a table, and remembered metrics of spans that may have expired series. `expired_series.rs`
+//! searches them.
 
+use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, OnceLock},
 };
 
-use tsd_storage::{Cutoffs, Retention, first_base};
+use tsd_storage::Retention;
 
-use crate::layout::PartLayout;
-
-/// Memory of the metrics of all spans of a table, bytes. Those of further spans are read again whenever other
-/// metrics are expired.
+/// Memory limit for the metrics of all spans of a table, bytes. Metrics of further spans are read again whenever
+/// other metrics expire.
 const MAX_METRICS_BYTES: usize = 16 << 20;
 
-/// How long the points of a table are kept.
+/// The retention of a table.
 #[derive(Debug, Default)]
 pub(super) struct TableRetention {
-    /// With the seconds of a row.
+    /// The retention, and the length of a row in seconds.
     pub(super) retention: OnceLock<(Arc<Retention>, u32)>,
     pub(super) checked: Mutex<CheckedSpans>,
 }
 
-/// What is known of spans.
+/// Results of earlier searches for expired series.
 #[derive(Debug, Default)]
 pub(super) struct CheckedSpans {
     pub(super) spans: BTreeMap<u32, CheckedSpan>,
-    /// Bytes of the metrics of all of them.
+    /// Total bytes of the metrics of all spans.
     pub(super) bytes: usize,
 }
 
 #[derive(Debug)]
 pub(super) struct CheckedSpan {
-    /// Hash of the files and sections.
+    /// Hash of the files and sections of the span.
     pub(super) sections: u64,
-    /// UIDs, ascending, if there is memory for them.
+    /// UIDs of the metrics, ascending, if there is memory for them.
     pub(super) metrics: Option<Box<[u8]>>,
-    /// Hash of the metrics that were looked for and not found.
+    /// Hash of the metrics of the last search, which found none of them.
     pub(super) looked_for: u64,
 }
 
@@ -51,27 +50,6 @@ impl CheckedSpans {
         let metrics = Some(metrics).filter(|uids| self.bytes + uids.len() <= MAX_METRICS_BYTES);
         self.bytes += metrics.as_ref().map_or(0, |uids| uids.len());
         self.spans.insert(span, CheckedSpan { sections, metrics, looked_for });
-    }
-}
-
-/// Says which series of a span are expired.
-#[derive(Clone, Debug)]
-pub(crate) struct ExpiredSeries {
-    pub(super) retention: Arc<Retention>,
-    pub(super) cutoffs: Arc<Cutoffs>,
-    pub(super) row_secs: u32,
-    /// End of the span.
-    pub(super) end: u32,
-}
-
-impl ExpiredSeries {
-    /// True if all rows of the series in the span are expired.
-    pub(crate) fn contains(&self, series: &[u8]) -> bool {
-        let cutoff = self.cutoffs.of_metric(self.retention.metric_of(series));
-        // What is expired whatever its metric is dropped with its span, after the floor was recorded.
-        PartLayout::has_time(series)
-            && cutoff > self.cutoffs.oldest()
-            && first_base(cutoff, self.row_secs) >= self.end
     }
 }
 
@@ -92,7 +70,7 @@ mod tests {
             |checked: &CheckedSpans, span| checked.spans.get(&span).unwrap().metrics.is_some();
         assert_eq!([1, 2, 3].map(|span| has_metrics(&checked, span)), [true, false, true]);
         assert_eq!(checked.spans.get(&2).unwrap().looked_for, 21);
-        // Another list in the place of a former one, and none.
+        // Replaces a list, and removes one.
         checked.insert(1, 13, 20, vec![0; 9].into());
         checked.remove(3);
         assert_eq!(checked.bytes, 9);

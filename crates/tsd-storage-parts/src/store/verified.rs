@@ -1,10 +1,10 @@
-//! What verifications look at.
+//! Access of verifications to the files and the state of a store.
 
 use std::sync::Arc;
 
-use tsd_storage::StoreDir;
+use tsd_files::StoreDir;
 
-use super::{PartStore, lock::lock};
+use super::PartStore;
 use crate::{
     error::PartError,
     manifest::{ManifestCopies, ManifestState, SectionRecord},
@@ -21,32 +21,32 @@ impl PartStore {
         &self.resources
     }
 
-    /// What the manifest says now.
+    /// The current state of the manifest.
     pub(crate) fn manifest_state(&self) -> ManifestState {
-        lock(&self.manifest).state().clone()
+        self.manifest.lock().state().clone()
     }
 
-    /// What the files of the manifest say, with the number that follows their last record; `None` while they
-    /// are to be written anew.
+    /// The contents of the manifest files and the number after their last record; `None` while the files must be
+    /// rewritten.
     pub(crate) fn read_manifest(&self) -> Result<Option<(ManifestCopies, u64)>, PartError> {
-        // No edit is written meanwhile.
-        let manifest = lock(&self.manifest);
+        // The lock prevents edits meanwhile.
+        let manifest = self.manifest.lock();
         Ok(manifest.read_again()?.map(|read| (read, manifest.next_number())))
     }
 
-    /// Writes the manifest and its copy anew.
+    /// Rewrites the manifest and its copy.
     pub(crate) fn write_manifest(&self) -> Result<(), PartError> {
-        lock(&self.manifest).write_anew()
+        self.manifest.lock().write_anew()
     }
 
-    /// An open part that has live sections.
+    /// An open part with live sections.
     pub(crate) fn live_part(&self, number: u64) -> Option<Arc<Part>> {
-        lock(&self.state).parts.get(&number).cloned()
+        self.state.lock().parts.get(&number).cloned()
     }
 
-    /// True if the section is one of the table still.
+    /// True if the section is still live.
     pub(crate) fn is_live(&self, section: &SectionRecord) -> bool {
-        let manifest = lock(&self.manifest);
+        let manifest = self.manifest.lock();
         manifest.state().sections.get(&(section.file, section.index)) == Some(section)
     }
 }

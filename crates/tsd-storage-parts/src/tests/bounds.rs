@@ -1,12 +1,13 @@
-//! Limits: space of the disk, sections of a span, the thread that merges.
+//! Limits: disk space, sections of a span, the merge thread.
 
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
 };
 
+use tsd_files::{DiskSpace, FaultyDisk};
 use tsd_model::Family;
-use tsd_storage::{DiskSpace, FaultyDisk, FlushRow, FlushRows, HealthImpact, StorePart};
+use tsd_storage::{FlushRow, FlushRows, HealthImpact, StoreComponent};
 
 use super::{
     model::read_rows,
@@ -55,7 +56,7 @@ fn many_sections_merge_whatever_their_sizes() {
         store.flush(&mut TestRows::new(&rows)).unwrap();
     }
     assert_eq!(store.max_sections(), 70);
-    // The newest one is much smaller than the one before.
+    // The newest section is much smaller than the previous one.
     while store.merge_due(0).unwrap() {}
     assert!(store.max_sections() < 48, "{} sections", store.max_sections());
 }
@@ -115,19 +116,19 @@ fn a_flush_asks_for_about_what_it_writes() {
     let part = used() - before;
     assert!(part > MIB, "{part} bytes");
     let listed = part_files(&disk);
-    // Half of the second part fits: nothing of it is left.
+    // Only half of the second part fits, so none of its rows remain.
     let second = random_rows(1, 60);
     capacity.store(used() + 8 * MIB + part / 2, Ordering::Relaxed);
     let refused = store.flush(&mut TestRows::new(&second));
     assert!(matches!(refused, Err(PartError::DiskFull)), "{refused:?}");
     assert_eq!(part_files(&disk), listed);
-    // Its size twice is enough.
+    // Space for twice the size is enough.
     capacity.store(used() + 8 * MIB + part * 2 + (256 << 10), Ordering::Relaxed);
     store.flush(&mut TestRows::new(&second)).unwrap();
     assert_eq!(read_rows(&store, &SeriesSelection::All).len(), 120);
 }
 
-/// Rows that stay in their order.
+/// Rows that ignore `sort_by`.
 struct Unsorted<'a>(TestRows<'a>);
 
 impl FlushRows for Unsorted<'_> {
@@ -155,7 +156,7 @@ fn a_merge_on_a_full_disk_takes_the_span_whose_output_fits() {
     let probe = Arc::clone(&free);
     let space = DiskSpace::with_probe("/data", 8 * MIB, move || Ok(probe.load(Ordering::Relaxed)));
     let store = PartStore::open(Arc::new(FaultyDisk::new(1)), config(space)).unwrap();
-    // Of the first day nothing is deleted, of the larger second day all but one series.
+    // The first day has no deletes; the larger second day has lost all but one series.
     for (day, series) in [(0, 10), (1, 20)] {
         let rows = random_rows(day, series);
         store.flush(&mut TestRows::new(&rows)).unwrap();
@@ -165,7 +166,7 @@ fn a_merge_on_a_full_disk_takes_the_span_whose_output_fits() {
         let deletes: Vec<_> = if day == 0 { vec![last[0].clone()] } else { deletes.collect() };
         store.flush(&mut Deletes(TestRows::new(&deletes))).unwrap();
     }
-    // Also of compacted rows.
+    // The same for compacted rows.
     let values = || {
         let rows = read_rows(&store, &SeriesSelection::All).into_iter();
         let bytes = |cells: Vec<_>| -> Vec<u8> {
@@ -194,7 +195,7 @@ fn reads_of_the_same_blocks_read_and_verify_them_once() {
     let (disk, store) = new_store();
     store.flush(&mut TestRows::new(&[row(1, false)])).unwrap();
     let rows = read_rows(&store, &SeriesSelection::All);
-    disk.flip("0000000001.part", 10, 1);
+    disk.flip("0000000001.part", 26, 1);
     assert_eq!(read_rows(&store, &SeriesSelection::All), rows);
     let gauge = |name| {
         let gauges = store.resources().gauges();
@@ -239,7 +240,10 @@ fn a_merge_that_fails_is_reported_and_fails_the_flushes_that_wait_for_it() {
     let refused = store.flush(&mut TestRows::new(&[row(99, false)]));
     assert!(matches!(refused, Err(PartError::DiskFull)), "{refused:?}");
     let health = merger.health();
-    assert_eq!((health[0].part, health[0].impact), (StorePart::Compaction, HealthImpact::Degraded));
+    assert_eq!(
+        (health[0].component, health[0].impact),
+        (StoreComponent::Compaction, HealthImpact::Degraded)
+    );
     assert!(health[0].reason.contains("tsdb"), "{}", health[0].reason);
 }
 
@@ -266,11 +270,14 @@ fn a_quarantined_part_is_reported() {
     for _ in 0..2 {
         store.flush(&mut TestRows::new(&[row(1, false)])).unwrap();
     }
-    disk.flip("0000000001.part", 10, 1);
+    disk.flip("0000000001.part", 26, 1);
     assert!(store.health().is_empty());
     store.merge_all(0).unwrap();
     let health = store.health();
-    assert_eq!((health[0].part, health[0].impact), (StorePart::Data, HealthImpact::SomeReadsFail));
+    assert_eq!(
+        (health[0].component, health[0].impact),
+        (StoreComponent::Data, HealthImpact::SomeReadsFail)
+    );
     assert!(health[0].reason.contains("/0000000001.part"), "{}", health[0].reason);
     let gauges = store.gauges();
     assert!(gauges.contains(&("tsd_parts_quarantined_files", 1.0)), "{gauges:?}");
@@ -289,7 +296,7 @@ fn a_flush_adds_few_bytes_to_the_manifest_which_is_written_anew_when_it_has_grow
         if second % 50 == 49 {
             store.merge_all(0).unwrap();
         }
-        // The state of at most 2 550 sections, 64 KiB of edits, and the last of them.
+        // At most the state of 2 550 sections, 64 KiB of edits, and one more edit.
         assert!(disk.all_contents()["manifest"].len() < 120_000);
     }
     assert!(store.manifest_bytes() > 200_000);

@@ -1,15 +1,17 @@
-//! Rows are compacted by merges only while no log in front holds them.
+//! Merges compact rows only while no log in front holds them.
 
+use parking_lot::Mutex;
 use std::{
     fmt,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
 };
 
+use tsd_files::{DiskSpace, FaultyDisk};
 use tsd_model::Family;
-use tsd_storage::{DiskSpace, FaultyDisk, HeldRows, Table};
+use tsd_storage::{HeldRows, Table};
 
 use super::{
     model::read_rows,
@@ -22,7 +24,7 @@ const BASE: u32 = 1_356_998_400;
 /// A log that holds rows from a base time on.
 struct FakeLog {
     oldest: AtomicU32,
-    /// It gets an older row before a commit.
+    /// An older row arrives before the next commit.
     gets_row: AtomicBool,
     /// Runs before a commit.
     before_commit: Mutex<Option<Box<dyn FnOnce() + Send>>>,
@@ -40,7 +42,7 @@ impl HeldRows for FakeLog {
     }
 
     fn commit_unless_held(&self, _: &Table, _: u32, commit: &mut dyn FnMut()) -> bool {
-        if let Some(run) = self.before_commit.lock().unwrap().take() {
+        if let Some(run) = self.before_commit.lock().take() {
             run();
         }
         let is_free = !self.gets_row.load(Ordering::Relaxed);
@@ -73,7 +75,7 @@ fn open(compacts_rows: bool) -> (FaultyDisk, Arc<PartStore>, Arc<FakeLog>) {
     (disk, store, log)
 }
 
-/// Merges everything that is due; returns the number of steps.
+/// Runs all due merges; returns the number of steps.
 fn merge(store: &PartStore) -> u32 {
     let mut steps = 0;
     while store.merge_step(&mut || Ok(())).unwrap() {
@@ -93,7 +95,7 @@ fn a_closed_span_is_merged_and_its_rows_are_compacted_when_the_log_has_none_of_t
     log.oldest.store(BASE, Ordering::Relaxed);
     assert_eq!(merge(&store), 0);
     assert_eq!((store.snapshot().section_count(), cells(&store)), (2, 2));
-    // The span is not over.
+    // The span is still open.
     log.oldest.store(BASE + 3_600, Ordering::Relaxed);
     assert_eq!(merge(&store), 0);
     log.oldest.store(BASE + 86_400, Ordering::Relaxed);
@@ -114,7 +116,7 @@ fn a_merge_is_given_up_when_the_log_gets_one_of_its_rows() {
 fn a_merge_is_given_up_when_its_span_gets_another_section() {
     let (disk, store, log) = open(true);
     let flushed = Arc::clone(&store);
-    *log.before_commit.lock().unwrap() =
+    *log.before_commit.lock() =
         Some(Box::new(move || flushed.flush(&mut TestRows::new(&[row(7)])).unwrap()));
     store.merge_step(&mut || Ok(())).unwrap();
     assert_eq!((store.snapshot().section_count(), cells(&store)), (3, 3));
@@ -141,7 +143,7 @@ fn few_late_rows_do_not_have_a_closed_span_merged_at_once() {
     assert_eq!(store.snapshot().section_count(), 1);
     store.flush(&mut TestRows::new(&points(1..2))).unwrap();
     assert_eq!(merge(&store), 0);
-    // Many of them do.
+    // Many late rows are worth a merge.
     store.flush(&mut TestRows::new(&points(2..250))).unwrap();
     assert_eq!(merge(&store), 1);
     assert_eq!(store.snapshot().section_count(), 1);

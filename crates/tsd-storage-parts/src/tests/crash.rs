@@ -1,9 +1,9 @@
-//! Power cuts, kills and failed syncs under flushes and merges: what was completed is there, nothing is
-//! there by half, and no file is left over.
+//! Power cuts, kills and failed syncs during flushes and merges: completed changes survive, no change is applied
+//! by half, and no file is left over.
 
 use bytes::Bytes;
+use tsd_files::{FaultyDisk, TestRng};
 use tsd_model::Family;
-use tsd_storage::{FaultyDisk, TestRng};
 
 use super::{
     model::{expected_rows, live_files, read_rows},
@@ -36,21 +36,21 @@ fn random_rows(rng: &mut TestRng) -> Vec<TestRow> {
     rows.into_values().collect()
 }
 
-/// A change by one call.
+/// A change that one call makes.
 #[derive(Clone, Debug)]
 enum Change {
     Rows(Vec<TestRow>),
     Mark(Bytes),
-    /// Merges change nothing that a reader sees.
+    /// Merges do not change what readers see.
     Merge,
 }
 
-/// What must be in the store, and what may be.
+/// The changes that the store must have, and the changes that it may have.
 #[derive(Clone, Default)]
 struct Expected {
     model: Model,
     mark: Option<Bytes>,
-    /// Changes that failed since the last one that succeeded: one of them may be there.
+    /// Changes that failed after the last success. The store may have one of them.
     in_doubt: Vec<Change>,
 }
 
@@ -68,7 +68,7 @@ impl Expected {
             && read_rows(store, &SeriesSelection::All) == expected_rows(&self.model)
     }
 
-    /// Checks an open store after a crash, and takes over the change in doubt that it has.
+    /// Checks an open store after a crash, and adopts the change in doubt that the store has.
     fn check_restart(&mut self, store: &PartStore, seed: u64) {
         let in_doubt = std::mem::take(&mut self.in_doubt);
         if !self.is_in(store) {
@@ -102,7 +102,7 @@ fn call(store: &PartStore, expected: &mut Expected, rng: &mut TestRng) -> Result
         6 => Change::Mark(Bytes::from(rng.below(1_000_000).to_string())),
         _ => Change::Merge,
     };
-    // Without row compaction, which changes the cells.
+    // Without row compaction, because it changes cells.
     let merge = |all: bool| if all { store.merge_all(0) } else { store.merge_due(0).map(|_| ()) };
     let before = store.manifest_bytes();
     let result: Result<(), PartError> = match &change {
@@ -111,7 +111,7 @@ fn call(store: &PartStore, expected: &mut Expected, rng: &mut TestRng) -> Result
         Change::Merge => merge(rng.chance(30)),
     };
     if store.manifest_bytes() > before {
-        // An edit that succeeds decides about those before.
+        // A successful edit settles all earlier ones.
         expected.in_doubt.clear();
     }
     match result {
@@ -126,7 +126,7 @@ fn run(seed: u64) {
     let mut disk = FaultyDisk::new(seed);
     let mut expected = Expected::default();
     for _ in 0..3 {
-        // Sometimes in the middle of the start.
+        // Sometimes during the start.
         disk.cut_power_after(1 + rng.below(90));
         if rng.chance(30) {
             disk.set_sync_failures(10);
@@ -146,14 +146,14 @@ fn run(seed: u64) {
         assert_eq!(part_files(&disk), live_files(&store), "seed {seed}");
         drop(store);
         if rng.chance(50) {
-            // What a start has seen stays.
+            // State that a start has seen must stay.
             disk = disk.after_power_cut();
         }
     }
     assert!(expected.is_in(&try_open(&disk).unwrap()), "seed {seed}");
 }
 
-/// `CRASH_SEEDS=first+count` runs others.
+/// `CRASH_SEEDS=first+count` runs other seeds.
 #[test]
 fn completed_changes_survive_and_others_leave_nothing() {
     let (first, count) = match std::env::var("CRASH_SEEDS") {

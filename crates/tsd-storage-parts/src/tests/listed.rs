@@ -1,4 +1,4 @@
-//! Reads of listed series return what a read of all series has of them, whatever part of the series is listed.
+//! Reads of listed series return the same as a read of all series, for any list.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,7 +9,7 @@ use super::scenario::{TestRow, TestRows, new_store};
 use crate::{PartLayout, PartStore, SeriesReader, SeriesSelection};
 
 const BASE: u32 = 1_356_998_400;
-/// More than a block of names has, and than a data block has.
+/// More series than fit into a block of names or of data.
 const SERIES: u16 = 1_200;
 
 fn tags(series: u16) -> Vec<u8> {
@@ -26,7 +26,7 @@ fn row(series: u16, hour: u32, delete_row: bool) -> TestRow {
     TestRow { key, delete_row, deletes: Vec::new(), cells }
 }
 
-/// Every so many series from one to before another.
+/// Series at a regular step: the first one, the end (exclusive), and the step.
 type Every = (u16, u16, u16);
 
 fn numbers((from, to, step): Every) -> impl Iterator<Item = u16> {
@@ -35,12 +35,12 @@ fn numbers((from, to, step): Every) -> impl Iterator<Item = u16> {
 
 fn every() -> impl Strategy<Value = Every> {
     let step = prop_oneof![1_u16..4, 4_u16..40, 40_u16..600];
-    // Also before the first and after the last series.
+    // Bounds before the first and after the last series, too.
     let bounds = (0..SERIES + 400, prop_oneof![1_u16..30, 30..SERIES + 400]);
     (bounds, step).prop_map(|((from, len), step)| (from, from + len, step))
 }
 
-/// Flushes: their series, an hour of two days, and whether their rows are deleted.
+/// Flushes: series, an hour of two days, and whether the rows are deleted.
 fn flushes() -> impl Strategy<Value = Vec<(Every, u32, bool)>> {
     let all = (200_u16..201, SERIES..SERIES + 1, 1_u16..3);
     let flush =

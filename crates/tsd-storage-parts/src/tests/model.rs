@@ -1,4 +1,4 @@
-//! Any history of flushes and merges reads as the model does.
+//! After any history of flushes and merges, reads equal the model.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use super::scenario::{
 };
 use crate::{Part, PartStore, RowsReader, SeriesReader, SeriesSelection};
 
-fn plain(cell: &Cell) -> PlainCell {
+pub(super) fn plain(cell: &Cell) -> PlainCell {
     (cell.family, cell.qualifier.to_vec(), cell.value.to_vec(), cell.timestamp_ms)
 }
 
-/// Names of the files that the store needs.
+/// Names of the files that the manifest lists.
 pub(super) fn live_files(store: &PartStore) -> Vec<String> {
     let snapshot = store.snapshot();
     let name = |part: &Part| part.path().file_name().unwrap().to_str().unwrap().to_owned();
@@ -115,12 +115,12 @@ fn check(store: &PartStore, model: &Model, range_ms: (i64, i64)) {
         section.part.verify().unwrap();
     }
     for range_ms in [(0, i64::MAX), range_ms] {
-        // Rows with unaligned base times can share instants with others; the model sorts them.
+        // Rows with unaligned base times may share instants with other rows; the model sorts them.
         if let Some(points) = expected_points(model, range_ms) {
             assert_eq!(read_points(store, range_ms), points);
         }
     }
-    // Selections are parts of all.
+    // Any selection returns a subset of all rows.
     let of_rows = |row: &Vec<u8>| {
         let mut series = Vec::new();
         layout().split_key(row, &mut series);
@@ -155,7 +155,7 @@ proptest! {
                     store.flush(&mut TestRows::new(rows)).unwrap();
                     apply(&mut model, rows);
                 }
-                // Without row compaction, which changes the cells.
+                // Without row compaction, because it changes cells.
                 StoreAction::Merge => while store.merge_due(0).unwrap() {},
                 StoreAction::MergeAll => {
                     store.merge_all(0).unwrap();
@@ -165,9 +165,9 @@ proptest! {
             }
         }
         check(&store, &model, (from, from + secs * 1_000));
-        // Files that nobody needs are gone.
+        // Unneeded files are removed.
         prop_assert_eq!(part_files(&disk), live_files(&store));
-        // The manifest says the same after a start.
+        // After a restart, the manifest has the same state.
         let before = read_rows(&store, &SeriesSelection::All);
         drop(store);
         let store = try_open(&disk).unwrap();
@@ -175,7 +175,7 @@ proptest! {
         prop_assert_eq!(part_files(&disk), live_files(&store));
     }
 
-    /// A merge that compacts rows changes cells and no point.
+    /// A merge that compacts rows changes cells, but no points.
     #[test]
     fn compacted_rows_have_the_same_points(actions in actions()) {
         let (_, store) = new_store();
@@ -198,7 +198,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Merges that may compact run at any time; corrections replace what they corrected.
+    /// Merges with row compaction run at any time; corrections still replace the points that they correct.
     #[test]
     fn corrections_win_over_merges_that_compact(actions in actions()) {
         let (_, store) = new_store();
@@ -208,7 +208,7 @@ proptest! {
                 StoreAction::Flush(rows) => {
                     let mut rows = rows.clone();
                     for row in &mut rows {
-                        // A deleted column would remain in the compacted one, as in OpenTSDB.
+                        // A deleted column would remain in the compacted column, as in OpenTSDB.
                         row.deletes.clear();
                         row.cells.retain(|(family, q, ..)| {
                             *family == tsd_model::Family::T && matches!(q.len(), 2 | 4)
@@ -230,8 +230,8 @@ proptest! {
     }
 }
 
-/// Found by the bench: a merge of newer sections alone made a column of two corrections of an hour, and
-/// the points that they corrected came back beside it.
+/// If a merge of newer sections alone compacted two corrections of an hour into a column, the points that
+/// they corrected would come back.
 #[test]
 fn a_merge_without_the_oldest_section_does_not_compact() {
     let (_, store) = new_store();

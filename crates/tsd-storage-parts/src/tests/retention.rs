@@ -1,13 +1,14 @@
-//! Retention: what is expired is dropped, nothing else, whatever the clock does and wherever it stops.
+//! Retention drops expired rows and no others, whatever the clock does and wherever it stops.
 
 mod power_cuts;
 
-use std::{cell::Cell, sync::Arc, time::Duration};
+use std::{cell::Cell, sync::Arc};
 
+use tsd_files::{DiskSpace, FaultyDisk, StoreDir};
 use tsd_model::{Family, TableSchema};
 use tsd_storage::{
-    DiskSpace, FaultyDisk, HealthImpact, MetricPattern, RepairAction, Retention, RetentionRule,
-    RetentionRules, StoreDir, StorePart, Table, Verifier, VerifyRun,
+    HealthImpact, MetricPattern, RepairAction, Retention, RetentionRule, RetentionRules,
+    StoreComponent, Table, Verifier, VerifyRun,
 };
 
 use super::{
@@ -18,7 +19,7 @@ use crate::{
     PartError, PartStore, SeriesSelection,
     retention::{LiveRows, RetainedTable, RetentionKeeper, verify_record},
     series::TableSeries,
-    verify::PartVerifier,
+    storage::PartVerifier,
 };
 
 const BASE: u32 = 1_356_998_400;
@@ -66,10 +67,16 @@ fn spans(store: &PartStore) -> Vec<u32> {
     store.snapshot().spans().keys().copied().collect()
 }
 
-/// Applies the retention after so much time.
-fn apply_after(keeper: &RetentionKeeper, secs: i64) {
-    keeper.look_after(Duration::from_secs(secs as u64));
+/// Applies the retention at the time of the clock.
+fn apply_now(keeper: &RetentionKeeper) {
     assert!(keeper.apply(&|_| false));
+}
+
+/// Puts a point at this time, and applies the retention.
+fn apply_put(keeper: &RetentionKeeper, retention: &Retention, secs: i64) {
+    keeper.look();
+    retention.check_put(&key(1, 0), secs as u32).unwrap();
+    apply_now(keeper);
 }
 
 fn days(count: u32) -> Vec<TestRow> {
@@ -81,7 +88,7 @@ fn expired_spans_are_dropped_and_a_part_keeps_its_others() {
     set_clock(i64::from(BASE + 10 * DAY));
     let disk = FaultyDisk::new(1);
     let store = Arc::new(try_open(&disk).unwrap());
-    // One file with ten spans, one file with an old one, and a key without a time.
+    // One file with ten spans, one file with an old span, and a key without a time.
     store.flush(&mut TestRows::new(&days(10))).unwrap();
     store.flush(&mut TestRows::new(&[row(2, BASE)])).unwrap();
     let odd = TestRow { key: vec![1, 2], ..row(1, 0) };
@@ -95,13 +102,13 @@ fn expired_spans_are_dropped_and_a_part_keeps_its_others() {
     assert_eq!(live_files(&store).len(), 2);
     let gauges = store.gauges();
     assert!(gauges.contains(&("tsd_parts_retention_dropped_spans_total", 7.0)), "{gauges:?}");
-    // A reader keeps what it has.
+    // A reader keeps the spans of its snapshot.
     assert_eq!(old_reader.spans().len(), 11);
     drop(old_reader);
     let mut files = part_files(&disk);
     files.retain(|name| !name.starts_with("retention"));
     assert_eq!(files, live_files(&store));
-    // What is late is not written any more.
+    // Late expired rows are no longer written.
     flush(&store, &retention, &days(10)).unwrap();
     assert_eq!(spans(&store), left);
     let before = store.stats().flushes;
@@ -137,36 +144,56 @@ fn a_clock_set_forward_by_years_drops_a_day_at_most() {
     store.flush(&mut TestRows::new(&days(100))).unwrap();
     let thirty = retention(30);
     let keeper = keeper_of(&disk, &store, &thirty).unwrap();
-    apply_after(&keeper, 0);
+    apply_now(&keeper);
     assert_eq!(spans(&store).len(), 30);
     assert!(keeper.health().is_empty());
+    // Before the clock jumps, a point comes in.
+    apply_put(&keeper, &thirty, start);
     set_clock(start + 10 * YEAR);
-    apply_after(&keeper, 60);
-    assert_eq!(spans(&store).len(), 29, "a day, and two minutes");
+    apply_now(&keeper);
+    assert_eq!(spans(&store).len(), 29, "a day after the newest point");
     let health = keeper.health();
-    assert_eq!((health[0].part, health[0].impact), (StorePart::Retention, HealthImpact::Degraded));
+    assert_eq!(
+        (health[0].component, health[0].impact),
+        (StoreComponent::Retention, HealthImpact::Degraded)
+    );
     assert!(health[0].reason.contains("hours ahead"), "{health:?}");
-    // Restarts do not add up.
+    // The allowances of several restarts do not add up.
     for _ in 0..50 {
         let disk = disk.after_kill();
         let store = Arc::new(try_open(&disk).unwrap());
         let keeper = keeper_of(&disk, &store, &retention(30)).unwrap();
-        apply_after(&keeper, 60);
+        apply_now(&keeper);
         assert_eq!(spans(&store).len(), 29);
         assert_eq!(keeper.health().len(), 1);
     }
-    // Set back: what was dropped stays hidden, the rest goes on as before.
+    // If the clock is set back, dropped rows stay hidden, and retention continues.
     set_clock(start + 60);
-    apply_after(&keeper, 60);
+    apply_now(&keeper);
     assert!(keeper.health().is_empty());
     assert_eq!(thirty.cutoffs().oldest(), BASE + 71 * DAY);
     set_clock(start + 3 * i64::from(DAY));
-    apply_after(&keeper, 3 * i64::from(DAY));
+    apply_put(&keeper, &thirty, start + 3 * i64::from(DAY));
     assert_eq!(spans(&store).len(), 27);
     set_clock(0);
-    apply_after(&keeper, 60);
+    apply_now(&keeper);
     assert_eq!(spans(&store).len(), 27);
     assert_eq!(thirty.cutoffs().oldest(), BASE + 73 * DAY);
+}
+
+#[test]
+fn points_after_the_clock_do_not_count_as_the_newest() {
+    let disk = FaultyDisk::new(1);
+    let store = Arc::new(try_open(&disk).unwrap());
+    let start = i64::from(BASE + 100 * DAY);
+    set_clock(start);
+    store.flush(&mut TestRows::new(&days(100))).unwrap();
+    let thirty = retention(30);
+    let keeper = keeper_of(&disk, &store, &thirty).unwrap();
+    apply_put(&keeper, &thirty, start + YEAR);
+    set_clock(start + 10 * YEAR);
+    apply_now(&keeper);
+    assert_eq!((spans(&store).len(), keeper.health().len()), (30, 1));
 }
 
 #[test]
@@ -176,28 +203,28 @@ fn a_first_start_with_a_wrong_clock_takes_the_time_of_the_newest_span() {
     store.flush(&mut TestRows::new(&days(100))).unwrap();
     set_clock(i64::from(BASE) + 20 * YEAR);
     let keeper = keeper_of(&disk, &store, &retention(30)).unwrap();
-    apply_after(&keeper, 0);
-    assert_eq!(spans(&store).len(), 29);
+    apply_now(&keeper);
+    assert_eq!(spans(&store).len(), 30);
     assert_eq!(keeper.health().len(), 1);
 }
 
 #[test]
-fn after_a_long_stop_the_seen_time_catches_up() {
+fn after_a_long_stop_retention_follows_the_next_point() {
     let disk = FaultyDisk::new(1);
     let store = Arc::new(try_open(&disk).unwrap());
     let start = i64::from(BASE + 100 * DAY);
     set_clock(start);
     store.flush(&mut TestRows::new(&days(100))).unwrap();
     drop(keeper_of(&disk, &store, &retention(30)).unwrap());
-    // Stopped for ten days.
-    set_clock(start + i64::from(10 * DAY));
-    let keeper = keeper_of(&disk, &store, &retention(30)).unwrap();
-    apply_after(&keeper, 0);
-    assert_eq!(spans(&store).len(), 29);
-    set_clock(start + i64::from(20 * DAY));
-    apply_after(&keeper, i64::from(10 * DAY));
-    assert_eq!(spans(&store).len(), 10);
-    assert!(keeper.health().is_empty());
+    // The daemon was stopped for twenty days.
+    let now = start + i64::from(20 * DAY);
+    set_clock(now);
+    let thirty = retention(30);
+    let keeper = keeper_of(&disk, &store, &thirty).unwrap();
+    apply_now(&keeper);
+    assert_eq!((spans(&store).len(), keeper.health().len()), (30, 1));
+    apply_put(&keeper, &thirty, now);
+    assert_eq!((spans(&store).len(), keeper.health().len()), (10, 0));
 }
 
 #[test]
@@ -208,32 +235,13 @@ fn an_operator_may_say_that_the_clock_is_right() {
     set_clock(start);
     store.flush(&mut TestRows::new(&days(100))).unwrap();
     drop(keeper_of(&disk, &store, &retention(30)).unwrap());
-    // Stopped for twenty days.
+    // The daemon was stopped for twenty days.
     set_clock(start + i64::from(20 * DAY));
     let right = retention(30);
     right.accept_clock();
     let keeper = keeper_of(&disk, &store, &right).unwrap();
-    apply_after(&keeper, 0);
+    apply_now(&keeper);
     assert_eq!((spans(&store).len(), keeper.health().len()), (10, 0));
-    // Once: later the clock is not trusted more than before.
-    set_clock(start + 10 * YEAR);
-    apply_after(&keeper, 0);
-    assert_eq!((spans(&store).len(), keeper.health().len()), (9, 1));
-}
-
-#[test]
-fn a_short_retention_has_a_short_bound() {
-    let disk = FaultyDisk::new(1);
-    let store = Arc::new(try_open(&disk).unwrap());
-    let start = i64::from(BASE + 2 * DAY);
-    set_clock(start);
-    store.flush(&mut TestRows::new(&days(2))).unwrap();
-    let one = retention(1);
-    let keeper = keeper_of(&disk, &store, &one).unwrap();
-    set_clock(start + YEAR);
-    apply_after(&keeper, 0);
-    // A tenth of a day, by hours.
-    assert_eq!(one.cutoffs().oldest(), BASE + DAY + 2 * HOUR);
 }
 
 #[test]
@@ -243,13 +251,13 @@ fn a_damaged_record_is_replaced_and_the_retention_may_be_removed() {
     set_clock(i64::from(BASE + 10 * DAY));
     store.flush(&mut TestRows::new(&days(10))).unwrap();
     let keeper = keeper_of(&disk, &store, &retention(3)).unwrap();
-    apply_after(&keeper, 0);
-    // What was discarded stays hidden without a retention, and with a longer one.
+    apply_now(&keeper);
+    // Discarded rows stay hidden without a retention, and with a longer one.
     for rules in [None, Some(1_000 * u64::from(DAY))] {
         let rules = RetentionRules { rules: Vec::new(), default_secs: rules };
         let kept = Arc::new(Retention::new(&TableSchema::opentsdb_default(), rules));
         let keeper = keeper_of(&disk, &store, &kept).unwrap();
-        apply_after(&keeper, 0);
+        apply_now(&keeper);
         assert_eq!(kept.cutoffs().oldest(), BASE + 7 * DAY);
         assert_eq!(spans(&store).len(), 3);
     }
@@ -257,7 +265,7 @@ fn a_damaged_record_is_replaced_and_the_retention_may_be_removed() {
     let again = retention(4);
     let keeper = keeper_of(&disk, &store, &again).unwrap();
     assert_eq!(again.cutoffs().oldest(), BASE + 7 * DAY);
-    apply_after(&keeper, 0);
+    apply_now(&keeper);
     assert_eq!(spans(&store).len(), 3);
     let text = disk.read("retention", 0, 100).unwrap();
     assert!(String::from_utf8(text).unwrap().contains(&format!("floor {}", BASE + 7 * DAY)));
@@ -302,20 +310,20 @@ fn quarantined_spans_leave_quarantine_when_they_expire() {
     store.flush(&mut TestRows::new(&[row(2, BASE)])).unwrap();
     drop(store);
     for name in part_files(&disk) {
-        disk.flip(&name, 3, 1);
+        disk.edit(&name, |bytes| bytes.truncate(bytes.len() - 1));
     }
     let store = Arc::new(try_open(&disk).unwrap());
     assert_eq!(store.quarantined().len(), 2);
     assert_eq!(store.snapshot().lost().len(), 10);
     let retention = retention(3);
     let keeper = keeper_of(&disk, &store, &retention).unwrap();
-    // No span tells the time: the clock does.
-    apply_after(&keeper, 0);
+    // No span shows the time, so the clock counts.
+    apply_now(&keeper);
     let left = store.quarantined();
     assert_eq!(left.len(), 1);
     assert_eq!(left[0].spans, (7..10).map(|day| BASE + day * DAY).collect::<Vec<_>>());
     set_clock(i64::from(BASE + 14 * DAY));
-    apply_after(&keeper, i64::from(4 * DAY));
+    apply_put(&keeper, &retention, i64::from(BASE + 14 * DAY));
     assert!(store.quarantined().is_empty() && store.snapshot().lost().is_empty());
     assert!(store.health().is_empty());
     drop((keeper, store));
@@ -329,7 +337,7 @@ fn quarantined_spans_leave_quarantine_when_they_expire() {
 fn a_snapshot_keeps_the_files_of_dropped_spans_until_it_has_linked_them() {
     let disk = FaultyDisk::new(1);
     let store = try_open(&disk).unwrap();
-    // One file with a section in quarantine beside others, and one without.
+    // One file with live and quarantined sections, and one file with live sections only.
     store.flush(&mut TestRows::new(&days(3))).unwrap();
     store.flush(&mut TestRows::new(&[row(2, BASE)])).unwrap();
     let files = live_files(&store);
@@ -356,22 +364,23 @@ fn spans_are_dropped_on_a_full_disk() {
     let store = Arc::new(full);
     let refused = store.flush(&mut TestRows::new(&[row(1, BASE + 9 * DAY)]));
     assert!(matches!(refused, Err(PartError::DiskFull)), "{refused:?}");
-    let keeper = keeper_of(&disk, &store, &retention(3)).unwrap();
-    apply_after(&keeper, 0);
+    let three = retention(3);
+    let keeper = keeper_of(&disk, &store, &three).unwrap();
+    apply_now(&keeper);
     assert_eq!(spans(&store).len(), 3);
-    // Without any space nothing is dropped, and health says so until there is some.
+    // On a full disk, no span is dropped, and health reports it until there is space.
     set_clock(i64::from(BASE + 11 * DAY));
     disk.set_free_bytes(Some(0));
-    apply_after(&keeper, i64::from(DAY));
+    apply_put(&keeper, &three, i64::from(BASE + 11 * DAY));
     assert_eq!(spans(&store).len(), 3);
     assert!(keeper.health()[0].reason.contains("retention"), "{:?}", keeper.health());
     disk.set_free_bytes(None);
-    apply_after(&keeper, 1);
+    apply_now(&keeper);
     assert_eq!(spans(&store).len(), 2);
     assert!(keeper.health().is_empty());
 }
 
-/// Metric 1 is `long`, metric 2 is `short` and kept for a day.
+/// Metric 1 is `long`; metric 2 is `short` and kept for a day.
 #[test]
 fn an_index_that_cannot_be_written_is_reclaimed_later_and_named_until_then() {
     set_clock(i64::from(BASE + 40 * DAY));
@@ -379,7 +388,7 @@ fn an_index_that_cannot_be_written_is_reclaimed_later_and_named_until_then() {
         let store = Arc::new(try_open(&FaultyDisk::new(1)).unwrap());
         let (dir, schema) = (Arc::new(index.clone()), TableSchema::opentsdb_default());
         let series = TableSeries::open(dir, store.table(), schema, true).unwrap();
-        // Each day has a series of its own.
+        // Each day has its own series.
         let rows: Vec<TestRow> = (0..40).map(|day| row(day as u8, BASE + day * DAY)).collect();
         series.index.add_rows(rows.iter().map(|row| &row.key[..]));
         series.persist().unwrap();
@@ -425,7 +434,7 @@ fn key_of(metric: u8, series: u8, base: u32) -> Vec<u8> {
     key
 }
 
-/// Merges what is due; returns the number of merges.
+/// Runs all due merges; returns their number.
 fn merge_steps(store: &PartStore) -> u64 {
     let before = store.stats().merges;
     while store.merge_step(&mut || Ok(())).unwrap() {}
@@ -440,7 +449,7 @@ fn merges_remove_the_series_of_metrics_with_a_shorter_retention() {
     for day in 0..10 {
         let base = BASE + day * DAY;
         let mut rows = vec![TestRow { key: key_of(2, 1, base), ..row(1, base) }];
-        // Three days have only the short metric, two sections each.
+        // Three days have only the short metric, in two sections each.
         if day >= 3 {
             rows.insert(0, row(1, base));
         }
@@ -452,7 +461,7 @@ fn merges_remove_the_series_of_metrics_with_a_shorter_retention() {
     let retention = retention_by_metric(None);
     store.set_retention(Arc::clone(&retention), HOUR);
     let keeper = keeper_of(&disk, &store, &retention).unwrap();
-    apply_after(&keeper, 0);
+    apply_now(&keeper);
     assert_eq!(spans(&store).len(), 10, "whole spans are kept for ever");
     assert_eq!(merge_steps(&store), 9);
     assert_eq!(merge_steps(&store), 0, "what was looked at once is not again");
@@ -462,18 +471,18 @@ fn merges_remove_the_series_of_metrics_with_a_shorter_retention() {
         rows.keys().filter(|key| key[2] == metric).count()
     };
     assert_eq!((has(1), has(2)), (14, 1));
-    // A row that comes late, for example from a memtable.
+    // A late row, for example from a memtable.
     let late = TestRow { key: key_of(2, 9, BASE + 5 * DAY), ..row(1, BASE) };
     store.flush(&mut TestRows::new(&[late])).unwrap();
     assert_eq!(merge_steps(&store), 1);
     assert_eq!((has(1), has(2)), (14, 1));
-    // A metric without a known name has the longest retention.
+    // A metric with an unknown name has the longest retention.
     let unknown = TestRow { key: key_of(3, 9, BASE + 5 * DAY), ..row(1, BASE) };
     store.flush(&mut TestRows::new(&[unknown])).unwrap();
     assert_eq!((merge_steps(&store), has(3)), (0, 1));
     retention.learn(&[0, 0, 3], b"shy");
     assert_eq!((merge_steps(&store), has(3)), (1, 0));
-    // A span with a loss stays as it is.
+    // A span with a loss stays unchanged.
     let late = TestRow { key: key_of(2, 9, BASE + 6 * DAY), ..row(1, BASE) };
     store.flush(&mut TestRows::new(&[late])).unwrap();
     let newest = live_files(&store).pop().unwrap();

@@ -1,10 +1,11 @@
-//! Flushes of arbitrary rows, and the rows as a model keeps them.
+//! Generates flushes of arbitrary rows, and keeps the rows in a model.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use proptest::prelude::*;
+use tsd_files::{DiskSpace, FaultyDisk};
 use tsd_model::{Family, TableSchema};
-use tsd_storage::{DiskSpace, FaultyDisk, FlushCell, FlushRow, FlushRows};
+use tsd_storage::{FlushCell, FlushRow, FlushRows};
 
 use crate::{PartConfig, PartError, PartLayout, PartResources, PartStore};
 
@@ -100,14 +101,14 @@ pub(super) fn config(space: DiskSpace) -> PartConfig {
     }
 }
 
-/// A store on a new disk.
+/// Creates a store on a new disk.
 pub(super) fn new_store() -> (FaultyDisk, PartStore) {
     let disk = FaultyDisk::new(1);
     let store = try_open(&disk).unwrap();
     (disk, store)
 }
 
-/// Names of the files beside the manifest.
+/// Names of all files except the manifest.
 pub(super) fn part_files(disk: &FaultyDisk) -> Vec<String> {
     disk.all_contents().into_keys().filter(|name| !name.starts_with("manifest")).collect()
 }
@@ -121,7 +122,7 @@ pub(super) fn key(series: u8, base: u32) -> Vec<u8> {
 
 const START: u32 = 1_356_998_400;
 
-/// Keys of few series and hours, so that flushes meet; also odd ones.
+/// Keys of few series and hours, so that flushes overlap, and unusual keys.
 fn keys() -> impl Strategy<Value = Vec<u8>> {
     let base = prop_oneof![
         8 => (0_u32..6).prop_map(|hour| START + hour * 3_600),
@@ -231,11 +232,11 @@ fn rows() -> impl Strategy<Value = Vec<TestRow>> {
     })
 }
 
-/// What happens to the store.
+/// An operation on the store.
 #[derive(Clone, Debug)]
 pub(super) enum StoreAction {
     Flush(Vec<TestRow>),
-    /// Merges what is due.
+    /// Runs all due merges.
     Merge,
     /// Merges all sections of each span.
     MergeAll,

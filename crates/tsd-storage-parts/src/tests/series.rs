@@ -1,4 +1,4 @@
-//! The series index of a table: complete after restarts, kills, damage and deletes.
+//! The series index of a table is complete after restarts, kills, damage and deletes.
 
 use std::{
     collections::BTreeSet,
@@ -47,7 +47,7 @@ async fn put(store: &PartStorage, metric: u8, host: u8, hour: u32) {
     store.put(&data(), batch).await.unwrap();
 }
 
-/// Metric, host and day of everything in the index.
+/// Metric, host and day of all series in the index.
 fn indexed(store: &PartStorage) -> BTreeSet<(u8, u8, u32)> {
     let index = store.series_index(&data()).unwrap();
     let mut found = BTreeSet::new();
@@ -133,6 +133,7 @@ async fn missing_or_damaged_files_are_built_again() {
         [Some(original[0].clone()), None],
         [Some(flipped(&original[0], 20)), Some(original[1].clone())],
         [Some(original[0].clone()), Some(cut(&original[1]))],
+        [Some(original[0].clone()), Some(vec![0; original[1].len()])],
     ];
     let flips = (0..original[1].len())
         .map(|at| [Some(original[0].clone()), Some(flipped(&original[1], at))]);
@@ -154,7 +155,7 @@ async fn missing_or_damaged_files_are_built_again() {
         assert!(is_complete(&store), "the built index was written");
         assert_eq!(indexed(&store), rows());
         drop(store);
-        // The number of the file has changed.
+        // The number of the file changed.
         for file in files(&dir) {
             fs::remove_file(file).unwrap();
         }
@@ -201,7 +202,7 @@ async fn a_table_without_an_index_gets_one_while_it_is_written() {
     assert_eq!(indexed(&store), expected);
     drop(store);
     assert_eq!(indexed(&open(&dir)), expected);
-    // Opened without the index, which does not see what is written now.
+    // Opened without the index, which therefore misses these writes.
     let store = open_with(&dir, None);
     put(&store, 9, 9, 0).await;
     drop(store);

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use tsd_files::{DiskSpace, FaultyDisk};
 use tsd_model::{Family, TableSchema};
-use tsd_storage::{DiskSpace, FaultyDisk, OwnedFlushRow};
+use tsd_storage::OwnedFlushRow;
 
 use super::scenario::config;
 use crate::{PartConfig, PartLayout, PartStore, part::BlockUse};

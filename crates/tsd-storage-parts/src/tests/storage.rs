@@ -1,4 +1,4 @@
-//! The storage traits over parts: the conformance suite, scans against a model, the log in front.
+//! The storage traits on top of parts: conformance suite, scans compared with a model, the log in front.
 
 use std::sync::{
     Arc,
@@ -7,11 +7,11 @@ use std::sync::{
 
 use bytes::Bytes;
 use proptest::prelude::*;
+use tsd_files::DiskSpace;
 use tsd_model::{Family, MergeRule, PointColumns, RowExtras, decode_row};
 use tsd_storage::{
-    BlockPiece, CellBatch, CellRef, DiskSpace, FlushTarget, Get, HealthImpact, LogMark,
-    ReadSelection, RowFilter, Scan, SeriesRange, SeriesRead, SeriesSet, Storage, Table,
-    conformance,
+    BlockPiece, CellBatch, CellRef, FlushTarget, Get, HealthImpact, LogMark, ReadSelection,
+    RowFilter, Scan, SeriesRange, SeriesRead, SeriesSet, Storage, Table, conformance,
 };
 use tsd_storage_wal::{WalConfig, WalStorage};
 
@@ -26,8 +26,7 @@ use crate::{
     storage::{RowScan, ScanStep},
 };
 
-/// On a memory file system if there is one: on a busy disk each of the many small parts would wait for
-/// its syncs.
+/// In memory if possible: on a busy disk, each of the many small parts would wait for its syncs.
 pub(super) fn new_dir() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -131,7 +130,7 @@ async fn the_version_of_a_series_read_changes_with_its_rows_only() {
             reads_past_losses: false,
         }
     };
-    // Days to come, which are not merged because they have ended.
+    // Future days, which are not merged, because they are not closed.
     let (one, other) = (day(4_102_444_800), day(4_102_444_800 + 86_400));
     let put = async |base: u32| {
         let cell =
@@ -160,7 +159,7 @@ async fn the_version_of_a_series_read_changes_with_its_rows_only() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_of_series_have_every_acknowledged_point_while_memtables_are_flushed() {
     const POINTS: u32 = 600;
-    // In no order: late points are added to hours that parts and memtables have.
+    // In random order: late points go to hours that parts and memtables have.
     let place = |n: u32| ((n % 3) as u8 + 1, n * 7 % 3_600);
     let dir = new_dir();
     let [data, _] = conformance::tables();
@@ -250,7 +249,7 @@ async fn a_read_quarantines_the_part_that_it_finds_damaged() {
     }
     let part = dir.path().join("t.tsdb").join("0000000001.part");
     let mut bytes = std::fs::read(&part).unwrap();
-    bytes[10] ^= 1;
+    bytes[26] ^= 1;
     std::fs::write(&part, bytes).unwrap();
     let get = |hour| Get::row(row(1, hour).key.into());
     let error = store.get(&data, get(0)).await.unwrap_err();
@@ -287,7 +286,7 @@ async fn gauges_are_sums_over_the_tables() {
 
 type PlainRow = (Vec<u8>, Vec<PlainCell>);
 
-/// Rows of a scan that collects up to this size.
+/// Rows of a scan that collects up to this many bytes.
 fn scan_rows(
     store: &crate::PartStore,
     (start, stop): (&[u8], &[u8]),
@@ -350,7 +349,7 @@ proptest! {
         let rows: Vec<PlainRow> =
             expected_rows(&model).into_iter().filter(|(key, _)| in_range(key)).collect();
         prop_assert_eq!(&scan_rows(&store, (&start, &stop), None, collected_bytes), &rows);
-        // The filter of some series, which parts find without reading the others.
+        // A filter of some series, which parts find without reading the others.
         let tags = picked.iter().map(|&series| key(series, 0).split_off(7).into()).collect();
         let filter = RowFilter::Series(Arc::new(SeriesSet { tags_start: 7, tags }));
         let some: Vec<PlainRow> =

@@ -1,10 +1,10 @@
-//! Summaries in files: which series have them, and damage of their blocks. That queries return the same with
-//! them is tested in the engine.
+//! Tests which series have summaries in files, and damage of summary blocks. The engine tests that queries return
+//! the same with summaries.
 
 use std::sync::Arc;
 
+use tsd_files::{FaultyDisk, StoreDir};
 use tsd_model::{Family, SumBucket, SummaryFold, SummaryUse};
-use tsd_storage::{FaultyDisk, StoreDir};
 
 use super::{
     model::{expected_rows, read_rows},
@@ -51,7 +51,7 @@ fn new_store() -> (FaultyDisk, PartStore) {
     (disk, store)
 }
 
-/// Counts of the summaries of each series, and the number of points that were read beside them.
+/// Counts of the summaries of each series, and the number of points that the read returned in addition.
 fn read(store: &PartStore, fold: SummaryFold) -> Result<Vec<(Vec<u64>, usize)>, PartError> {
     let all = Arc::new(SeriesSelection::All);
     let (start_ms, end_ms) = (i64::from(BASE) * 1_000, i64::from(BASE + DAY) * 1_000);
@@ -73,7 +73,7 @@ fn dense_series_of_points_have_summaries() {
     let (_, store) = new_store();
     let mut model = Model::new();
     let mut rows = hours(1, 0..24, 60);
-    // Too few points an hour; too few hours; a column of no points; a deleted row.
+    // Too few points per hour; too few hours; a column without points; a deleted row.
     rows.extend(hours(2, 0..24, 90));
     rows.extend(hours(3, 0..5, 60));
     let mut with_annotation = hours(4, 0..24, 60);
@@ -131,7 +131,7 @@ fn files_without_summaries_keep_version_1() {
         let footer = u32::from_le_bytes(bytes[len - 16..len - 12].try_into().unwrap());
         bytes[len - 16 - footer as usize]
     };
-    assert_eq!([version(1), version(2)], [1, 2]);
+    assert_eq!([version(1), version(2)], [3, 3]);
 }
 
 #[test]
@@ -147,12 +147,14 @@ fn damage_of_summaries_is_found_and_loses_no_points() {
     drop((snapshot, part, store));
     disk.flip(&part_name(1), place.block.offset as usize + 9, 0x04);
     let store = try_open(&disk).unwrap();
-    let error = read(&store, SummaryFold::Ends).unwrap_err();
-    assert!(error.is_damage(), "{error}");
-    // Reads of points do not look at them.
+    // The read falls back to points.
+    let found = read(&store, SummaryFold::Ends).unwrap();
+    assert_eq!(found, [(vec![], 1_440), (vec![], 1_440)]);
+    assert_eq!(store.take_found_damage().len(), 1);
+    // Reads of points ignore the damaged summaries.
     assert_eq!(read_rows(&store, &SeriesSelection::All), expected_rows(&model));
     let part = Arc::clone(&store.snapshot().spans()[&BASE][0].part);
-    let error = part.verify_section(0, &mut |_| Ok(())).unwrap_err();
+    let error = part.verify_section(0, &[], &mut |_| Ok(())).unwrap_err();
     let PartError::Damaged { offset, .. } = &error else { panic!("{error}") };
     assert_eq!(*offset, place.block.offset);
     drop(part);

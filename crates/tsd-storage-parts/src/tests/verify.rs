@@ -1,11 +1,12 @@
-//! Every kind of damage is found, repairs lose nothing else, and a manifest is made from its files only
-//! without a doubt.
+//! Verification finds every kind of damage, repairs lose no other data, and a manifest is rebuilt only from
+//! unambiguous files.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use proptest::prelude::*;
+use tsd_files::{DiskSpace, FaultyDisk, StoreDir};
 use tsd_model::Family;
-use tsd_storage::{DiskSpace, FaultyDisk, RepairAction, StoreDir, Table, VerifyFinding, VerifyRun};
+use tsd_storage::{RepairAction, Table, VerifyFinding, VerifyRun};
 
 use super::{
     model::{expected_rows, live_files, read_rows},
@@ -18,8 +19,8 @@ use crate::{
     PartStore, SeriesSelection,
     file_names::part_name,
     manifest::read_copies,
-    storage::PartTable,
-    verify::{PartVerifier, TableCheck, rebuild_in},
+    storage::{PartTable, PartVerifier},
+    verify::{TableCheck, rebuild_in},
 };
 
 const BASE: u32 = 1_356_998_400;
@@ -33,7 +34,7 @@ fn row(series: u8, day: u32, value: u8) -> TestRow {
     }
 }
 
-/// Verifies the files of a disk as they are.
+/// Verifies the files of a disk without opening the store.
 fn verify_closed(disk: &FaultyDisk) -> Vec<VerifyFinding> {
     let dir: Arc<dyn StoreDir> = Arc::new(disk.clone());
     let (run, table) = (VerifyRun::new(false), Table::new("tsdb"));
@@ -96,10 +97,10 @@ fn every_flipped_byte_is_found_and_repaired() {
                 found.iter().all(|f| f.file.ends_with(name.as_str())),
                 "{name} {at}: {found:?}"
             );
-            // Nothing was changed.
+            // The verification changed no file.
             assert_eq!(changed.all_contents()[name].len(), bytes.len());
         }
-        // While the store is open.
+        // The same while the store is open.
         for at in (0..bytes.len()).step_by(5) {
             let changed = disk.after_kill();
             let (store, verifier) = verifier(try_open(&changed).unwrap());
@@ -137,13 +138,13 @@ fn missing_and_quarantined_files_are_found() {
     }
     drop(store);
     disk.lose(&part_name(1));
-    disk.flip(&part_name(2), 10, 1);
+    disk.flip(&part_name(2), 26, 1);
     let found = verify_closed(&disk);
     assert_eq!(found.len(), 2, "{found:?}");
     assert_eq!(found[0].action, Some(RepairAction::Reopen));
     assert!(found[0].cost.contains("2013-01-01"), "{found:?}");
     assert!(found[1].cost.contains("1 of 1 points") && found[1].cost.contains("2013-01-02"));
-    // The start quarantines the missing one.
+    // The start quarantines the missing part.
     let (store, verifier) = verifier(try_open(&disk).unwrap());
     let found = verify_open_any(&verifier);
     assert_eq!(found.len(), 2, "{found:?}");
@@ -199,7 +200,7 @@ fn a_lost_manifest_is_made_from_the_files_of_a_store_with_merges() {
 #[test]
 fn files_that_leave_a_doubt_are_named_and_nothing_is_changed() {
     let (disk, store) = new_store();
-    // A merge of two days: which flushes it has of each is not known.
+    // A merge of two days: the flushes of each day are unknown.
     for flush in 0..3 {
         store
             .flush(&mut TestRows::new(&[row(1, 0, flush), row(1, 1, flush), row(1, 2, flush)]))
@@ -214,7 +215,7 @@ fn files_that_leave_a_doubt_are_named_and_nothing_is_changed() {
     let error = rebuild_in(&dir).unwrap_err().to_string();
     assert!(error.contains(&part_name(3)) && error.contains(&part_name(4)), "{error}");
     assert_eq!(disk.all_contents(), before);
-    // A file without a footer may be an output that was never completed, or a damaged part.
+    // A file without a footer may be an incomplete output or a damaged part.
     let (disk, store) = new_store();
     store.flush(&mut TestRows::new(&[row(1, 0, 1)])).unwrap();
     drop(store);
@@ -249,7 +250,7 @@ fn a_power_cut_while_a_manifest_is_made_loses_nothing() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// A manifest that is made reads as the lost one did, whatever happened to the store.
+    /// A rebuilt manifest reads as the lost one did, after any history of the store.
     #[test]
     fn a_manifest_that_is_made_is_right(actions in actions()) {
         let (disk, store) = new_store();

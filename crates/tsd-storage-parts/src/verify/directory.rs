@@ -1,26 +1,23 @@
-//! Verification of a directory that no process has open.
+//! Verifies a directory that no process has open.
 
 use std::{fs, path::Path, sync::Arc};
 
+use tsd_files::{DiskDir, DiskSpace, StoreDir};
 use tsd_model::TableSchema;
 use tsd_series_index::SeriesIndex;
-use tsd_storage::{DiskDir, DiskSpace, StorageError, StoreDir, Table, VerifyRun};
+use tsd_storage::{StorageError, Table, VerifyRun};
 
 use super::{TableCheck, planned_bytes};
 use crate::{
-    layout::PartLayout,
-    manifest::read_copies,
-    resources::PartResources,
-    retention::verify_record,
-    series::TableSeries,
-    storage::{SERIES_DIRECTORY, TABLE_PREFIX},
+    layout::PartLayout, manifest::read_copies, resources::PartResources, retention::verify_record,
+    series::TableSeries, storage::SERIES_DIRECTORY,
 };
 
-/// Files that are open at a time.
+/// Maximum number of open files.
 const OPEN_FILES: usize = 4;
 
-/// Verifies the tables in a directory as they are, and changes nothing. `data` has an index of its
-/// series, for keys of the schema.
+/// Verifies the tables in a directory without any change. The table `data` has a series index for keys of the
+/// schema.
 ///
 /// # Errors
 ///
@@ -40,7 +37,7 @@ pub fn verify_directory(
         let dir = DiskDir::unlocked(&path.join(name)).map_err(failed)?;
         Ok::<_, StorageError>(Arc::new(dir) as Arc<dyn StoreDir>)
     };
-    // Nothing is written, and nothing cached.
+    // No space and no cache, because a verification writes nothing and reads each block once.
     let space = Arc::new(DiskSpace::new(path, 0));
     let resources = Arc::new(PartResources::new(0, OPEN_FILES, space));
     let mut names: Vec<String> = Vec::new();
@@ -52,11 +49,11 @@ pub fn verify_directory(
     verify_record(&root, run).map_err(failed)?;
     let mut tables = Vec::new();
     for name in names {
-        let Some(table) = name.strip_prefix(TABLE_PREFIX) else { continue };
+        let Some(table) = Table::of_file_name(&name) else { continue };
         let dir = open(&name)?;
         let Some(read) = read_copies(&*dir)? else { continue };
         run.plan(read.newest.as_ref().map_or(0, |(_, state)| planned_bytes(state)));
-        tables.push((Table::new(table), dir, read));
+        tables.push((table, dir, read));
     }
     for (table, dir, read) in &tables {
         let state = read.newest.as_ref();
@@ -71,7 +68,7 @@ pub fn verify_directory(
         let has_rows = !state.sections.is_empty() || !state.quarantined.is_empty();
         let index: Option<(SeriesIndex, String)> = if table == data && has_rows {
             let directory = path.join(SERIES_DIRECTORY);
-            // An open creates it.
+            // Opening the directory would create it.
             let read = if directory.exists() {
                 TableSeries::read_file(&open(SERIES_DIRECTORY)?, table, schema)?
             } else {

@@ -1,10 +1,11 @@
-//! Makes a lost manifest from the footers of the part files, if they leave no doubt.
+//! Rebuilds a lost manifest from the footers of the part files, if they are unambiguous.
 //!
-//! A footer says which spans a file has and of which flushes, but not which of its sections a later merge
-//! has replaced. That follows where the outputs of merges are known: a merge takes the newest sections of a
-//! span, all of them up to a point, so a section whose flushes are within those of a later file of one
-//! span only was replaced. Of a file of several spans the flushes of each are not known, and then nothing
-//! is made: a replaced section beside its replacement would bring old values and deleted points back.
+//! A footer has the spans and flushes of a file, but not which of its sections a later merge has replaced. That
+//! follows if the outputs of merges are known. A merge takes the newest sections of a span, up to some point. So
+//! a section was replaced if a later file of a single span includes its flushes.
+//!
+//! For a file of several spans, the flushes of each span are unknown, so no manifest is made. Otherwise, a
+//! replaced section next to its replacement would bring back old values and deleted points.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +13,8 @@ use std::{
     sync::Arc,
 };
 
-use tsd_storage::{DiskDir, DiskSpace, StorageError, StoreDir, Table};
+use tsd_files::{DiskDir, DiskSpace, StoreDir};
+use tsd_storage::{StorageError, Table};
 
 use crate::{
     error::PartError,
@@ -21,27 +23,26 @@ use crate::{
     manifest::{FileRecord, ManifestEdit, ManifestFile, SectionRecord, read_copies},
     part::Part,
     resources::PartResources,
-    storage::TABLE_PREFIX,
 };
 
-/// A section of a file.
+/// A section of a part file.
 #[derive(Clone, Copy, Debug)]
 struct FoundSection {
     file: u64,
     index: u32,
     sequences: (u64, u64),
-    /// The file has other spans, too.
+    /// True if the file has other spans, too.
     is_shared: bool,
 }
 
-/// Makes the manifest of a table whose copies are all damaged, in the directory of a store that no process
-/// has open. The damaged files are kept under other names. Does nothing if a copy can be read.
+/// Rebuilds the manifest of a table if all of its copies are damaged, in the directory of a store that no process
+/// has open. Renames the damaged files. Does nothing if a copy can be read.
 ///
 /// # Errors
 ///
-/// [`StorageError::Damaged`] says why the files leave a doubt; nothing was changed then. An error of the disk.
+/// [`StorageError::Damaged`] says why the files are ambiguous; nothing was changed then. Or an error of the disk.
 pub fn rebuild_manifest(path: &Path, table: &Table) -> Result<(), StorageError> {
-    let path = path.join(format!("{TABLE_PREFIX}{table}"));
+    let path = path.join(table.file_name());
     let opened = DiskDir::unlocked(&path);
     let dir: Arc<dyn StoreDir> = Arc::new(
         opened.map_err(|source| StorageError::io(format!("opening {}", path.display()), source))?,
@@ -70,7 +71,7 @@ fn doubt(why: &str) -> StorageError {
     StorageError::Damaged(text.into())
 }
 
-/// The layout and the live sections, as far as footers tell.
+/// The layout and the live sections, as far as the footers tell.
 fn found_state(
     dir: &Arc<dyn StoreDir>,
 ) -> Result<(Option<PartLayout>, ManifestEdit), StorageError> {
@@ -89,6 +90,10 @@ fn found_state(
     let mut spans: BTreeMap<u32, Vec<FoundSection>> = BTreeMap::new();
     for file in numbers {
         let part = match Part::open(dir, &resources, file, None) {
+            Ok(part) if part.is_footer_damaged() => {
+                let name = part_name(file);
+                return Err(doubt(&format!("{name} was not completed, or its footer is damaged")));
+            }
             Ok(part) => part,
             Err(error) if error.is_damage() => {
                 let name = part_name(file);
@@ -116,7 +121,7 @@ fn found_state(
                 file: section.file,
                 index: section.index,
                 sequences: section.sequences,
-                // Not known; it is merged once more.
+                // Unknown, so the section is merged once more.
                 compacted_before: None,
             });
         }
@@ -127,9 +132,9 @@ fn found_state(
     Ok((layout, edit))
 }
 
-/// The sections of a span that no other one has replaced.
+/// The sections of a span that no other section has replaced.
 fn live_sections(found: &mut [FoundSection]) -> Result<Vec<FoundSection>, StorageError> {
-    // The newest file first: only a later file replaces.
+    // Newest file first, because only a later file can replace a section.
     found.sort_unstable_by_key(|section| std::cmp::Reverse(section.file));
     let mut live: Vec<FoundSection> = Vec::new();
     for section in found.iter() {
@@ -140,7 +145,8 @@ fn live_sections(found: &mut [FoundSection]) -> Result<Vec<FoundSection>, Storag
             if last < from || to < first {
                 continue;
             }
-            // A copy of a damaged file, or a merge: of a section alone it has the same flushes.
+            // Replaced by a merge, or by a copy of the damaged file. The merge of a single section has the same
+            // flushes.
             let is_within = from <= first && last <= to;
             if !is_within || later.is_shared {
                 let (a, b) = (part_name(section.file), part_name(later.file));

@@ -1,4 +1,4 @@
-//! A backend that keeps nothing of what is flushed to it: the results of a bench are those of log, memtable and flush.
+//! A backend that discards flushed rows, so that a bench measures only log, memtable and flush.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use tsd_storage::{
     FlushRows, FlushTarget, MemoryStorage, Storage, StorageFuture, Table, forward_storage,
 };
 
-/// An empty store that counts the cells flushed to it.
+/// An empty store that counts flushed cells.
 #[derive(Debug)]
 pub(crate) struct CountingBackend {
     empty: MemoryStorage,
@@ -18,7 +18,7 @@ impl CountingBackend {
         Self { empty: MemoryStorage::new([table]), cells: AtomicU64::new(0) }
     }
 
-    /// Number of cells flushed so far.
+    /// Number of cells that were flushed so far.
     pub(crate) fn cells(&self) -> u64 {
         self.cells.load(Ordering::Relaxed)
     }

@@ -1,19 +1,22 @@
-//! When a group waits for requests that are about to arrive.
+//! Decides when a group waits for requests that are about to arrive.
 //!
-//! Senders that wait for a response before they send again fall into two halves: while the group of one half is
-//! synced, the other half queues, and each sync carries half of the requests that it could. The senders of the
-//! last group are expected to send again soon after its end, so a group that lacks them waits: at most as long as
-//! a sync takes after the end of the last commit, and no longer once half of that time brings none. It never waits for requests of which nothing is known: a single sender, or one after
-//! a pause, is committed at once.
+//! Senders that wait for a response before they send again fall into two halves. While the group of one half is
+//! synced, the other half queues, so each sync carries only half of the possible requests.
+//!
+//! The senders of the last group are expected to send again soon after its end, so a group that lacks them waits.
+//! The wait ends at most one sync time after the end of the last commit, and after half of that time without new
+//! requests.
+//!
+//! A group never waits for unknown requests: a single sender, or one after a pause, is committed at once.
 
 use std::time::{Duration, Instant};
 
 /// Longest wait after the end of the last commit.
 const MAX_WAIT: Duration = Duration::from_millis(1);
-/// A shorter wait costs more than it gains: a sleep takes up to a tenth of a millisecond more than was
-/// asked for. So there is none where a sync takes less than twice this.
+/// Shortest useful wait, because a sleep takes up to 0.1 ms longer than requested. So groups do not wait if a
+/// sync takes less than twice this time.
 const MIN_WAIT: Duration = Duration::from_micros(150);
-/// Most groups that do not wait after waits in vain.
+/// Maximum number of groups that skip the wait after useless waits.
 const MAX_SKIPPED: u32 = 64;
 
 /// Decides how long a group waits.
@@ -21,18 +24,19 @@ const MAX_SKIPPED: u32 = 64;
 pub(crate) struct GroupWait {
     /// End of the last commit.
     ended: Option<Instant>,
-    /// Requests of the last group, and those that were queued at its end.
+    /// Requests of the last group, plus the requests that were queued at its end.
     expected: usize,
     /// Average time of a commit.
     average: Duration,
-    /// Groups that do not wait yet.
+    /// Number of groups that still skip the wait.
     to_skip: u32,
-    /// Groups that are skipped after the next wait in vain.
+    /// Number of groups that skip the wait after the next useless wait.
     next_skip: u32,
 }
 
 impl GroupWait {
-    /// Time that a group of this many requests waits for more. Asked again after a wait that brought some.
+    /// How long a group of this many requests waits for more. The caller asks again after a wait that gained
+    /// requests.
     pub(crate) fn before_sync(&mut self, requests: usize, now: Instant) -> Option<Duration> {
         let ended = self.ended?;
         if requests >= self.expected {
@@ -50,7 +54,7 @@ impl GroupWait {
         Some(left)
     }
 
-    /// A group has waited, and has got so many more requests.
+    /// Records how many requests a group gained by waiting.
     pub(crate) fn record_wait(&mut self, gained: usize) {
         if gained > 0 {
             self.next_skip = 0;
@@ -60,7 +64,7 @@ impl GroupWait {
         }
     }
 
-    /// A group of so many requests was committed in this time, and so many are queued behind it.
+    /// Records the commit of a group: its requests, the requests queued behind it, and its duration.
     pub(crate) fn record_commit(&mut self, requests: usize, queued: usize, took: Duration) {
         self.average = if self.ended.is_none() { took } else { (self.average * 7 + took) / 8 };
         self.expected = requests + queued;
@@ -94,13 +98,13 @@ mod tests {
         assert_eq!(wait.before_sync(4, ended), Some(MS / 2));
         assert_eq!(wait.before_sync(6, ended + MS * 3 / 4), Some(MS / 4));
         assert_eq!(wait.before_sync(8, ended), None);
-        // Half of a sync at a time; a quick one is not worth a wait.
+        // Half of a sync at a time; a fast sync is not worth a wait.
         let (mut wait, ended) = after_commit(8, 0, MS * 2 / 5);
         assert_eq!(wait.before_sync(1, ended), Some(MS / 5));
         assert_eq!(wait.before_sync(1, ended + MS * 3 / 10), None);
         let (mut wait, ended) = after_commit(8, 0, MS / 5);
         assert_eq!(wait.before_sync(1, ended), None);
-        // A slow one does not make requests wait as long.
+        // A slow sync does not make requests wait that long.
         let (mut wait, ended) = after_commit(8, 0, MS * 100);
         assert_eq!(wait.before_sync(1, ended), Some(MAX_WAIT / 2));
     }

@@ -1,4 +1,4 @@
-//! Admission, rotation and commit times over an exclusive backend.
+//! Admission, rotation and commit times for an exclusive backend.
 
 use std::{
     sync::Arc,
@@ -13,21 +13,21 @@ use crate::{
     change::Change,
 };
 
-/// How long writes wait for flushes that fail.
+/// How long writes wait while flushes fail.
 const FAILING_FLUSH_PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) struct ExclusiveCommits;
 
 impl CommitPolicy for ExclusiveCommits {
-    /// Waits while memory, disk or flush queue are full: memory and queue do not exceed their bound
-    /// by more than a group. A delete waits only for memory and queue, and beyond an eighth more of
-    /// the memory: it may be what frees the disk.
+    /// Waits while memory, disk or flush queue is full, so that memory and queue exceed their limits by at most
+    /// one group. A delete does not wait for the disk, since it may free the disk, and may use an eighth more
+    /// memory.
     fn admit(&mut self, active: &mut ActiveMemtable, room: u64) -> Admission {
         let state = Arc::clone(active.state());
         let limit = state.config.memtable_bytes;
         let limit = if room == 0 { limit + limit / 8 } else { limit };
         let is_memory_full = || state.memtables.view().bytes() >= limit;
-        // Flushed segments are removed, which makes room for others.
+        // The removal of flushed segments frees space for others.
         let is_disk_full = || room > 0 && state.log_room() < room;
         if (is_memory_full() || is_disk_full() && !state.is_backend_full()) && active.can_rotate() {
             active.rotate(None);
@@ -35,7 +35,7 @@ impl CommitPolicy for ExclusiveCommits {
         let is_full = active.is_full();
         let can_proceed = || {
             let immutable = state.memtables.view().immutable_count();
-            // With a bound below the size of one row there may be nothing to wait for.
+            // If the limit is below the size of one row, there may be no flush to wait for.
             (immutable == 0 || !is_memory_full() && !is_disk_full())
                 && !(is_full && immutable >= MAX_IMMUTABLE_MEMTABLES)
         };
@@ -45,7 +45,7 @@ impl CommitPolicy for ExclusiveCommits {
             state.metrics.stalls.increment(1);
             tracing::debug!("memtables are full, waiting for a flush");
             let mut give_up_at = None;
-            // With free space again the next flush succeeds: it is worth waiting for.
+            // Once there is free space, the next flush succeeds, so waiting is worthwhile.
             let is_backend_full = || state.is_backend_full() && !state.has_flush_room();
             while !is_stopping && !can_proceed() && !is_backend_full() {
                 if state.flush_error().is_none() {
@@ -55,7 +55,7 @@ impl CommitPolicy for ExclusiveCommits {
                 {
                     break;
                 }
-                // A failed flush is an event too.
+                // A failed flush also ends the wait.
                 is_stopping = state
                     .flush_queue
                     .wait_until_for(FAILING_FLUSH_PATIENCE, || can_proceed() || is_backend_full());

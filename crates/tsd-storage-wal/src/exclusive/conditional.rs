@@ -1,7 +1,7 @@
 //! Conditional writes, executed by the committer.
 //!
-//! The caller reads from the backend the columns that no memtable has, and sends them along. The
-//! committer returns [`WriteOutcome::ReadAgain`] if a flush has made them out of date.
+//! The caller reads from the backend the columns that no memtable has, and sends them along. If a flush has made
+//! them outdated, the committer returns [`WriteOutcome::ReadAgain`].
 
 use tsd_model::{Cell, Row};
 use tsd_storage::{Column, FlushTarget, Get, StorageError};
@@ -11,7 +11,7 @@ use crate::{
     table_writer::TableWriter,
 };
 
-/// Submits a write until it is decided on values that are up to date.
+/// Submits a write until the committer decides it on current values.
 pub(crate) async fn execute<B: FlushTarget>(
     writer: TableWriter<'_, B>,
     write: ConditionalWrite,
@@ -27,7 +27,7 @@ pub(crate) async fn execute<B: FlushTarget>(
     }
 }
 
-/// Reads the columns that no memtable has.
+/// Reads from the backend the columns that no memtable has.
 async fn read_backend<B: FlushTarget>(
     writer: &TableWriter<'_, B>,
     columns: &[Column],

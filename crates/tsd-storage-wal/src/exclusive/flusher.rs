@@ -1,9 +1,9 @@
 //! Flushes whole memtables to an exclusive backend, oldest first.
 //!
-//! Each table has its own state: a table whose flush fails keeps its memtables in memory, while the
-//! rows of the other tables are flushed. The rows of a table are flushed in log order, so those of
-//! later memtables wait for a failed flush of the same table. A memtable is removed when all of its
-//! tables and all earlier memtables are flushed: what it has hides what the backend has.
+//! A failing table does not stop the others: it keeps its memtables in memory while the rows of the other tables
+//! are flushed. The rows of a table are flushed in log order, so later memtables wait for a failed flush of the
+//! same table. A memtable is removed once all of its tables and all earlier memtables are flushed. Until then, it
+//! hides older cells in the backend.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -12,7 +12,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tsd_storage::{FlushTarget, StorageError, Table, panic_text};
+use tsd_files::panic_text;
+use tsd_storage::{FlushTarget, StorageError, Table};
 
 use crate::{
     backoff::Backoff,
@@ -22,10 +23,10 @@ use crate::{
     state::WalState,
 };
 
-/// Longest pause after a flush that failed because the disk is full.
+/// Longest pause after a flush that failed because of a full disk.
 const FULL_DISK_PAUSE: Duration = Duration::from_millis(500);
 
-/// The flush queue is stopped.
+/// The flush queue was stopped.
 struct Stopped;
 
 /// A memtable that is being flushed.
@@ -36,8 +37,8 @@ struct MemtableFlush {
     started: Instant,
 }
 
-/// Runs until the queue is stopped. A failed flush is retried without limit: the rows stay in the
-/// log until it succeeds.
+/// Runs until the queue is stopped. Retries a failed flush without limit; its rows stay in the log until it
+/// succeeds.
 pub(crate) fn run_flusher<B: FlushTarget>(state: &WalState, backend: &B, executor: &Executor) {
     let mut flushes: VecDeque<MemtableFlush> = VecDeque::new();
     let mut backoff = Backoff::new();
@@ -59,7 +60,7 @@ pub(crate) fn run_flusher<B: FlushTarget>(state: &WalState, backend: &B, executo
             state.trim(position, bytes);
             state.flush_queue.complete_oldest(memtable.id());
         }
-        // If a trim failed before.
+        // Retries a failed trim.
         let is_done = flushes.is_empty() && state.finish_trim();
         round.end(flushes.iter().any(MemtableFlush::is_partial));
         pause = if is_done {
@@ -67,7 +68,7 @@ pub(crate) fn run_flusher<B: FlushTarget>(state: &WalState, backend: &B, executo
             Duration::MAX
         } else {
             let pause = backoff.next_pause();
-            // Writes resume with the flush, soon after space is freed.
+            // Writes resume with this flush, soon after space becomes free.
             if state.is_backend_full() { pause.min(FULL_DISK_PAUSE) } else { pause }
         };
     }
@@ -79,12 +80,12 @@ impl MemtableFlush {
         Self { tables: job.memtable.tables(), job, started: Instant::now() }
     }
 
-    /// True if some of its tables are flushed.
+    /// True if only some of its tables are flushed.
     fn is_partial(&self) -> bool {
         self.tables.len() < self.job.memtable.tables().len()
     }
 
-    /// Flushes the remaining tables, without those in `failed`, and adds those that fail.
+    /// Flushes the remaining tables except those in `failed`. Adds tables that fail to `failed`.
     fn run<B: FlushTarget>(
         &mut self,
         backend: &B,
@@ -94,7 +95,7 @@ impl MemtableFlush {
     ) -> Result<(), Stopped> {
         let memtable = &self.job.memtable;
         let names = state.tables.all();
-        // Later deletes of a table wait for its earlier rows.
+        // A later delete of a table waits for its earlier rows.
         let frees_space = state.memtables.view().has_deletes();
         for id in std::mem::take(&mut self.tables) {
             if state.flush_queue.is_stopping() {
@@ -123,8 +124,7 @@ impl MemtableFlush {
     }
 }
 
-/// Writes a memtable to the backend, table by table. Fails with the last error, after it has tried
-/// all tables.
+/// Writes a memtable to the backend, table by table. Tries all tables, then fails with the last error.
 pub(super) fn flush_memtable<B: FlushTarget>(
     backend: &B,
     executor: &Executor,
@@ -158,7 +158,7 @@ fn flush_table<B: FlushTarget>(
     let rows = MemtableRows::new(Arc::clone(memtable), id, start, stop, precedence)
         .freeing_space(frees_space);
     let flush = || executor.wait(backend.flush_rows(table, Box::new(rows)));
-    // A panic of the backend fails this flush, not the process: the other tables may work.
+    // A panic of the backend fails this flush rather than the process, because other tables may work.
     catch_unwind(AssertUnwindSafe(flush)).unwrap_or_else(|panic| {
         let text = format!("the flush panicked: {}", panic_text(&*panic));
         Err(StorageError::Backend(text.into()))

@@ -1,4 +1,4 @@
-//! Bounds the memory of a replay.
+//! Limits the memory of a replay.
 
 use std::sync::Arc;
 
@@ -7,9 +7,8 @@ use tsd_storage::FlushTarget;
 use super::flusher::flush_memtable;
 use crate::{memtable::Memtable, replay_target::ReplayTarget};
 
-/// Flushes the oldest memtables while all together exceed the bound. After a failure all of them
-/// stay in memory, and the flusher retries: a backend that is busy or full must not keep the store
-/// from serving reads.
+/// Flushes the oldest memtables while their total exceeds the limit. After a failed flush, all of them stay in
+/// memory, and the flusher retries. A busy or full backend must not prevent reads.
 pub(crate) fn flush_beyond_memory<B: FlushTarget>(target: &mut ReplayTarget<'_, B>) {
     let limit = target.state.config.memtable_bytes;
     let bytes = |memtables: &std::collections::VecDeque<Arc<Memtable>>| {

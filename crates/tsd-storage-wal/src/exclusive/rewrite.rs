@@ -1,8 +1,8 @@
-//! Row compactions, executed by the committer.
+//! Executes row compactions in the committer.
 //!
-//! A compaction is planned from a row as it was read. If any cell of the row has been written or
-//! deleted since, the compaction fails with [`StorageError::Changed`] and has to be planned again.
-//! Only the committer knows the order of all changes, so it decides, by their sequence numbers.
+//! A compaction is planned from a row as it was read. If a cell of the row was written or deleted since, the
+//! compaction fails with [`StorageError::Changed`] and must be planned again. Only the committer knows the order
+//! of all changes, so it decides by their sequence numbers.
 
 use tsd_storage::{CellBatch, CellRef, FlushTarget, ReadVersion, RowRewrite, StorageError};
 
@@ -16,7 +16,7 @@ pub(crate) async fn rewrite_row<B: FlushTarget>(
     writer: TableWriter<'_, B>,
     rewrite: RowRewrite,
 ) -> Result<(), StorageError> {
-    let RowRewrite { row, put, delete, read, .. } = rewrite;
+    let RowRewrite { row, put, delete, read, whole_row, .. } = rewrite;
     check_row(&row)?;
     delete.iter().try_for_each(|old| check_qualifier(&old.qualifier))?;
     let put = match &put {
@@ -30,8 +30,8 @@ pub(crate) async fn rewrite_row<B: FlushTarget>(
     if put.is_empty() && delete.is_empty() {
         return Ok(());
     }
-    // Without a version the row may have changed.
+    // Without a version, the row may have changed.
     let ReadVersion(Some(sequence)) = read else { return Err(StorageError::Changed) };
-    let command = RewriteCommand { row, put, replaced: delete, sequence };
+    let command = RewriteCommand { row, put, replaced: delete, sequence, whole_row };
     writer.submit(WriteCommand::Rewrite(command)).await.map(|_| ())
 }

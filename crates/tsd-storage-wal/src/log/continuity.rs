@@ -1,5 +1,5 @@
-//! Compares the segments with the state of the log and with the mark of the store: together they
-//! must contain every record.
+//! Checks that log and store together contain every record, by comparing the segments with the state of the log
+//! and the mark of the store.
 //!
 //! ```text
 //! records:   1 ........ flushed_to ........ next_sequence
@@ -8,9 +8,11 @@
 //! removed:   [     ]                                          state of the log
 //! ```
 //!
-//! The segments may begin before the end of the store's part, as after a kill between a flush and the
-//! removal of its segments, but not behind it. And they must not end before it: then the log is older
-//! than the store.
+//! The segments may begin before the end of the stored records, as after a kill between a flush and the removal
+//! of its segments. They must not begin after it. They must not end before it either: such a log is older than
+//! the store.
+
+use std::path::Path;
 
 use tsd_storage::LogMark;
 
@@ -20,37 +22,34 @@ use super::{
     store_mark::StoreMark,
     verify::VerifiedLog,
 };
-use crate::{
-    files::LogDir,
-    report::{Damage, LostRange},
-};
+use crate::report::{Damage, LostRange};
 
-/// How to go on with a log and a store.
+/// How a log and a store continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Continuation {
     /// State of the log from now on.
     pub(crate) state: LogState,
-    /// Mark to record in the store; `None` if its mark is valid, or if it keeps none.
+    /// Mark to record in the store; `None` if the store's mark is valid, or if the store keeps no mark.
     pub(crate) new_mark: Option<StoreMark>,
     /// True if the store keeps a mark.
     pub(crate) store_keeps_mark: bool,
-    /// Records before this one are not replayed: they are in the store.
+    /// First record to replay. Earlier records are in the store.
     pub(crate) replay_from: u64,
-    /// True if the log must not be replayed into this store: it is of another one, or older.
+    /// True if the log must not be replayed into this store, because it belongs to another store or is older.
     pub(crate) is_unusable: bool,
 }
 
-/// Checks that nothing is missing, and adds what is to `log.lost`. The result is for the case that
-/// nothing is missing or that the loss is accepted.
+/// Checks that no record is missing, and adds missing ones to `log.lost`. The result applies if no record is
+/// missing, or if the loss is accepted.
 pub(crate) fn check(
-    dir: &dyn LogDir,
+    directory: &Path,
     log: &mut VerifiedLog,
     found: FoundState,
     mark: &LogMark,
     new_id: impl FnOnce() -> u128,
     now_ms: i64,
 ) -> Continuation {
-    let mut check = Check { dir, log };
+    let mut check = Check { directory, log };
     let state = match found {
         FoundState::Valid(state) => Some(state),
         FoundState::Missing => None,
@@ -96,7 +95,7 @@ pub(crate) fn check(
     let store_keeps_mark = !matches!(mark, LogMark::Unsupported);
     let flushed_to = begin.min(next_sequence);
     let new_mark = match store {
-        // A gap is accepted.
+        // The gap is accepted.
         Some(mark) if flushed_to > mark.flushed_to && !is_unusable => {
             Some(StoreMark { flushed_to, recorded_ms: now_ms, ..mark })
         }
@@ -111,14 +110,14 @@ pub(crate) fn check(
 }
 
 struct Check<'a> {
-    dir: &'a dyn LogDir,
+    directory: &'a Path,
     log: &'a mut VerifiedLog,
 }
 
 impl Check<'_> {
-    /// Finds missing first and last segments, and a last one of which only the header is left.
+    /// Finds missing first and last segments, and a last segment that has only its header left.
     fn segments(&mut self, state: &LogState) {
-        // It was created completely, so it was longer.
+        // The segment was created completely, so it was longer.
         if let Some(last) = self.log.segments.last_mut().filter(|last| last.bare_of.is_some())
             && last.number == state.last_segment
         {
@@ -139,7 +138,7 @@ impl Check<'_> {
             self.lose(&name, Damage::MissingSegment, first, Some(records), None);
         }
         if state.last_segment > state.removed_segment && !has_last {
-            // If no segment is left, what is lost begins after the removed ones.
+            // If no segment is left, the loss begins after the removed segments.
             let first = match self.log.segments.last() {
                 Some(_) => self.log.next_sequence,
                 None => state.removed_to,
@@ -150,7 +149,7 @@ impl Check<'_> {
         }
     }
 
-    /// Compares with the mark of the store, which is returned if it is valid.
+    /// Compares with the mark of the store. Returns the mark if it is valid.
     fn store(
         &mut self,
         state: Option<&LogState>,
@@ -175,7 +174,7 @@ impl Check<'_> {
         };
         let since = Some(mark.recorded_ms);
         match state {
-            // The file itself is lost, and with it perhaps segments at the end.
+            // The state file itself is lost, and perhaps segments at the end with it.
             None if self.log.lost.iter().all(|lost| lost.what != Damage::LogState) => {
                 self.lose(
                     STATE_FILE,
@@ -212,8 +211,8 @@ impl Check<'_> {
         records: Option<u64>,
         since_ms: Option<i64>,
     ) {
-        let dir = self.dir.path();
-        let file = if name.is_empty() { dir.to_path_buf() } else { dir.join(name) };
+        let Self { directory, .. } = self;
+        let file = if name.is_empty() { directory.to_path_buf() } else { directory.join(name) };
         self.log.lost.push(LostRange {
             file,
             offset: 0,

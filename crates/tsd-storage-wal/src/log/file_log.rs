@@ -1,38 +1,42 @@
-//! The log in files as a [`CommitLog`].
+//! Implements [`CommitLog`] with files.
 
+use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use bytes::Bytes;
+use tsd_files::{check_file, check_place};
 use tsd_storage::StorageError;
 
 use super::{
+    closed_segment::ClosedSegment,
     record::RecordGroup,
+    state_file::STATE_FILE,
     writer::{LogEnd, LogError, LogWriter},
 };
 use crate::{
     WalConfig,
     commit_log::{CommitLog, LogPosition, SectionSize},
-    flushed_segments::{ClosedSegment, FlushedSegments},
+    flushed_segments::FlushedSegments,
     local_files::LocalFiles,
     metrics::Metrics,
 };
 
-/// Records in the store what it contains of the log.
+/// Records in the store how much of the log the store contains.
 pub(crate) type SetMark = Box<dyn Fn(Bytes) -> Result<(), StorageError> + Send + Sync>;
 
 /// The log in the files of a directory.
 pub(crate) struct FileLog {
     files: LocalFiles,
     writer: Mutex<LogWriter>,
-    /// Segments of ended sections, with the sequence number of the first record after each section.
+    /// Segments of ended sections, each list with the sequence number of the first record after its section.
     ended: Mutex<VecDeque<(u64, Vec<ClosedSegment>)>>,
-    /// Locked only by the flusher, as long as a removal takes.
+    /// Locked only by the flusher, for the duration of a removal.
     flushed: Mutex<FlushedSegments>,
     closed_segments: AtomicU64,
     set_mark: SetMark,
@@ -46,7 +50,7 @@ impl std::fmt::Debug for FileLog {
 }
 
 impl FileLog {
-    /// A log of which nothing is known yet: [`Self::continue_at`] follows.
+    /// A log with unknown contents; [`Self::continue_at`] must follow.
     pub(crate) fn new(
         files: LocalFiles,
         config: &WalConfig,
@@ -71,20 +75,16 @@ impl FileLog {
         }
     }
 
-    /// Continues after a replay: `segments` are those that it has found.
+    /// Continues after a replay, which found these segments.
     pub(crate) fn continue_at(&self, end: LogEnd, segments: Vec<ClosedSegment>) {
         self.closed_segments.fetch_add(segments.len() as u64, Ordering::Relaxed);
-        lock(&self.ended).push_back((end.next_sequence, segments));
-        lock(&self.writer).continue_at(end);
+        self.ended.lock().push_back((end.next_sequence, segments));
+        self.writer.lock().continue_at(end);
     }
 
     fn error(&self, error: LogError) -> StorageError {
         StorageError::io(format!("{} in {}", error.what, self.name()), error.source)
     }
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl CommitLog for FileLog {
@@ -93,15 +93,30 @@ impl CommitLog for FileLog {
     }
 
     fn append(&self, group: &mut RecordGroup) -> Result<(), StorageError> {
-        lock(&self.writer).append(group).map_err(|error| self.error(error))
+        self.writer.lock().append(group).map_err(|error| self.error(error))
     }
 
     fn probe(&self) -> Result<(), StorageError> {
-        lock(&self.writer).probe().map_err(|error| self.error(error))
+        self.writer.lock().probe().map_err(|error| self.error(error))
+    }
+
+    fn check_files(&self) -> Result<(), StorageError> {
+        let dir = &*self.files.dir;
+        check_place(dir)?;
+        // On a full disk, the file is created later.
+        if self.files.tie.has_file() {
+            check_file(dir, STATE_FILE)?;
+        }
+        self.writer.lock().check_files()?;
+        // Only the rows of these segments exist nowhere else.
+        for (_, segments) in &*self.ended.lock() {
+            segments.iter().try_for_each(|segment| segment.check(dir))?;
+        }
+        Ok(())
     }
 
     fn section_size(&self) -> SectionSize {
-        let writer = lock(&self.writer);
+        let writer = self.writer.lock();
         SectionSize {
             bytes: writer.bytes(),
             segment_bytes: writer.segment_len(),
@@ -110,24 +125,22 @@ impl CommitLog for FileLog {
     }
 
     fn roll(&self) {
-        lock(&self.writer).roll();
+        self.writer.lock().roll();
     }
 
     fn end_section(&self) -> LogPosition {
-        let mut writer = lock(&self.writer);
+        let mut writer = self.writer.lock();
         let sequence = writer.next_sequence();
-        let numbers = writer.take_segments();
+        let segments = writer.take_segments();
         drop(writer);
-        let segments: Vec<_> =
-            numbers.into_iter().map(|number| ClosedSegment { number, damaged: false }).collect();
         self.closed_segments.fetch_add(segments.len() as u64, Ordering::Relaxed);
-        lock(&self.ended).push_back((sequence, segments));
+        self.ended.lock().push_back((sequence, segments));
         LogPosition { incarnation: 0, sequence }
     }
 
     fn trim(&self, to: LogPosition, last_commit_ms: i64) -> Result<(), StorageError> {
-        let mut flushed = lock(&self.flushed);
-        let mut ended = lock(&self.ended);
+        let mut flushed = self.flushed.lock();
+        let mut ended = self.ended.lock();
         while let Some((end, segments)) = ended.pop_front_if(|(end, _)| *end <= to.sequence) {
             flushed.extend(segments, end);
         }
@@ -137,7 +150,11 @@ impl CommitLog for FileLog {
     }
 
     fn finish_trim(&self, last_commit_ms: i64) -> Result<(), StorageError> {
-        let mut flushed = lock(&self.flushed);
+        let mut flushed = self.flushed.lock();
+        if flushed.len() > 0 {
+            // Another log may have taken the place of this one.
+            check_place(&*self.files.dir)?;
+        }
         let before = flushed.len() as u64;
         let removed =
             flushed.remove_all(&self.files, last_commit_ms, (self.clock)(), &self.set_mark);

@@ -1,4 +1,4 @@
-//! Records of the log, and groups of them that are written together.
+//! Records of the log, and groups of records that are written together.
 //!
 //! ```text
 //!  0  magic "SWR1"           32  durable_to u64
@@ -10,11 +10,10 @@
 //! 24  commit time i64, epoch milliseconds                                  (big-endian)
 //! ```
 //!
-//! The header has its own checksum, so that length and sequence of a damaged payload are known.
-//! `durable_to` is the length of the segment that was synced before the record's group was written:
-//! unreadable bytes before it are damage, not a torn write. The last byte of a record is never
-//! zero, so an unwritten end is detected. Checksum and length of the payload include the padding,
-//! so that every byte of the log is checked.
+//! The header has its own checksum, so length and sequence of a damaged payload are known. `durable_to` is the
+//! length of the segment that was synced before the record's group was written. Unreadable bytes before it are
+//! damage, not a torn write. The last byte of a record is never zero, so an unwritten end is detected. Checksum
+//! and length of the payload include the padding, so every byte of the log is checked.
 
 use crate::{
     append_record::{APPEND, AppendRecord},
@@ -25,11 +24,15 @@ pub(crate) const HEADER: usize = 48;
 const MAGIC: [u8; 4] = *b"SWR1";
 const END: u8 = 0xe5;
 pub(crate) const ALIGN: usize = 8;
-/// Kind of a record without a change: its `durable_to` states that all bytes before it are synced.
+/// Kind of a record without a change. Its `durable_to` states that all bytes before it are synced.
 pub(crate) const SYNC_MARK: u8 = 0x80;
 
-/// Size of the body of [`RecordGroup::probe`]: more than fits into a block that a full disk has
-/// already allocated.
+/// Greatest number of a record, segment or state. Numbers count from 1, so a greater number in a file is damage.
+/// The limit leaves room to count on.
+pub(crate) const MAX_NUMBER: u64 = u64::MAX >> 1;
+
+/// Size of the body of [`RecordGroup::probe`]. It does not fit into a block that a full disk has already
+/// allocated.
 const PROBE_BYTES: usize = 64 * 1024;
 
 /// Header of a record.
@@ -82,7 +85,7 @@ impl RecordHeader {
         let mut rest = sealed.get(MAGIC.len()..)?;
         let kind = *rest.split_off_first()?;
         rest.split_off_first()?;
-        Some(Self {
+        let decoded = Self {
             kind,
             table_len: u16::from_be_bytes(field(&mut rest)?),
             payload_len: u32::from_be_bytes(field(&mut rest)?),
@@ -91,10 +94,11 @@ impl RecordHeader {
             commit_ms: i64::from_be_bytes(field(&mut rest)?),
             durable_to: u64::from_be_bytes(field(&mut rest)?),
             segment: u32::from_be_bytes(field(&mut rest)?),
-        })
+        };
+        (decoded.sequence <= MAX_NUMBER).then_some(decoded)
     }
 
-    /// Bytes of the record, with header and padding.
+    /// Bytes of the record, including header and padding.
     pub(crate) const fn record_len(&self) -> usize {
         HEADER + self.payload_len as usize
     }
@@ -111,7 +115,7 @@ pub(crate) fn has_end(payload: &[u8]) -> bool {
     payload.last() != Some(&0)
 }
 
-/// Table name and body of a payload whose checksum matches.
+/// Table name and body of a payload with a valid checksum.
 pub(crate) fn split_payload(header: RecordHeader, payload: &[u8]) -> Option<(&[u8], &[u8])> {
     let (table, rest) = payload.split_at_checked(usize::from(header.table_len))?;
     // The last byte encodes the length of the padding before it.
@@ -121,7 +125,7 @@ pub(crate) fn split_payload(header: RecordHeader, payload: &[u8]) -> Option<(&[u
     Some((table, body))
 }
 
-/// Records that are made durable together.
+/// Records that become durable together.
 #[derive(Debug, Default)]
 pub struct RecordGroup {
     bytes: Vec<u8>,
@@ -166,7 +170,7 @@ impl RecordGroup {
         self.records.push((at, header));
     }
 
-    /// A group of one mark: `durable_to` bytes of the segment are synced.
+    /// A group with a single mark, which states that `durable_to` bytes of the segment are synced.
     pub(crate) fn mark(sequence: u64, durable_to: u64, segment: u64) -> Self {
         let mut group = Self::default();
         group.add(&[], |_| SYNC_MARK, 0);
@@ -174,7 +178,7 @@ impl RecordGroup {
         group
     }
 
-    /// As [`Self::mark`], with [`PROBE_BYTES`] that fill space.
+    /// As [`Self::mark`], padded with [`PROBE_BYTES`] bytes.
     pub(crate) fn probe(sequence: u64, durable_to: u64, segment: u64) -> Self {
         let mut group = Self::default();
         let fill = |body: &mut Vec<u8>| {
@@ -186,13 +190,12 @@ impl RecordGroup {
         group
     }
 
-    /// Completes the records for a log without segments of its own: `first_sequence` is the number of the
-    /// first one.
+    /// Completes the records for a log without segments. `first_sequence` is the number of the first record.
     pub fn seal(&mut self, first_sequence: u64) {
         self.stamp(first_sequence, 0, 0);
     }
 
-    /// Sets the header fields that are known only at the write.
+    /// Sets the header fields that are unknown before the write.
     pub(crate) fn stamp(&mut self, first_sequence: u64, durable_to: u64, segment: u64) {
         for ((at, header), sequence) in self.records.iter_mut().zip(first_sequence..) {
             header.sequence = sequence;
@@ -204,7 +207,7 @@ impl RecordGroup {
         }
     }
 
-    /// Their bytes, in the format of a segment.
+    /// Bytes of the records, in the format of a segment.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
@@ -216,13 +219,13 @@ impl RecordGroup {
         self.records.len()
     }
 
-    /// True if there is none.
+    /// True without records.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// Removes the records. Keeps up to `keep_bytes` of the buffer.
+    /// Removes the records and keeps up to `keep_bytes` of the buffer.
     pub(crate) fn clear(&mut self, keep_bytes: usize) {
         self.bytes.clear();
         self.bytes.shrink_to(keep_bytes);
@@ -244,7 +247,7 @@ mod tests {
         fn decoding_undoes_encoding(
             row in prop::collection::vec(prop_oneof![Just(0), any::<u8>()], 1..40),
             table in "[a-z]{0,12}",
-            sequence: u64,
+            sequence in 0..=MAX_NUMBER,
             commit_ms: i64,
         ) {
             let mut group = RecordGroup::default();
@@ -273,6 +276,14 @@ mod tests {
                 prop_assert!(table.len() + body.len() < payload.len());
             }
         }
+    }
+
+    /// Issue 37.
+    #[test]
+    fn a_sequence_number_that_no_log_reaches_is_damage() {
+        let decoded = |sequence| RecordHeader::decode(RecordGroup::mark(sequence, 4, 5).as_bytes());
+        assert_eq!(decoded(MAX_NUMBER).map(|header| header.sequence), Some(MAX_NUMBER));
+        assert_eq!(decoded(MAX_NUMBER + 1), None);
     }
 
     #[test]

@@ -8,17 +8,19 @@
 //! 24  first sequence u64    60  CRC32C of bytes 0..60                       (big-endian)
 //! ```
 //!
-//! Segments of version 2 are read too: they have no records of batches as differences.
+//! Segments of version 2 are readable, too. They have no delta batches.
 //!
-//! Each header states where the previous segment ends. So the end of every segment but the last is
-//! known, even after a failed write, and a missing segment is detected. The file has its length before its
-//! first record and keeps it while records fit, so a last segment that is shorter was cut off. Earlier releases
-//! wrote no length.
+//! Each header states where the previous segment ends. So the end of every segment but the last is known, even
+//! after a failed write, and a missing segment is detected.
+//!
+//! The file gets its length before its first record and keeps it while records fit. So a last segment that is
+//! shorter was truncated. Headers without a length state 0.
 
 use std::io;
 
 use tsd_storage::UnknownVersion;
 
+use super::record::MAX_NUMBER;
 use crate::files::LogDir;
 
 pub(crate) const SEGMENT_HEADER: usize = 64;
@@ -34,7 +36,7 @@ pub(crate) struct SegmentHeader {
     pub(crate) previous: u64,
     pub(crate) previous_len: u64,
     pub(crate) created_ms: i64,
-    /// Length of the file before its first record; 0: not stated.
+    /// Length of the file before its first record; 0 if it is not stated.
     pub(crate) file_len: u32,
 }
 
@@ -70,18 +72,20 @@ impl SegmentHeader {
             .get(4..)?
             .chunks_exact(8)
             .map(|chunk| chunk.iter().fold(0_u64, |number, byte| (number << 8) | u64::from(*byte)));
-        Some(Self {
+        let decoded = Self {
             segment: numbers.next()?,
             first_sequence: numbers.next()?,
             previous: numbers.next()?,
             previous_len: numbers.next()?,
             created_ms: numbers.next()? as i64,
             file_len: u32::from_be_bytes(*sealed.last_chunk()?),
-        })
+        };
+        let Self { segment, first_sequence, previous, .. } = decoded;
+        [segment, first_sequence, previous].iter().all(|n| *n <= MAX_NUMBER).then_some(decoded)
     }
 }
 
-/// The version of a segment whose header is intact and of a version that is not read.
+/// The version of a segment with an intact header that this release cannot read.
 fn unknown_version(bytes: &[u8]) -> Option<u32> {
     let (sealed, crc) = bytes.first_chunk::<SEGMENT_HEADER>()?.split_last_chunk::<4>()?;
     let version = u32::from_be_bytes(*sealed.strip_prefix(&MAGIC)?.first_chunk()?);
@@ -89,7 +93,7 @@ fn unknown_version(bytes: &[u8]) -> Option<u32> {
     (is_intact && !(OLDEST_VERSION..=VERSION).contains(&version)).then_some(version)
 }
 
-/// The first segment of another version, if there is one.
+/// The first segment of another version, if any.
 pub(crate) fn unknown_segment(dir: &dyn LogDir) -> io::Result<Option<UnknownVersion>> {
     let mut segments: Vec<u64> =
         dir.list()?.iter().filter_map(|name| segment_of_name(name)).collect();
@@ -109,10 +113,10 @@ pub(crate) fn segment_name(segment: u64) -> String {
     format!("{segment:016}{SUFFIX}")
 }
 
-/// Segment number of a file name; `None` if it is not that of a segment.
+/// The segment number in a file name; `None` if the file is not a segment.
 pub(crate) fn segment_of_name(name: &str) -> Option<u64> {
     let segment = name.strip_suffix(SUFFIX)?.parse().ok()?;
-    (segment_name(segment) == name).then_some(segment)
+    (segment_name(segment) == name && segment <= MAX_NUMBER).then_some(segment)
 }
 
 #[cfg(test)]
@@ -125,7 +129,7 @@ mod tests {
     fn header_is_decoded_and_any_flipped_bit_is_detected() {
         let header = SegmentHeader {
             segment: 7,
-            first_sequence: u64::MAX,
+            first_sequence: MAX_NUMBER,
             previous: 6,
             previous_len: 123_456,
             created_ms: -5,
@@ -138,6 +142,26 @@ mod tests {
             bytes[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(SegmentHeader::decode(&bytes), None, "bit {bit}");
         }
+    }
+
+    /// Issue 37.
+    #[test]
+    fn numbers_that_no_log_reaches_are_damage() {
+        let header = SegmentHeader {
+            segment: MAX_NUMBER,
+            first_sequence: MAX_NUMBER,
+            previous: MAX_NUMBER,
+            previous_len: 64,
+            created_ms: 5,
+            file_len: 0,
+        };
+        let decoded = |header: SegmentHeader| SegmentHeader::decode(&header.encode());
+        assert_eq!(decoded(header), Some(header));
+        let over = MAX_NUMBER + 1;
+        assert_eq!(decoded(SegmentHeader { segment: over, ..header }), None);
+        assert_eq!(decoded(SegmentHeader { first_sequence: over, ..header }), None);
+        assert_eq!(decoded(SegmentHeader { previous: over, ..header }), None);
+        assert_eq!(segment_of_name(&segment_name(over)), None);
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! Reads the records of a segment, and distinguishes a torn end from damage.
+//! Reads the records of a segment and distinguishes a torn end from damage.
 //!
-//! An unreadable record has one of two causes, which are handled differently:
+//! An unreadable record has one of two causes, with different consequences:
 //!
-//! - **Torn write**: the process or the machine stopped while the record's group was written. Some
-//!   of its sectors are missing. It was not acknowledged, so it is truncated.
-//! - **Damage**: the record was completely on disk and has changed since. It may have been
-//!   acknowledged, so it is reported.
+//! - **Torn write**: the process or the machine stopped while the record's group was written, so some of its
+//!   sectors are missing. The group was not acknowledged, so it is truncated.
+//! - **Damage**: the record was completely on disk and has changed since. It may have been acknowledged, so it is
+//!   reported.
 //!
 //! Only the last group of the last segment can be torn: each segment states the length of the
 //! previous one, and each group is written after the previous one was synced. So unreadable bytes
@@ -18,11 +18,10 @@
 //!    other bytes, does not match its checksum; or such a payload has its last byte, which is never
 //!    zero.
 //!
-//! Otherwise they are torn, and so is what follows: the records of a group reach the disk in any
-//! order. Rule 3 is a heuristic. It takes a torn write for damage if the disk tears writes into
-//! anything but zeros and new bytes. It takes damage for a torn write if a byte of the very last
-//! group changes, that group contains a sector of zeros, and the machine stopped before its mark
-//! was on disk.
+//! Otherwise, they are torn, and so are the bytes after them, because the records of a group reach the disk in
+//! any order. Rule 3 is a heuristic. It mistakes a torn write for damage if the disk tears writes into anything
+//! but zeros and new bytes. It mistakes damage for a torn write if three conditions hold: a byte of the very last
+//! group changes, that group contains a sector of zeros, and the machine stopped before its mark was on disk.
 
 use super::{
     record::{ALIGN, HEADER, RecordHeader, SYNC_MARK, has_end, split_payload},
@@ -31,7 +30,7 @@ use super::{
 
 /// Bytes that a disk writes atomically.
 const SECTOR: usize = 512;
-/// A written header has at least this many bytes that are not zero: magic, checksums, time.
+/// Minimum number of nonzero bytes in a written header: magic, checksums, time.
 const MIN_NONZERO_BYTES: usize = 8;
 
 /// An item of a segment.
@@ -39,9 +38,9 @@ const MIN_NONZERO_BYTES: usize = 8;
 pub(crate) enum SegmentItem<'a> {
     /// A record.
     Record { offset: usize, header: RecordHeader, table: &'a [u8], body: &'a [u8] },
-    /// A mark: all bytes before it were synced, and the next record has this sequence number.
+    /// A mark: all bytes before it are synced, and the next record has this sequence number.
     Mark { offset: usize, next_sequence: u64 },
-    /// Bytes that were readable once.
+    /// Bytes that were readable when they were written.
     Damage { from: usize, to: usize },
     /// An incomplete write at the end of the segment.
     Torn { from: usize, to: usize },
@@ -58,13 +57,13 @@ pub(crate) struct SegmentReader<'a> {
 }
 
 impl<'a> SegmentReader<'a> {
-    /// Takes the bytes of a segment, with its header. `is_synced`: the segment is not the last, and
-    /// the bytes end where its successor states.
+    /// Takes the bytes of a segment, including its header. `is_synced` is true if the segment is not the last
+    /// one, so that the bytes end where its successor states.
     pub(crate) const fn new(bytes: &'a [u8], segment: u64, is_synced: bool) -> Self {
         Self { bytes, segment: segment as u32, is_synced, offset: SEGMENT_HEADER }
     }
 
-    /// Takes a group that is not in a segment.
+    /// Takes a group outside of a segment.
     pub(crate) const fn of_group(bytes: &'a [u8]) -> Self {
         Self { bytes, segment: 0, is_synced: true, offset: 0 }
     }
@@ -85,7 +84,7 @@ impl<'a> SegmentReader<'a> {
         Some((header, table, body))
     }
 
-    /// First readable record from `at` on.
+    /// First readable record at or after `at`.
     fn next_record(&self, mut at: usize) -> Option<(usize, RecordHeader)> {
         at = at.next_multiple_of(ALIGN);
         while at + HEADER <= self.bytes.len() {
@@ -97,7 +96,7 @@ impl<'a> SegmentReader<'a> {
         None
     }
 
-    /// True if a record from `at` on states that the log was synced beyond `offset`.
+    /// True if a record at or after `at` states that the log was synced beyond `offset`.
     fn was_synced_beyond(&self, offset: usize, mut at: usize) -> bool {
         while let Some((found, header)) = self.next_record(at) {
             if header.durable_to > offset as u64 {
@@ -108,8 +107,7 @@ impl<'a> SegmentReader<'a> {
         false
     }
 
-    /// True if the unreadable record at `at` was completely written. `used` is the end of the bytes
-    /// that are not zero.
+    /// True if the unreadable record at `at` was completely written. The bytes from `used` on are zero.
     fn was_written(&self, at: usize, used: usize) -> bool {
         let bytes = self.bytes.get(at..).unwrap_or_default();
         let Some(header) = RecordHeader::decode(bytes) else {
@@ -143,7 +141,7 @@ impl<'a> SegmentReader<'a> {
             self.bytes = self.bytes.get(..from).unwrap_or_default();
             return None;
         }
-        // A readable header has the offset of the next record.
+        // A readable header tells the offset of the next record.
         let after = RecordHeader::decode(rest)
             .map(|header| from + header.record_len())
             .filter(|end| *end <= self.bytes.len())

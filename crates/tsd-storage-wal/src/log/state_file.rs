@@ -1,8 +1,8 @@
-//! What the log knows about itself: its identity, its last segment, and how much of it was removed.
+//! The state file of a log: its identity, its last segment, and how far it was removed.
 //!
-//! The segments alone cannot tell that the first, the last or all of them are missing. This file
-//! can. It is updated before a new segment takes its first record, and before flushed segments are
-//! removed, so it never names a segment that a crash may have left out.
+//! The segments alone cannot show that the first, the last or all segments are missing; this file can. It is
+//! updated before a new segment takes its first record, and before flushed segments are removed. So it never
+//! names a segment that a crash may have left out.
 //!
 //! ```text
 //! file   = slot | slot, of 512 bytes each
@@ -11,20 +11,21 @@
 //!        | last removed segment u64 | sequence after it u64 | CRC32C of bytes 0..72      (big-endian)
 //! ```
 //!
-//! While there are survivor files ([`survivors`](crate::survivors)), a slot begins with "SWS2" and has
-//! the numbers of the first and the last one before its checksum.
+//! While there are survivor files ([`survivors`](crate::survivors)), a slot begins with "SWS2". Before its
+//! checksum, it then has the numbers of the first and the last survivor file.
 //!
-//! The valid slot with the higher version counts; an update overwrites the other one. It needs no
-//! space on the disk, so that a full disk does not prevent the removal of segments.
+//! The valid slot with the higher version counts; an update overwrites the other slot. It needs no disk space, so
+//! a full disk does not prevent the removal of segments.
 //!
-//! In every format a slot begins with "SWS" and a digit, has its version at byte 8, and ends with the
-//! checksum of all bytes before, after which there are zeros only. So the state of another release is
-//! told apart from a damaged one.
+//! In every format, a slot begins with "SWS" and a digit, and has its version at byte 8. It ends with the
+//! checksum of all bytes before; only zeros follow. So the state of another release is distinguished from a
+//! damaged state.
 
 use std::{io, sync::Arc};
 
 use tsd_storage::UnknownVersion;
 
+use super::record::MAX_NUMBER;
 use crate::files::{LogDir, LogFile};
 
 /// Name of the file.
@@ -32,57 +33,59 @@ pub(crate) const STATE_FILE: &str = "log.state";
 const NEW_FILE: &str = "log.state.new";
 const MAGIC: [u8; 4] = *b"SWS1";
 const MAGIC_WITH_SURVIVORS: [u8; 4] = *b"SWS2";
-/// What the magic of every format begins with.
+/// Common start of the magic of every format.
 const STEM: &[u8] = b"SWS";
-/// A slot is in a sector of its own.
+/// Size of a slot, which is a sector of its own.
 const SLOT: usize = 512;
 const ENCODED: usize = 76;
 const ENCODED_WITH_SURVIVORS: usize = ENCODED + 16;
+/// Upper limit of survivor files, above any real number. Opening a log looks for all of them.
+const MAX_SURVIVORS: u64 = 1 << 20;
 
 /// Contents of the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogState {
-    /// Random number of the log, from its creation.
+    /// Random number of the log, chosen at its creation.
     pub(crate) id: u128,
-    /// True if the store has recorded the id. Before that, a store without a record is no loss.
+    /// True if the store has recorded the id. Before that, a store without a mark is no loss.
     pub(crate) is_tied: bool,
-    /// The last segment that may contain records; 0 if there was none.
+    /// The last segment that may contain records; 0 without segments.
     pub(crate) last_segment: u64,
-    /// Sequence number of its first record.
+    /// Sequence number of the first record of that segment.
     pub(crate) last_first_sequence: u64,
-    /// When it was created, epoch milliseconds.
+    /// Time at which that segment was created, epoch milliseconds.
     pub(crate) last_created_ms: i64,
-    /// The last segment that may be removed: all of its records are flushed.
+    /// The last segment that may be removed. All of its records are flushed.
     pub(crate) removed_segment: u64,
-    /// Sequence number of the first record after it.
+    /// Sequence number of the first record after that segment.
     pub(crate) removed_to: u64,
-    /// Numbers of the first and the last survivor file; `None` if there are none.
+    /// Numbers of the first and the last survivor file; `None` without survivor files.
     pub(crate) survivors: Option<(u64, u64)>,
 }
 
-/// What was found of the file.
+/// Result of reading the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FoundState {
-    /// There is no file.
+    /// The file does not exist.
     Missing,
-    /// There is a file without a valid slot.
+    /// The file has no valid slot.
     Damaged,
     Valid(LogState),
 }
 
-/// The file.
+/// The open state file.
 #[derive(Debug)]
 pub(crate) struct StateFile {
     dir: Arc<dyn LogDir>,
     /// `None` until the file exists.
     file: Option<Box<dyn LogFile>>,
     version: u64,
-    /// The last state that was saved; `None` after an error.
+    /// The last saved state; `None` after an error.
     saved: Option<LogState>,
 }
 
 impl LogState {
-    fn encode(&self, version: u64) -> [u8; SLOT] {
+    pub(crate) fn encode(&self, version: u64) -> [u8; SLOT] {
         let mut out = Vec::with_capacity(SLOT);
         let magic = if self.survivors.is_some() { MAGIC_WITH_SURVIVORS } else { MAGIC };
         out.extend_from_slice(&magic);
@@ -104,7 +107,7 @@ impl LogState {
         slot
     }
 
-    /// Decodes a slot: version and state; `None` if it is invalid.
+    /// Decodes a slot into version and state; `None` if the slot is invalid.
     fn decode(slot: &[u8]) -> Option<(u64, Self)> {
         let magic = *slot.first_chunk::<4>()?;
         let encoded = match magic {
@@ -131,7 +134,17 @@ impl LogState {
             removed_to: numbers.next()?,
             survivors: numbers.next().zip(numbers.next()),
         };
-        Some((u64::from_be_bytes(*version), state))
+        let version = u64::from_be_bytes(*version);
+        (version <= MAX_NUMBER && state.is_possible()).then_some((version, state))
+    }
+
+    /// False for numbers that no log reaches. They are damage, even if the checksum is right.
+    fn is_possible(&self) -> bool {
+        let numbers =
+            [self.last_segment, self.last_first_sequence, self.removed_segment, self.removed_to];
+        let survivors = self.survivors.unwrap_or_default();
+        let has_survivors = survivors.1.checked_sub(survivors.0).is_some_and(|n| n < MAX_SURVIVORS);
+        has_survivors && numbers.iter().chain([&survivors.1]).all(|number| *number <= MAX_NUMBER)
     }
 }
 
@@ -140,7 +153,7 @@ pub(crate) fn newest_state(bytes: &[u8]) -> Option<(u64, LogState)> {
     bytes.chunks(SLOT).filter_map(LogState::decode).max_by_key(|(version, _)| *version)
 }
 
-/// The error of a state that another release has written: the newest intact slot is of another format.
+/// The error of a state that another release wrote, if the newest intact slot has another format.
 pub(crate) fn unknown_state(dir: &dyn LogDir) -> io::Result<Option<UnknownVersion>> {
     let bytes = match dir.read(STATE_FILE, 0, 2 * SLOT) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -188,7 +201,12 @@ impl StateFile {
         Ok((loaded, FoundState::Valid(state)))
     }
 
-    /// Saves a state durably. After an error the file has this state or the previous one.
+    /// True if this process knows that the file exists.
+    pub(crate) const fn exists(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Saves a state durably. After an error, the file has this state or the previous one.
     pub(crate) fn save(&mut self, state: LogState) -> io::Result<()> {
         if self.saved.replace(state) == Some(state) {
             return Ok(());
@@ -209,7 +227,7 @@ impl StateFile {
         Ok(())
     }
 
-    /// Creates the file, complete or not at all.
+    /// Creates the file completely or not at all.
     fn create(&self, version: u64, slot: &[u8]) -> io::Result<Box<dyn LogFile>> {
         match self.dir.remove(NEW_FILE) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -289,6 +307,29 @@ mod tests {
         assert_eq!(load(&disk).1, FoundState::Damaged);
     }
 
+    #[test]
+    fn numbers_that_no_log_reaches_are_damage() {
+        let decoded = |state: LogState, version| LogState::decode(&state.encode(version));
+        let with = |survivors| LogState { survivors: Some(survivors), ..numbered(MAX_NUMBER) };
+        for state in [numbered(MAX_NUMBER), with((5, 5)), with((5, 4 + MAX_SURVIVORS))] {
+            assert_eq!(decoded(state, MAX_NUMBER), Some((MAX_NUMBER, state)));
+            assert_eq!(decoded(state, MAX_NUMBER + 1), None);
+        }
+        let over = MAX_NUMBER + 1;
+        for state in [
+            numbered(over),
+            LogState { last_first_sequence: over, ..numbered(1) },
+            LogState { removed_segment: over, ..numbered(1) },
+            LogState { removed_to: over, ..numbered(1) },
+            with((5, 5 + MAX_SURVIVORS)),
+            with((6, 5)),
+            with((over, over)),
+            with((0, u64::MAX)),
+        ] {
+            assert_eq!(decoded(state, 1), None, "{state:?}");
+        }
+    }
+
     /// Writes a slot of format 3 of 80 to 120 bytes.
     fn write_slot_of_format_3(disk: &FaultyDisk, version: u64) {
         disk.edit(STATE_FILE, |bytes| {
@@ -318,7 +359,7 @@ mod tests {
                 "{text}"
             );
         }
-        // That release has since written a state that is read.
+        // In the meantime, that release has written a state that is readable here.
         write_slot_of_format_3(&disk, 2);
         let (mut file, _) = load(&disk);
         file.version = 2;

@@ -1,5 +1,4 @@
-//! What the store records of the log: which log it belongs to, and how much of it the store
-//! contains.
+//! The mark of the log in the store: which log the store belongs to, and how much of that log it contains.
 //!
 //! ```text
 //! "SWM1" | log id, 16 bytes | sequence of the first record that is not in the store u64
@@ -14,7 +13,7 @@ use tsd_storage::UnknownVersion;
 const MAGIC: [u8; 4] = *b"SWM1";
 const ENCODED: usize = 40;
 
-/// The record of a store.
+/// The mark that a store keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StoreMark {
     pub(crate) log_id: u128,
@@ -34,7 +33,7 @@ impl StoreMark {
         out.into()
     }
 
-    /// `None` if the bytes are not a mark.
+    /// `None` if the bytes are not a valid mark.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; ENCODED] = bytes.try_into().ok()?;
         let (sealed, crc) = bytes.split_last_chunk::<4>()?;
@@ -52,8 +51,8 @@ impl StoreMark {
     }
 }
 
-/// The error of an intact mark of another version: another last byte of [`MAGIC`], before a checksum of all
-/// bytes, which ends every version.
+/// The error of an intact mark of another version. Such a mark has another last byte of [`MAGIC`], and ends with
+/// a checksum of all bytes before.
 pub(crate) fn unknown_mark(bytes: &[u8], file: &Path) -> Option<UnknownVersion> {
     let (sealed, crc) = bytes.split_last_chunk::<4>()?;
     let ([stem @ .., version], known) = (sealed.first_chunk::<4>()?, MAGIC);

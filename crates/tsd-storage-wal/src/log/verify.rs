@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, convert::Infallible, io};
 
+use tsd_files::{ReadVia, Reread, note_recovered_read, read_repeatedly};
+
 use super::{
+    closed_segment::ClosedSegment,
     record::RecordHeader,
     segment::{SEGMENT_HEADER, SegmentHeader, segment_name, segment_of_name},
     segment_reader::{SegmentItem, SegmentReader},
@@ -21,10 +24,10 @@ pub(crate) struct VerifiedLog {
     pub(crate) segments: Vec<VerifiedSegment>,
     /// Files of segments whose creation failed.
     pub(crate) unused: Vec<String>,
-    /// What to remove of the last segment.
+    /// Bytes to remove from the end of the last segment.
     pub(crate) tail: Option<TornWrite>,
     pub(crate) lost: Vec<LostRange>,
-    /// Sequence number of the first record; unknown if there is no segment or its header is damaged.
+    /// Sequence number of the first record; unknown without segments, or if the first header is damaged.
     pub(crate) first_sequence: Option<u64>,
     /// Sequence number of the next record.
     pub(crate) next_sequence: u64,
@@ -32,32 +35,47 @@ pub(crate) struct VerifiedLog {
     pub(crate) next_segment: u64,
 }
 
+impl VerifiedLog {
+    /// The segments to remove after the flush of their records.
+    pub(crate) fn closed_segments(&self) -> Vec<ClosedSegment> {
+        self.segments.iter().map(VerifiedSegment::closed).collect()
+    }
+}
+
 /// A segment of a [`VerifiedLog`].
 #[derive(Debug)]
 pub(crate) struct VerifiedSegment {
     pub(crate) number: u64,
-    /// Valid bytes.
+    /// Number of valid bytes.
     pub(crate) len: usize,
     pub(crate) damaged: bool,
-    /// Length that its header states, if the file of a last segment has the header only: its creation was
-    /// interrupted, or it was cut off.
+    /// Stated length of a last segment whose file has only its header, because its creation was interrupted or it
+    /// was truncated.
     pub(crate) bare_of: Option<u64>,
-    /// From its header: the first sequence number, the segment before it, and its creation time.
-    /// Unknown if the header is damaged.
+    /// First sequence number, previous segment and creation time from the header. Unknown if the header is
+    /// damaged.
     pub(crate) first_sequence: Option<u64>,
     pub(crate) previous: Option<u64>,
     pub(crate) created_ms: Option<i64>,
 }
 
+impl VerifiedSegment {
+    /// The segment to remove after the flush of its records.
+    pub(crate) const fn closed(&self) -> ClosedSegment {
+        let Self { number, len, damaged, .. } = *self;
+        ClosedSegment { number, file_len: len as u64, damaged }
+    }
+}
+
 /// An incomplete write at the end of the log.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TornWrite {
     pub(crate) name: String,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
 }
 
-/// Reads all segments. Changes nothing; damage is part of the result, not an error.
+/// Reads all segments without any change. Damage is part of the result, not an error.
 pub(crate) fn verify(dir: &dyn LogDir) -> io::Result<VerifiedLog> {
     match verify_with(dir, &mut |_| Ok::<(), Infallible>(()))? {
         Ok(verified) => Ok(verified),
@@ -65,15 +83,14 @@ pub(crate) fn verify(dir: &dyn LogDir) -> io::Result<VerifiedLog> {
     }
 }
 
-/// As [`verify`]. `each` gets the bytes of each segment after it was read; its error ends the verification.
+/// As [`verify`]. Calls `each` with the bytes of each segment after reading it; its error stops the verification.
 pub(crate) fn verify_with<E>(
     dir: &dyn LogDir,
     each: &mut dyn FnMut(u64) -> Result<(), E>,
 ) -> io::Result<Result<VerifiedLog, E>> {
     let mut headers = BTreeMap::new();
     for segment in dir.list()?.iter().filter_map(|name| segment_of_name(name)) {
-        let bytes = dir.read(&segment_name(segment), 0, SEGMENT_HEADER)?;
-        let header = SegmentHeader::decode(&bytes).filter(|header| header.segment == segment);
+        let header = read_header(dir, segment)?;
         headers.insert(segment, header);
     }
     let next_segment = headers.last_key_value().map_or(1, |(last, _)| last + 1);
@@ -96,22 +113,38 @@ pub(crate) fn verify_with<E>(
     Ok(Ok(verifier.result))
 }
 
+/// The header of a segment; `None` if it is damaged.
+fn read_header(dir: &dyn LogDir, segment: u64) -> io::Result<Option<SegmentHeader>> {
+    let name = segment_name(segment);
+    let read = |via| {
+        let bytes = dir.read_via(via, &name, 0, SEGMENT_HEADER).map_err(Some)?;
+        let header = SegmentHeader::decode(&bytes).filter(|header| header.segment == segment);
+        header.ok_or(None)
+    };
+    let reread = |error: &Option<io::Error>| error.as_ref().map_or(Reread::AtOnce, Reread::after);
+    match read_repeatedly(&name, read, reread) {
+        Ok(header) => Ok(Some(header)),
+        Err(None) => Ok(None),
+        Err(Some(error)) => Err(error),
+    }
+}
+
 /// A segment of the chain.
 struct ChainedSegment {
     segment: u64,
     header: Option<SegmentHeader>,
-    /// Its length, if stated by a successor.
+    /// Length of the segment, if a successor states it.
     len: Option<u64>,
 }
 
 impl ChainedSegment {
-    /// Bytes that the file has at least, as far as headers state.
+    /// Minimum length of the file, as far as headers state it.
     fn expected_len(&self) -> u64 {
         let stated = self.header.map_or(0, |header| u64::from(header.file_len));
         self.len.unwrap_or(stated)
     }
 
-    /// True if the file, of so many bytes, is shorter.
+    /// True if the file, which has `len` bytes, is too short.
     fn is_cut(&self, len: usize) -> bool {
         (len as u64) < self.expected_len()
     }
@@ -125,8 +158,8 @@ struct Verifier<'a> {
 }
 
 impl Verifier<'_> {
-    /// Follows the headers from the last segment back to the first. Segments that no header names
-    /// are those whose creation failed; they contain no acknowledged record.
+    /// Follows the headers from the last segment back to the first. If no header names a segment, its creation
+    /// failed, so it has no acknowledged record.
     fn chain(
         &mut self,
         mut headers: BTreeMap<u64, Option<SegmentHeader>>,
@@ -161,7 +194,7 @@ impl Verifier<'_> {
 
     /// True if the creation of the last segment, whose header is unreadable, was interrupted.
     fn is_unused(&self, segment: u64) -> io::Result<bool> {
-        let bytes = self.read(segment, None)?;
+        let bytes = self.read(ReadVia::Disk, segment, None)?;
         let header_is_blank = bytes.iter().take(SEGMENT_HEADER).all(|byte| *byte == 0);
         let is_blank = bytes.iter().skip(SEGMENT_HEADER).all(|byte| *byte == 0);
         let has_record = SegmentReader::new(&bytes, segment, true)
@@ -169,14 +202,32 @@ impl Verifier<'_> {
         Ok(!has_record && (header_is_blank || is_blank))
     }
 
+    /// Verifies a segment. If it looks damaged or torn, it is read again past the page cache, because a torn
+    /// write is truncated and damage stops the start.
     fn segment(&mut self, link: &ChainedSegment) -> io::Result<()> {
+        let before = (self.expected, self.result.lost.clone(), self.result.tail.clone());
+        let bytes = self.read(ReadVia::PageCache, link.segment, link.len)?;
+        self.check_segment(link, &bytes);
+        if self.result.lost == before.1 && self.result.tail == before.2 {
+            return Ok(());
+        }
+        let again = self.read(ReadVia::Disk, link.segment, link.len)?;
+        if again != bytes {
+            note_recovered_read(&segment_name(link.segment));
+            (self.expected, self.result.lost, self.result.tail) = before;
+            self.result.segments.pop();
+            self.check_segment(link, &again);
+        }
+        Ok(())
+    }
+
+    fn check_segment(&mut self, link: &ChainedSegment, bytes: &[u8]) {
         let lost_before = self.result.lost.len();
         match link.header {
             None => self.report(link.segment, Damage::SegmentHeader, 0, SEGMENT_HEADER as u64),
             Some(header) => self.expect(link.segment, header.first_sequence, SEGMENT_HEADER),
         }
-        let bytes = self.read(link.segment, link.len)?;
-        let mut reader = SegmentReader::new(&bytes, link.segment, link.len.is_some());
+        let mut reader = SegmentReader::new(bytes, link.segment, link.len.is_some());
         for item in reader.by_ref() {
             match item {
                 SegmentItem::Record { offset, header, table, body } => {
@@ -194,7 +245,7 @@ impl Verifier<'_> {
                     let bytes = (to - from) as u64;
                     self.report(link.segment, Damage::Record, from as u64, bytes);
                 }
-                // A file that was cut off is reported below.
+                // A truncated file is reported below.
                 SegmentItem::Torn { .. } if link.is_cut(bytes.len()) => {}
                 SegmentItem::Torn { from, to } => {
                     let (offset, bytes) = (from as u64, (to - from) as u64);
@@ -221,10 +272,9 @@ impl Verifier<'_> {
             previous: header.map(|header| header.previous),
             created_ms: header.map(|header| header.created_ms),
         });
-        Ok(())
     }
 
-    /// Compares a sequence number with the expected one, and reports missing records.
+    /// Compares a sequence number with the expected one and reports missing records.
     fn expect(&mut self, segment: u64, found: u64, offset: usize) {
         let Some(expected) = self.expected else {
             self.expected = Some(found);
@@ -235,7 +285,7 @@ impl Verifier<'_> {
         }
         let missing = found.checked_sub(expected);
         match self.result.lost.last_mut() {
-            // The missing records are those of the damage reported just before.
+            // The missing records belong to the damage that was just reported.
             Some(lost) if lost.first_sequence == Some(expected) && lost.records.is_none() => {
                 lost.records = missing;
             }
@@ -270,9 +320,16 @@ impl Verifier<'_> {
         });
     }
 
-    fn read(&self, segment: u64, len: Option<u64>) -> io::Result<Vec<u8>> {
+    fn read(&self, via: ReadVia, segment: u64, len: Option<u64>) -> io::Result<Vec<u8>> {
         let len = len.map_or(usize::MAX, |len| usize::try_from(len).unwrap_or(usize::MAX));
-        self.dir.read(&segment_name(segment), 0, len)
+        let name = segment_name(segment);
+        match via {
+            ReadVia::PageCache => self.dir.read(&name, 0, len),
+            ReadVia::Disk => {
+                let read = |_| self.dir.read_via(via, &name, 0, len);
+                read_repeatedly(&name, read, Reread::after)
+            }
+        }
     }
 }
 

@@ -2,7 +2,11 @@
 
 use std::{io, sync::Arc};
 
+use tsd_files::removed_file;
+use tsd_storage::StorageError;
+
 use super::{
+    closed_segment::ClosedSegment,
     record::RecordGroup,
     segment::{SEGMENT_HEADER, SegmentHeader, segment_name},
 };
@@ -12,29 +16,29 @@ use crate::{
     metrics::Metrics,
 };
 
-/// Where the log continues after a replay.
+/// The position where the log continues after a replay.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LogEnd {
     pub(crate) next_segment: u64,
     pub(crate) next_sequence: u64,
-    /// Number and length of the last segment; (0, 0) if there is none.
+    /// Number and length of the last segment; (0, 0) without segments.
     pub(crate) previous: (u64, u64),
 }
 
-/// The end of the log. Owned by the committer thread.
+/// The end of the log, to which records are appended. Owned by the committer thread.
 #[derive(Debug)]
 pub(crate) struct LogWriter {
     dir: Arc<dyn LogDir>,
     metrics: Arc<Metrics>,
     clock: fn() -> i64,
-    /// Bytes preallocated for a segment, so that a sync need not write the file length.
+    /// Bytes that are preallocated for a segment, so that a sync need not write the file length.
     preallocated_bytes: u64,
     position: LogEnd,
     tie: Arc<LogTie>,
     active: Option<ActiveSegment>,
-    /// Segments created since the last [`Self::take_segments`], used or not.
-    created: Vec<u64>,
-    /// Bytes of the closed ones among them.
+    /// Segments that were created since the last [`Self::take_segments`], used or not.
+    created: Vec<ClosedSegment>,
+    /// Bytes of the closed segments among them.
     closed_bytes: u64,
 }
 
@@ -48,7 +52,7 @@ struct ActiveSegment {
     synced: u64,
 }
 
-/// A group could not be appended.
+/// A failed append of a group.
 #[derive(Debug)]
 pub(crate) struct LogError {
     pub(crate) what: &'static str,
@@ -87,8 +91,8 @@ impl LogWriter {
         self.position = end;
     }
 
-    /// Writes and syncs a group. After an error the group is not in the log, and the next one may
-    /// be appended. But after a crash the group may be found in the log, unless the disk was full.
+    /// Writes and syncs a group. After an error, the group is not in the log, and the next group may be appended.
+    /// After a crash, however, the failed group may be found in the log, unless the disk was full.
     pub(crate) fn append(&mut self, group: &mut RecordGroup) -> Result<(), LogError> {
         let mut active = match self.active.take() {
             Some(active) => active,
@@ -97,7 +101,7 @@ impl LogWriter {
         match self.append_to(&mut active, group) {
             Ok(()) => {}
             Err(AppendFailure::Write(error)) => {
-                // A replay must not find a part of the group.
+                // A replay must not find a fragment of the group.
                 if let Err(source) = active.undo() {
                     self.close(&active);
                     return Err(LogError::new("undoing a write to the log")(source));
@@ -106,16 +110,16 @@ impl LogWriter {
                 return Err(error);
             }
             Err(AppendFailure::Sync(error)) => {
-                // The system may have dropped the dirty pages, so a second sync may succeed without
-                // having written them. The group is written to a new segment, whose header states
-                // that this one ends before it.
+                // The system may have dropped the dirty pages, so a second sync may succeed without having
+                // written them. Therefore, the group goes to a new segment, whose header states that this segment
+                // ends before the group.
                 self.metrics.sync_failures.increment(1);
                 tracing::warn!(segment = active.number, error = %error.source, "sync failed");
                 self.close(&active);
                 match self.append_to_new(group) {
                     Some(new) => active = new,
-                    // The first error, even if the second is a full disk: the group may be found
-                    // after a crash.
+                    // Returns the first error, even if the second is a full disk: the group may be found after a
+                    // crash.
                     None => return Err(error),
                 }
             }
@@ -124,14 +128,29 @@ impl LogWriter {
         if active.mark(self.position.next_sequence).is_ok() {
             self.active = Some(active);
         } else {
-            // A part of the mark may be written. A torn group over it could not be distinguished
-            // from damage.
+            // Some of the mark may be written. A torn group over it could not be distinguished from damage.
             self.close(&active);
         }
         Ok(())
     }
 
-    /// Writes and syncs a mark that fills some space: shows whether the log can be written again.
+    /// Fails if the active segment was removed or truncated, or a closed segment that [`Self::take_segments`] has
+    /// not returned yet.
+    pub(crate) fn check_files(&self) -> Result<(), StorageError> {
+        for segment in &self.created {
+            let active = self.active.as_ref().filter(|active| active.number == segment.number);
+            let file_len = segment.file_len.max(active.map_or(0, |active| active.len));
+            ClosedSegment { file_len, ..*segment }.check(&*self.dir)?;
+            if let Some(active) = active
+                && matches!(active.file.is_linked(), Ok(false))
+            {
+                return Err(removed_file(&self.dir.path().join(segment_name(active.number))));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes and syncs a mark that fills some space, to find out whether the log can be written again.
     pub(crate) fn probe(&mut self) -> Result<(), LogError> {
         let mut active = match self.active.take() {
             Some(active) => active,
@@ -158,22 +177,22 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Closes the active segment. Returns the numbers of all segments since the last call, which
-    /// are removed after the flush of their changes.
-    pub(crate) fn take_segments(&mut self) -> Vec<u64> {
+    /// Closes the active segment. Returns all segments since the last call; they are removed after the flush of
+    /// their changes.
+    pub(crate) fn take_segments(&mut self) -> Vec<ClosedSegment> {
         self.roll();
         self.closed_bytes = 0;
         std::mem::take(&mut self.created)
     }
 
-    /// Closes the active segment; the next group creates another.
+    /// Closes the active segment. The next group creates another one.
     pub(crate) fn roll(&mut self) {
         if let Some(active) = self.active.take() {
             self.close(&active);
         }
     }
 
-    /// Bytes of the segments since the last [`Self::take_segments`].
+    /// Total bytes of the segments since the last [`Self::take_segments`].
     pub(crate) fn bytes(&self) -> u64 {
         self.closed_bytes + self.segment_len()
     }
@@ -197,7 +216,7 @@ impl LogWriter {
         let before = self.tie.state();
         let mut active = self.create_segment().ok()?;
         let appended = self.append_to(&mut active, group);
-        // The file is named in the state of the log: it may be missing only after that was changed.
+        // The state of the log names the file, so the state must change before the file may be missing.
         if appended.is_err() && self.tie.segment_discarded(before).is_ok() {
             self.discard(&active);
         }
@@ -229,7 +248,7 @@ impl LogWriter {
 
     fn create_segment(&mut self) -> Result<ActiveSegment, LogError> {
         let number = self.position.next_segment;
-        // A number is used once, even if the file cannot be created or removed.
+        // A number is used only once, even if the file cannot be created or removed.
         self.position.next_segment += 1;
         let (previous, previous_len) = self.position.previous;
         let header = SegmentHeader {
@@ -242,7 +261,8 @@ impl LogWriter {
         };
         let name = segment_name(number);
         let file = self.dir.create(&name).map_err(LogError::new("creating a log segment"))?;
-        self.created.push(number);
+        // The length is set below.
+        self.created.push(ClosedSegment { number, file_len: 0, damaged: false });
         let mut active = ActiveSegment {
             number,
             file,
@@ -259,25 +279,32 @@ impl LogWriter {
             self.discard(&active);
             return Err(LogError::new("creating a log segment")(error));
         }
-        // After an error the state may name the segment, so its file stays, without records.
+        self.set_file_len(number, self.preallocated_bytes);
+        // After an error, the state may name the segment, so the file stays, without records.
         self.tie
             .segment_created(number, header.first_sequence, header.created_ms)
             .map_err(LogError::new("recording a log segment"))?;
-        self.metrics.segments.increment(1);
         Ok(active)
     }
 
-    /// Closes a segment. The header of its successor states how many of its bytes are valid.
+    /// Closes a segment. The header of its successor states its number of valid bytes.
     fn close(&mut self, segment: &ActiveSegment) {
         self.position.previous = (segment.number, segment.synced);
         self.closed_bytes += segment.len;
+        self.set_file_len(segment.number, self.preallocated_bytes.max(segment.synced));
     }
 
-    /// Removes a segment without records. If that fails, the header of its successor excludes it.
+    fn set_file_len(&mut self, number: u64, file_len: u64) {
+        if let Some(created) = self.created.iter_mut().find(|created| created.number == number) {
+            created.file_len = file_len;
+        }
+    }
+
+    /// Removes a segment without records. If that fails, the header of the successor excludes it.
     fn discard(&mut self, segment: &ActiveSegment) {
         let name = segment_name(segment.number);
         match self.dir.remove(&name).and_then(|()| self.dir.sync()) {
-            Ok(()) => self.created.retain(|created| *created != segment.number),
+            Ok(()) => self.created.retain(|created| created.number != segment.number),
             Err(error) => {
                 let dir = self.dir.path().display();
                 tracing::warn!(%dir, name, %error, "cannot remove an unused log segment");
@@ -292,14 +319,14 @@ enum AppendFailure {
 }
 
 impl ActiveSegment {
-    /// Removes a failed write, durably. The file keeps its length, which its header states.
+    /// Removes a failed write durably. The file keeps its length, which its header states.
     fn undo(&mut self) -> io::Result<()> {
         self.file.zero_from(self.len)?;
         self.file.sync_data()
     }
 
-    /// Writes a mark that all bytes so far are synced. The mark itself is not synced: the next
-    /// group states the same.
+    /// Writes a mark that all bytes so far are synced. The mark itself is not synced, since the next group states
+    /// the same.
     fn mark(&mut self, next_sequence: u64) -> io::Result<()> {
         let mark = RecordGroup::mark(next_sequence, self.len, self.number);
         self.file.write_at(self.len, mark.as_bytes())?;

@@ -1,8 +1,8 @@
-//! Memory of a memtable's rows: chunks, whose sizes are powers of two, in large blocks.
+//! Memory of the rows of a memtable: chunks in large blocks. Chunk sizes are powers of two.
 //!
-//! A row grows by moving to a chunk of twice the size; the old chunk goes to a free list. All
-//! memory is freed at once with the memtable: a million small frees on another thread cost more
-//! than the writes did. The blocks are reused by later memtables ([`BufferPool`]).
+//! A row grows by moving to a chunk of twice the size; the old chunk goes to a free list. All memory is freed at
+//! once with the memtable, because a million small frees on another thread cost more than the writes. Later
+//! memtables reuse the blocks ([`BufferPool`]).
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use super::buffer_pool::{BLOCK, BufferPool};
 
 /// Bytes of the smallest chunk.
 const MIN_CHUNK: u32 = 64;
-/// Bytes of the largest chunk in a shared block; larger ones have a block of their own.
+/// Bytes of the largest chunk in a shared block. A larger chunk has its own block.
 const MAX_SHARED: u32 = 64 * 1024;
-/// Free lists: chunks of 64 B, 128 B, ... 64 KiB.
+/// Number of free lists: for chunks of 64 B, 128 B, ... 64 KiB.
 const CLASSES: usize = (MAX_SHARED / MIN_CHUNK).ilog2() as usize + 1;
-/// Bytes of the first block, so that a memtable with few rows is small.
+/// Bytes of the first block. It is small, because a memtable may have few rows.
 const FIRST_BLOCK: usize = 16 * 1024;
 
-/// A part of an [`Arena`].
+/// A range of bytes in an [`Arena`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunk {
     block: u32,
@@ -35,7 +35,7 @@ impl Chunk {
 pub(super) struct Arena {
     pool: Arc<BufferPool>,
     blocks: Vec<Box<[u8]>>,
-    /// Block that new chunks are allocated from, and its used bytes.
+    /// Block from which new chunks are allocated, and its used bytes.
     current: Option<(u32, usize)>,
     free: [Vec<Chunk>; CLASSES],
     free_blocks: Vec<u32>,
@@ -43,7 +43,7 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// An empty arena with blocks from `pool`.
+    /// Creates an empty arena with blocks from `pool`.
     pub(super) fn new(pool: Arc<BufferPool>) -> Self {
         Self {
             pool,
@@ -55,12 +55,12 @@ impl Arena {
         }
     }
 
-    /// Bytes of all blocks.
+    /// Total bytes of all blocks.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns a chunk of at least `len` bytes; `None` if `len` is too large for any.
+    /// Returns a chunk of at least `len` bytes; `None` if `len` is too large.
     pub(super) fn alloc(&mut self, len: usize) -> Option<Chunk> {
         let cap = u32::try_from(len).ok()?.max(MIN_CHUNK).checked_next_power_of_two()?;
         if cap > MAX_SHARED {

@@ -1,14 +1,14 @@
-//! Pool of the blocks of freed arenas.
+//! Pool for the blocks of freed arenas.
 //!
-//! Memory that goes back to the system is zeroed page by page at its next allocation, by the thread
-//! that writes. Memtables are created and freed at the rate of the writes, so they share blocks.
+//! The system zeroes memory page by page when it is allocated again, on the thread that writes. Memtables are
+//! created and freed at the rate of the writes, so they share blocks instead.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
 
 /// Bytes of a pooled block. Arenas allocate most of their memory in blocks of this size.
 pub(super) const BLOCK: usize = 256 * 1024;
 
-/// Free blocks. Together with the memory in use they stay below a bound.
+/// Keeps free blocks. Free blocks and memory in use together stay below a limit.
 #[derive(Debug)]
 pub(crate) struct BufferPool {
     limit: usize,
@@ -18,15 +18,11 @@ pub(crate) struct BufferPool {
 #[derive(Debug, Default)]
 struct PoolBlocks {
     free: Vec<Box<[u8]>>,
-    /// Bytes in use by arenas.
+    /// Bytes that arenas use.
     used: usize,
 }
 
 impl PoolBlocks {
-    const fn free_bytes(&self) -> usize {
-        self.free.len() * BLOCK
-    }
-
     fn trim(&mut self, limit: usize) {
         let max_free = limit.saturating_sub(self.used) / BLOCK;
         self.free.truncate(max_free);
@@ -34,20 +30,21 @@ impl PoolBlocks {
 }
 
 impl BufferPool {
-    /// An empty pool. Free blocks and memory in use are bounded by `limit` bytes together; memory
-    /// in use alone may exceed it.
+    /// Creates an empty pool. `limit` bounds free blocks and memory in use together, in bytes. Memory in use
+    /// alone may exceed it.
     pub(crate) fn new(limit: usize) -> Self {
         Self { limit, blocks: Mutex::default() }
     }
 
     /// Bytes of the free blocks.
-    pub(crate) fn bytes(&self) -> usize {
-        self.lock().free_bytes()
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.blocks.lock().free.len() * BLOCK
     }
 
-    /// Returns a block of `len` bytes, with arbitrary content.
+    /// Returns a block of `len` bytes with arbitrary content.
     pub(super) fn acquire(&self, len: usize) -> Box<[u8]> {
-        let mut blocks = self.lock();
+        let mut blocks = self.blocks.lock();
         blocks.used += len;
         let block = if len == BLOCK { blocks.free.pop() } else { None };
         blocks.trim(self.limit);
@@ -55,9 +52,9 @@ impl BufferPool {
         block.unwrap_or_else(|| vec![0; len].into_boxed_slice())
     }
 
-    /// Takes blocks back.
+    /// Returns blocks to the pool.
     pub(super) fn release(&self, released: impl IntoIterator<Item = Box<[u8]>>) {
-        let mut blocks = self.lock();
+        let mut blocks = self.blocks.lock();
         for block in released {
             blocks.used = blocks.used.saturating_sub(block.len());
             if block.len() == BLOCK {
@@ -65,10 +62,6 @@ impl BufferPool {
             }
         }
         blocks.trim(self.limit);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, PoolBlocks> {
-        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,20 +1,19 @@
-//! Rows copied from a memtable, so that its lock is not held while they are used.
+//! Rows that were copied from a memtable, so that its lock is not held while they are used.
 
 use bytes::Bytes;
 
-/// Rows in key order, in one buffer.
+/// Copied rows in key order, in one buffer.
 #[derive(Debug, Default)]
 pub(crate) struct CopiedRows {
     data: Vec<u8>,
-    /// End of the key and end of the operations of each row, which begins at the end of the
-    /// previous one.
+    /// End of the key and end of the operations of each row. A row begins at the end of the previous row.
     ends: Vec<(usize, usize)>,
-    /// First key of the rows not copied yet; `None` at the end of the range.
+    /// First key of the rows that are not copied yet; `None` at the end of the range.
     pub(crate) next: Option<Vec<u8>>,
 }
 
 impl CopiedRows {
-    /// No rows yet; the range begins at `start`.
+    /// Creates an empty copy of a range that begins at `start`.
     pub(super) fn starting_at(start: Vec<u8>) -> Self {
         Self { next: Some(start), ..Self::default() }
     }

@@ -1,4 +1,4 @@
-//! Rows of a memtable as the input of a flush.
+//! Feeds the rows of a memtable to a flush.
 
 use std::{cmp::Ordering, sync::Arc};
 
@@ -9,10 +9,10 @@ use super::{
     row_state::RowState,
 };
 
-/// Bound of rows copied under one lock.
+/// Maximum number of rows that are copied under one lock.
 const MAX_COPIED_ROWS: usize = 256;
 
-/// Rows of one table of an immutable memtable.
+/// Yields the rows of one table of an immutable memtable.
 #[derive(Debug)]
 pub(crate) struct MemtableRows {
     memtable: Arc<Memtable>,
@@ -20,16 +20,16 @@ pub(crate) struct MemtableRows {
     copied: CopiedRows,
     /// Index of the next row in `copied`.
     next: usize,
-    /// Key after the last; empty: no bound.
+    /// Key after the last; empty means no bound.
     stop: Vec<u8>,
-    /// Numbers of the rows not copied yet, if they were sorted.
+    /// Numbers of the rows that are not copied yet, if the rows were sorted.
     sorted: Option<std::vec::IntoIter<u32>>,
     precedence: CellPrecedence,
     frees_space: bool,
 }
 
 impl MemtableRows {
-    /// Rows from `start` up to `stop` (empty: no bound).
+    /// Yields rows from `start` up to `stop`, exclusive; an empty `stop` means no bound.
     pub(crate) fn new(
         memtable: Arc<Memtable>,
         table: TableId,
@@ -56,7 +56,7 @@ impl MemtableRows {
         self
     }
 
-    /// Copies more rows if all copied ones were returned; `None` at the end.
+    /// Copies more rows once all copied rows were returned; `None` at the end.
     fn refill(&mut self) -> Option<()> {
         while self.next >= self.copied.row_count() {
             if let Some(rows) = &mut self.sorted {
@@ -102,7 +102,7 @@ impl FlushRows for MemtableRows {
         } else {
             Vec::new()
         };
-        // Nearly every column has a cell. An iterator with a filter would grow the list step by step.
+        // Nearly every column has a cell. Collecting from a filtering iterator would grow the list step by step.
         let mut cells = Vec::with_capacity(state.columns.len());
         cells.extend(state.columns.iter().filter_map(flush_cell));
         Some(FlushRow { key, delete_row: state.delete_row.map(until), deletes, cells })
@@ -130,7 +130,7 @@ mod tests {
         let table = TableId(0);
         let memtable = Arc::new(Memtable::new(1, 0, Arc::new(BufferPool::new(0))));
         let mut batch = CellBatch::new();
-        // Several times what is copied at once, in rows and in bytes.
+        // Several times the amount that is copied at once, in rows and in bytes.
         for row in 0..3_000_u32 {
             batch.begin_row(&(row * 7_919 % 3_000).to_be_bytes()).unwrap();
             let value = vec![row as u8; if row % 10 == 0 { 20_000 } else { 8 }];

@@ -1,16 +1,16 @@
-//! What the backend wants to know of the rows that a memtable gets.
+//! Reports the new rows of a memtable to the backend.
 
 use std::sync::Arc;
 
 use tsd_series_index::SeriesIndex;
 use tsd_storage::{FlushTarget, Table};
 
-/// Of one table.
+/// What the backend needs to know about new rows of one table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NewRows {
-    /// The index of the series, to which the rows are added.
+    /// Series index to which the rows are added.
     index: Option<Arc<SeriesIndex>>,
-    /// Where the base time begins in row keys, if the oldest one is to be known.
+    /// Offset of the base time in row keys, if the oldest base time is needed.
     base_time_at: Option<usize>,
 }
 
@@ -19,12 +19,12 @@ impl NewRows {
         Self { index: backend.series_index(table), base_time_at: backend.base_time_at(table) }
     }
 
-    /// True if the backend wants to know nothing.
+    /// True if the backend needs nothing.
     pub(crate) const fn is_ignored(&self) -> bool {
         self.index.is_none() && self.base_time_at.is_none()
     }
 
-    /// Notes rows by their keys; returns the least of their base times, epoch seconds, or `u32::MAX`.
+    /// Notes rows by their keys. Returns the lowest of their base times in epoch seconds, or `u32::MAX`.
     pub(crate) fn note<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> u32 {
         let mut oldest = u32::MAX;
         let keys = keys.inspect(|key| {
@@ -56,7 +56,7 @@ mod tests {
         let rows = NewRows { index: None, base_time_at: Some(3) };
         assert_eq!(rows.note(keys.into_iter()), 3_600);
         assert_eq!(rows.note(std::iter::empty()), u32::MAX);
-        // A key without a base time may be of any time.
+        // A key without a base time may belong to any time.
         assert_eq!(rows.note([&b"key"[..]].into_iter()), 0);
         assert_eq!(NewRows::default().note(keys.into_iter()), u32::MAX);
     }

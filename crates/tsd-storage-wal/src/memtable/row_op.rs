@@ -1,7 +1,7 @@
-//! Operations on a row, encoded in the order of their commits.
+//! Operations on a row, encoded in commit order.
 //!
-//! A point takes its qualifier, its value and three bytes. Timestamps are stored as milliseconds
-//! since the base of the memtable.
+//! A point takes its qualifier, its value and three bytes. Timestamps are stored in milliseconds since the base
+//! of the memtable.
 //!
 //! ```text
 //! op     = point | other
@@ -25,7 +25,7 @@ pub(crate) enum RowOp<'a> {
         qualifier: &'a [u8],
         value: &'a [u8],
         timestamp_ms: i64,
-        /// The writer gave the timestamp.
+        /// True if the writer gave the timestamp.
         is_given: bool,
     },
     DeleteColumn {
@@ -38,7 +38,7 @@ pub(crate) enum RowOp<'a> {
     },
 }
 
-/// Bytes of the shortest point.
+/// Bytes of the shortest encoded point.
 pub(super) const MIN_POINT_BYTES: usize = 6;
 
 const OTHER: u8 = 0x80;
@@ -49,7 +49,7 @@ const GIVEN_TIME: u8 = 0x40;
 const LONG_QUALIFIER: u8 = 0x40;
 const POINT_GIVEN_TIME: u8 = 0x04;
 
-/// Appends an operation to `out`.
+/// Encodes an operation at the end of `out`.
 #[inline]
 pub(crate) fn encode_op(op: RowOp<'_>, base_ms: i64, out: &mut Vec<u8>) {
     match op {
@@ -82,8 +82,8 @@ pub(crate) fn encode_op(op: RowOp<'_>, base_ms: i64, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a put in the short form, if it has one. It is built in a buffer of fixed size first: one
-/// append to `out` costs half of four.
+/// Encodes a put in the short form, if it has one. It is built in a buffer of fixed size, because one append to
+/// `out` costs half of four appends.
 #[inline]
 fn encode_point(
     qualifier: &[u8],

@@ -1,20 +1,20 @@
-//! Rows of a table in key order, sorted lazily.
+//! Keeps the rows of a table in key order, sorted lazily.
 //!
-//! A write must not pay for an order that may never be read. New rows are unsorted until there are
-//! [`MAX_UNSORTED`] of them, which become a sorted run; [`FAN_IN`] runs of a level are merged into
-//! one of the next. A scan merges the few dozen runs, a flush sorts them into one.
+//! A write must not pay for an order that may never be read. New rows stay unsorted until there are
+//! [`MAX_UNSORTED`] of them; these become a sorted run. [`FAN_IN`] runs of a level are merged into one run of the
+//! next level. A scan merges the few dozen runs; a flush sorts them into one.
 
 use std::{
     cmp::Ordering,
     collections::{BinaryHeap, binary_heap::PeekMut},
 };
 
-/// Bound of unsorted rows.
+/// Maximum number of unsorted rows.
 const MAX_UNSORTED: usize = 512;
-/// Runs of a level that are merged into one.
+/// Number of runs of a level that are merged into one.
 const FAN_IN: usize = 16;
 
-/// Row numbers in the order of their keys, which the caller looks up.
+/// Row numbers in the order of their keys. The caller looks up the keys.
 #[derive(Debug, Default)]
 pub(super) struct RowOrder {
     runs: Vec<SortedRun>,
@@ -63,13 +63,13 @@ impl RowOrder {
         }
     }
 
-    /// Takes the result of [`Self::sorted`]; no row was added since.
+    /// Adopts the result of [`Self::sorted`]. No row may have been added since.
     pub(super) fn set_sorted(&mut self, rows: Vec<u32>) {
         self.unsorted = Vec::new();
         self.runs = vec![SortedRun { level: u32::MAX, rows }];
     }
 
-    /// Visits the rows from `start` on in key order. Returns those that `visit` takes.
+    /// Visits the rows at or after `start` in key order. Returns the rows that `visit` takes.
     pub(super) fn range<'k>(
         &self,
         start: &[u8],
@@ -99,8 +99,8 @@ impl RowOrder {
         found
     }
 
-    /// Visits rows from `start` on in key order, each time the first one whose key is not less than what `visit`
-    /// returned for the one before. Rows between are not looked at one by one.
+    /// Visits rows at or after `start` in key order. Each time, it visits the first row whose key is not less
+    /// than the last result of `visit`. It skips the rows between without looking at each.
     pub(super) fn skip<'k>(
         &self,
         start: &[u8],
@@ -134,7 +134,7 @@ impl RowOrder {
         unsorted
     }
 
-    /// The first rows of all runs from `start` on.
+    /// The first row of each run at or after `start`.
     fn heads<'k, 'r>(
         &'r self,
         start: &[u8],
@@ -149,14 +149,14 @@ impl RowOrder {
         runs.filter_map(|rows| RunHead::new(rows, key)).collect()
     }
 
-    /// Bytes of memory.
+    /// Memory of the order, bytes.
     pub(super) fn bytes(&self) -> usize {
         let rows: usize = self.runs.iter().map(|run| run.rows.capacity()).sum();
         (rows + self.unsorted.capacity()) * size_of::<u32>()
     }
 }
 
-/// Number of the first rows that are before a position, which is most likely near.
+/// Number of leading rows before a position, which is most likely near.
 fn position_from(rows: &[u32], is_before: impl Fn(u32) -> bool) -> usize {
     let mut step = 1;
     let mut start = 0;
@@ -171,16 +171,15 @@ fn position_from(rows: &[u32], is_before: impl Fn(u32) -> bool) -> usize {
     start + near.partition_point(|row| is_before(*row))
 }
 
-/// Sorts rows in key order that consist of sorted runs.
+/// Sorts rows in key order. The rows consist of sorted runs.
 fn merge<'k>(rows: impl Iterator<Item = u32>, key: impl Fn(u32) -> &'k [u8]) -> Vec<u32> {
     sorted_by(rows, key, Ord::cmp)
 }
 
-/// Sorts rows as `compare` orders their keys; quickly if they consist of sorted runs.
+/// Sorts rows by their keys in the order of `compare`. It is fast if the rows consist of sorted runs.
 ///
-/// With many rows each access to a key is a cache miss, and a merge compares each key several
-/// times. The keys are therefore copied to adjacent memory first: only the copy misses the cache,
-/// and its misses overlap.
+/// With many rows, each access to a key is a cache miss, and a merge compares each key several times. So the keys
+/// are first copied to adjacent memory: only the copy misses the cache, and its misses overlap.
 pub(super) fn sorted_by<'k>(
     rows: impl Iterator<Item = u32>,
     key: impl Fn(u32) -> &'k [u8],
@@ -208,7 +207,7 @@ pub(super) enum RangeStep {
     End,
 }
 
-/// First of the remaining rows of a run. The top of the heap has the lowest key.
+/// The first remaining row of a run. The top of the heap has the lowest key.
 struct RunHead<'k, 'r> {
     key: &'k [u8],
     row: u32,

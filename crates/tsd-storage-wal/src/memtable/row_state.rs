@@ -1,11 +1,12 @@
-//! State of a row after its operations: the last one on each column.
+//! State of a row after its operations: the last operation on each column.
 //!
-//! The cells of a row have nothing but their timestamps to tell which of two points of one instant
-//! was written last: `1`, `1.5` and `300` at one second, or one second in seconds and in
-//! milliseconds, are different columns. Commits of one millisecond, or of a clock that stands still,
-//! have the same time. So the state gives such points times that increase in the order of their
-//! commits, by up to [`MAX_ADDED_MS`] above the time of the commit. The order is the same in a flush:
-//! a memtable's commit times begin that much after the previous memtable's last one.
+//! Only the timestamps of cells show which of two points of one instant was written last. Such points may be in
+//! different columns: `1`, `1.5` and `300` at one second, or one second in seconds and in milliseconds. Commits
+//! of the same millisecond have the same time, as do commits while the clock stands still.
+//!
+//! So the state gives such points times that increase in commit order, by up to [`MAX_ADDED_MS`] above the commit
+//! time. Flushes keep the order: the commit times of a memtable begin that much after the last commit time of the
+//! previous memtable.
 
 use std::cmp::Ordering;
 
@@ -13,11 +14,11 @@ use tsd_model::{ColumnKind, Family, Qualifier};
 
 use super::row_op::{MIN_POINT_BYTES, RowOp, RowOpIter};
 
-/// Bound of the milliseconds that a point is later than its commit: one instant has at most 32
-/// columns, by unit, type and length.
+/// Maximum number of milliseconds by which a point is later than its commit. One instant has at most 32 columns,
+/// by unit, type and length.
 pub(crate) const MAX_ADDED_MS: i64 = 32;
 
-/// Last operation on a column. Its value is `None` if the column is deleted.
+/// The last operation on a column. A delete has the value `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ColumnState<'a> {
     pub(crate) family: Family,
@@ -25,14 +26,14 @@ pub(crate) struct ColumnState<'a> {
     pub(crate) value: Option<&'a [u8]>,
     /// Time of the put or of the delete.
     pub(crate) timestamp_ms: i64,
-    /// The writer gave the timestamp.
+    /// True if the writer gave the timestamp.
     pub(crate) is_given: bool,
-    /// Number of the operation on the row, in the order of commits.
+    /// Number of the operation on the row, in commit order.
     pub(crate) order: u32,
 }
 
 impl<'a> ColumnState<'a> {
-    /// Value and timestamp of the cell; `None` if it is deleted.
+    /// Value and timestamp of the cell; `None` if the cell is deleted.
     pub(crate) fn cell(&self) -> Option<(&'a [u8], i64)> {
         Some((self.value?, self.timestamp_ms))
     }
@@ -42,12 +43,12 @@ impl<'a> ColumnState<'a> {
     }
 }
 
-/// State of a row, as far as operations define it.
+/// State of a row, as far as the operations define it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RowState<'a> {
-    /// Time of the last deletion of the row, which hides all older cells.
+    /// Time of the last delete of the row, which hides all older cells.
     pub(crate) delete_row: Option<i64>,
-    /// Sorted by family, then qualifier; each column once.
+    /// Sorted by family, then qualifier. Each column is present once.
     pub(crate) columns: Vec<ColumnState<'a>>,
 }
 
@@ -59,7 +60,7 @@ impl<'a> RowState<'a> {
         state
     }
 
-    /// As [`Self::from_ops`], with the times of the commits.
+    /// As [`Self::from_ops`], but with the commit times.
     pub(crate) fn as_committed(all_ops: impl IntoIterator<Item = (&'a [u8], i64)>) -> Self {
         let mut state = Self::with_all_deletes(all_ops);
         if state.delete_row.is_some() {
@@ -68,8 +69,8 @@ impl<'a> RowState<'a> {
         state
     }
 
-    /// As [`Self::from_ops`], with the deletes of columns after that of the row: what is put in between may be
-    /// stored by a flush, where only its own delete hides it.
+    /// As [`Self::from_ops`], but keeps column deletes after the row delete. A flush may store a put between the
+    /// two, and only the column delete hides that put.
     pub(crate) fn held(all_ops: impl IntoIterator<Item = (&'a [u8], i64)>) -> Self {
         let mut state = Self::with_all_deletes(all_ops);
         state.separate_times();
@@ -132,14 +133,14 @@ impl<'a> RowState<'a> {
         }
     }
 
-    /// Makes the times of points of one instant increase in the order of their commits.
+    /// Makes the times of points of one instant increase in commit order.
     fn separate_times(&mut self) {
         if self.may_share_instants() {
             self.separate_shared();
         }
     }
 
-    /// False if all points certainly have instants of their own, as those of almost all rows.
+    /// False if certainly all points have different instants, as in almost all rows.
     fn may_share_instants(&self) -> bool {
         let (mut second, mut milli) = (None, None);
         self.columns.iter().any(|column| {
@@ -163,7 +164,7 @@ impl<'a> RowState<'a> {
     #[cold]
     fn separate_shared(&mut self) {
         let mut points: Vec<(u32, u32, usize)> = Vec::with_capacity(self.columns.len());
-        // Compacted columns: a point that was written after one is not older than it.
+        // Compacted columns: a point that was written after one must not be older than it.
         let mut compacted: Vec<(u32, i64)> = Vec::new();
         for (at, column) in self.columns.iter().enumerate() {
             if column.family != Family::T || column.value.is_none() {
@@ -264,7 +265,7 @@ mod tests {
         );
     }
 
-    /// Times of the columns after puts of (qualifier, time, given).
+    /// Checks the times of the columns after puts of (qualifier, time, given).
     #[track_caller]
     fn check_times(puts: &[(&[u8], i64, bool)], expected: &[i64]) {
         let mut ops = Vec::new();
@@ -288,11 +289,11 @@ mod tests {
         check_times(&[(float, 5, false), (int, 5, false)], &[5, 6]);
         check_times(&[(milli, 5, false), (wide, 5, false), (int, 5, false)], &[5, 6, 7]);
         check_times(&[(int, 5, false), (milli, 6, false), (float, 9, false)], &[5, 6, 9]);
-        // Overwritten last: later than the others.
+        // The column that was overwritten last is later than the others.
         check_times(&[(int, 5, false), (float, 5, false), (int, 5, false)], &[6, 5, 6]);
         // Other instants keep their times.
         check_times(&[(&[0, 0x10], 5, false), (&[0, 0x20], 5, false), (milli, 5, false)], &[5; 3]);
-        // Given times are kept, and a commit after one is later.
+        // Given times are kept, and a commit after a given time is later.
         check_times(&[(int, 9, true), (float, 9, true), (wide, 5, false)], &[9, 9, 10]);
         // A point that was written after a compacted column is not older.
         let compacted = &[0, 0x40, 0, 0x50][..];

@@ -1,4 +1,4 @@
-//! Rows of one table in a memtable: a map from row key to encoded operations.
+//! Rows of one table in a memtable: a map from row keys to encoded operations.
 
 mod row_ops;
 
@@ -24,19 +24,21 @@ use super::{
     row_order::{RangeStep, RowOrder, sorted_by},
 };
 
-/// Bytes of operations from which a row is compacted before it grows.
+/// Bytes of operations above which a row is compacted before it grows.
 const MIN_COMPACTED_BYTES: usize = 1024;
-/// Bytes reserved for the first operations of a row.
+/// Bytes that are reserved for the first operations of a row.
 const FIRST_OPS_BYTES: usize = 24;
 
 const NO_ROW: u32 = u32::MAX;
 
-/// Rows of a table, optimised for batches of many rows.
+/// Rows of a table, optimized for batches of many rows.
 ///
-/// With 100 000 rows no part of a row is in the CPU cache at its next point, and a lookup is a
-/// chain of four cache misses. [`Self::put`] therefore processes the batch in passes, one per link
-/// of the chain, so that the misses of many rows overlap. Collectors write their series in the same
-/// order each time; then the next row of the batch has the next number, and no lookup is needed.
+/// With 100 000 rows, a row is never in the CPU cache when its next point arrives. A lookup is then a chain of
+/// four cache misses. Therefore, [`Self::put`] processes a batch in passes, one per link of the chain, so that
+/// the misses of many rows overlap.
+///
+/// Collectors write their series in the same order each time. Then the next row of the batch has the next number
+/// and needs no lookup.
 #[derive(Debug)]
 pub(super) struct TableRows {
     index: HashTable<IndexSlot>,
@@ -46,26 +48,26 @@ pub(super) struct TableRows {
     hasher: RandomState,
     scratch: Scratch,
     cells: usize,
-    /// Number of the change that is applied, relative to the memtable's first one.
+    /// Number of the change that is being applied, relative to the first change of the memtable.
     sequence: u32,
-    /// Number of the row after the last one that was put.
+    /// Number of the row after the last put row.
     next_row: u32,
-    /// True if the rows of the last batch were in the order of their numbers.
+    /// True if the rows of the last batch were in order of their numbers.
     is_in_order: bool,
-    /// Rows that are in the index of the table's series: those with lower numbers.
+    /// Rows with lower numbers were noted, so the series index has them.
     noted_rows: AtomicU32,
-    /// Base time of the oldest row that was noted.
+    /// Base time of the oldest noted row.
     oldest_base: AtomicU32,
 }
 
-/// Entry of the index. The hash saves an access to the row when the index grows or misses.
+/// Entry of the index. The hash avoids an access to the row when the index grows or misses.
 #[derive(Clone, Copy, Debug)]
 struct IndexSlot {
     hash: u32,
     row: u32,
 }
 
-/// A row: its chunk contains the key, then the operations.
+/// A row. Its chunk has the key, then the operations.
 #[derive(Clone, Copy, Debug)]
 struct RowEntry {
     chunk: Chunk,
@@ -82,7 +84,7 @@ struct Scratch {
 }
 
 impl TableRows {
-    /// An empty table with memory from `pool`.
+    /// Creates an empty table with memory from `pool`.
     pub(super) fn new(pool: Arc<BufferPool>) -> Self {
         Self {
             index: HashTable::new(),
@@ -100,7 +102,7 @@ impl TableRows {
         }
     }
 
-    /// Begins a change: the rows that it touches get this number.
+    /// Begins a change. The rows that it touches get this number.
     pub(super) const fn begin_change(&mut self, sequence: u32) {
         self.sequence = sequence;
     }
@@ -111,7 +113,7 @@ impl TableRows {
         self.rows.get(row as usize).map(|entry| entry.sequence)
     }
 
-    /// Puts the cells of a batch; those without a timestamp get `now_ms`.
+    /// Puts the cells of a batch. Cells without a timestamp get `now_ms`.
     pub(super) fn put(&mut self, batch: &CellBatch, base_ms: i64, now_ms: i64) {
         let mut slots = std::mem::take(&mut self.scratch.slots);
         let mut ops = std::mem::take(&mut self.scratch.ops);
@@ -138,13 +140,13 @@ impl TableRows {
         }
         self.is_in_order = in_order > slots.len() / 4 * 3;
         self.cells += batch.cell_count();
-        // Prevents the optimiser from removing the reads that prefetch the row ends.
+        // Keeps the optimizer from removing the reads that prefetch the row ends.
         std::hint::black_box(prefetched);
         self.scratch = Scratch { slots, ops };
     }
 
-    /// Looks up the rows of a batch in passes. New rows get [`NO_ROW`]. Returns a value computed
-    /// from the prefetched bytes.
+    /// Looks up the rows of a batch in passes. New rows get [`NO_ROW`]. Returns a value that depends on the
+    /// prefetched bytes.
     fn find_all(&self, batch: &CellBatch, slots: &mut Vec<IndexSlot>) -> u8 {
         slots.extend(
             batch.rows().map(|row| IndexSlot { hash: hash(&self.hasher, row.key), row: NO_ROW }),
@@ -157,15 +159,15 @@ impl TableRows {
         for (slot, row) in slots.iter_mut().zip(batch.rows()) {
             match self.rows.get(slot.row as usize) {
                 Some(entry) if self.key_of(*entry) == row.key => prefetched ^= self.tail(*entry),
-                // New, or another key with the same hash: looked up by key in `put`.
+                // A new row, or another key with the same hash. `put` looks it up by key.
                 _ => slot.row = NO_ROW,
             }
         }
         prefetched
     }
 
-    /// As [`Self::find_all`], for rows in the order of their numbers: compares each with the row
-    /// after the previous one, and looks it up only if that has another key.
+    /// As [`Self::find_all`], for rows in order of their numbers. Compares each row with the successor of the
+    /// previous row, and looks it up only if the keys differ.
     fn find_in_order(&self, batch: &CellBatch, slots: &mut Vec<IndexSlot>) -> u8 {
         let (mut next, mut prefetched) = (self.next_row, 0);
         for row in batch.rows() {
@@ -175,7 +177,7 @@ impl TableRows {
                     prefetched ^= self.tail(entry);
                     IndexSlot { hash: 0, row: next }
                 }
-                // After the last row: most likely new.
+                // After the last row, the row is most likely new.
                 None => IndexSlot { hash: hash(&self.hasher, row.key), row: NO_ROW },
                 Some(_) => {
                     let hash = hash(&self.hasher, row.key);
@@ -199,7 +201,7 @@ impl TableRows {
         ops.clear();
         for op in more {
             if matches!(op, RowOp::DeleteRow { .. }) {
-                // The earlier operations are void; their bytes are reused.
+                // The earlier operations are void, and their bytes are reused.
                 ops.clear();
                 if let Some(entry) = self.find(key) {
                     self.truncate(entry);
@@ -228,7 +230,7 @@ impl TableRows {
         (self.key_of(entry), self.ops_of(entry))
     }
 
-    /// Tells the backend of the rows that were created since the last call.
+    /// Reports to the backend the rows that were created since the last call.
     pub(super) fn note_new(&self, new_rows: &NewRows) {
         let end = self.rows.len() as u32;
         let numbers = self.noted_rows.swap(end, Relaxed)..end;
@@ -236,12 +238,12 @@ impl TableRows {
         self.oldest_base.fetch_min(oldest, Relaxed);
     }
 
-    /// Base time of the oldest row, epoch seconds; `u32::MAX` if it is not known.
+    /// Base time of the oldest row, epoch seconds; `u32::MAX` if it is unknown.
     pub(super) fn oldest_base(&self) -> u32 {
         self.oldest_base.load(Relaxed)
     }
 
-    /// Visits the rows from `start` on in key order. Returns those that `visit` takes.
+    /// Visits the rows at or after `start` in key order. Returns the rows that `visit` takes.
     pub(super) fn range<'a>(
         &'a self,
         start: &[u8],
@@ -250,13 +252,13 @@ impl TableRows {
         self.order.range(start, |row| self.row(row).0, visit)
     }
 
-    /// The first base times of rows with a prefix, from `first` to `last`; at most so many.
+    /// The first `most` base times from `first` to `last` of rows with a prefix.
     pub(super) fn bases(&self, prefix: &[u8], (first, last): (u32, u32), most: usize) -> Vec<u32> {
         let mut bases = Vec::new();
         let start = [prefix, &first.to_be_bytes()].concat();
         let visit = |key: &[u8]| {
             let Some((base, _)) = key.strip_prefix(prefix)?.split_first_chunk::<4>() else {
-                // Too short for a base time; others follow.
+                // The key is too short for a base time; other keys follow.
                 return Some([key, &[0]].concat());
             };
             let base = Some(u32::from_be_bytes(*base)).filter(|base| *base <= last)?;
@@ -268,7 +270,7 @@ impl TableRows {
         bases
     }
 
-    /// The rows from `start` up to `stop` (empty: no bound) in key order.
+    /// The rows from `start` up to `stop` in key order; an empty `stop` means no bound.
     pub(super) fn within(&self, start: &[u8], stop: &[u8]) -> Vec<u32> {
         self.range(start, |key| {
             if stop.is_empty() || key < stop { RangeStep::Take } else { RangeStep::End }
@@ -280,7 +282,7 @@ impl TableRows {
         self.order.sorted(|row| self.row(row).0)
     }
 
-    /// The rows of a range of keys as `compare` orders them.
+    /// The rows of a key range, as `compare` orders their keys.
     pub(super) fn sorted_by(
         &self,
         (start, stop): (&[u8], &[u8]),
@@ -289,7 +291,7 @@ impl TableRows {
         sorted_by(self.within(start, stop).into_iter(), |row| self.row(row).0, compare)
     }
 
-    /// Takes the result of [`Self::sorted`]; no row was added since.
+    /// Adopts the result of [`Self::sorted`]. No row may have been added since.
     pub(super) fn set_sorted(&mut self, rows: Vec<u32>) {
         self.order.set_sorted(rows);
     }
@@ -298,7 +300,7 @@ impl TableRows {
         self.rows.len()
     }
 
-    /// Cells put and columns deleted, including overwritten ones.
+    /// Number of put cells and deleted columns, including overwritten ones.
     pub(super) const fn cell_count(&self) -> usize {
         self.cells
     }
@@ -319,7 +321,7 @@ impl TableRows {
         self.index.find(widen_hash(hash), same).map(|s| s.row)
     }
 
-    /// Returns the number of a row. Creates it if necessary, with space for `ops` bytes.
+    /// Returns the number of a row. Creates the row if necessary, with space for `ops` bytes.
     fn row_number(&mut self, hash: u32, key: &[u8], ops: usize) -> u32 {
         let Self { index, rows, arena, order, .. } = self;
         let key_at = |row: u32| {
@@ -331,7 +333,7 @@ impl TableRows {
             return slot.row;
         }
         let row = rows.len() as u32;
-        // A key has at most 32 KiB, so there always is a chunk for it.
+        // A key has at most 32 KiB, so the arena always has a chunk for it.
         let Some(chunk) = arena.alloc(key.len() + ops.max(FIRST_OPS_BYTES)) else { return NO_ROW };
         if let Some(start) = arena.slice_mut(chunk).get_mut(..key.len()) {
             start.copy_from_slice(key);
@@ -365,8 +367,8 @@ impl TableRows {
         }
     }
 
-    /// Provides space for `more` bytes: removes overwritten operations if that frees half of their
-    /// bytes, else moves the row to a larger chunk.
+    /// Makes space for `more` bytes. Removes overwritten operations if that frees half of their bytes; otherwise,
+    /// moves the row to a larger chunk.
     #[cold]
     fn reserve(
         &mut self,
@@ -413,7 +415,7 @@ impl TableRows {
         &self.arena.slice(entry.chunk)[usize::from(entry.key_len)..entry.len as usize]
     }
 
-    /// Last byte of the row, read to prefetch it.
+    /// Last byte of the row, which is read to prefetch it.
     #[inline]
     fn tail(&self, entry: RowEntry) -> u8 {
         let at = (entry.len as usize).saturating_sub(1);

@@ -1,4 +1,4 @@
-//! Admission, rotation and commit times over a multi-writer backend.
+//! Admission, rotation and commit times for a multi-writer backend.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -16,8 +16,8 @@ use crate::{
     state::WalState,
 };
 
-/// Longest wait for a flush that makes no progress. Later writes are then rejected at once, until
-/// a flush makes progress.
+/// Longest wait for a flush without progress. After it, later writes are rejected at once until a flush makes
+/// progress.
 const MAX_STALL: Duration = Duration::from_secs(2);
 /// Interval at which the rotation of an aged memtable is attempted.
 const ROTATION_RETRY: Duration = Duration::from_secs(1);
@@ -27,12 +27,12 @@ pub(super) struct MultiWriterCommits {
     stall: Option<Stall>,
 }
 
-/// Log or memory are full.
+/// State while log or memory is full.
 #[derive(Clone, Copy)]
 struct Stall {
     /// Time of the last progress of the flusher.
     since: Instant,
-    /// Chunks flushed by then.
+    /// Number of chunks that were flushed by then.
     flushed_ranges: u64,
 }
 
@@ -72,8 +72,8 @@ impl MultiWriterCommits {
     }
 }
 
-/// The error of a write while log or memory are full and flushes make no progress: with the cause, if a
-/// table cannot be flushed.
+/// The error of a write while log or memory is full and flushes make no progress. If a table cannot be flushed,
+/// the error names the cause.
 fn full_log_error(state: &WalState) -> StorageError {
     match state.flush_failures.borrow().iter().next() {
         Some((table, error)) => StorageError::Unavailable(
@@ -102,7 +102,7 @@ impl CommitPolicy for MultiWriterCommits {
         if !has_capacity() && active.can_rotate() {
             active.rotate(None);
         }
-        // With a bound below the size of one row there may be nothing to wait for.
+        // If the limit is below the size of one row, there may be no flush to wait for.
         let can_proceed = || {
             let has_flushed = state.memtables.view().immutable_count() == 0;
             has_capacity() || has_flushed && state.trim_error().is_none()
@@ -138,11 +138,11 @@ impl CommitPolicy for MultiWriterCommits {
         Admission::Admitted
     }
 
-    /// Only one memtable is flushed at an even pace at a time. Until that is done, the active one
-    /// keeps growing, instead of many small ones.
+    /// Flushes only one memtable at an even pace at a time. Until it is flushed, the active memtable grows, which
+    /// avoids many small memtables.
     fn rotate_aged(&self, active: &mut ActiveMemtable) {
         if active.state().memtables.view().immutable_count() == 0 {
-            // Age at rotation and flush time together stay below the maximum age.
+            // Age at rotation plus flush time stays below the maximum age.
             active.rotate(Some(active.state().config.max_age / 5));
         } else {
             active.postpone_rotation(ROTATION_RETRY);
@@ -157,7 +157,7 @@ impl CommitPolicy for MultiWriterCommits {
         active.roll_full_segment();
     }
 
-    /// In HBase a delete hides a put with the same timestamp, even a later one.
+    /// In HBase, a delete hides a put with the same timestamp, even a later put.
     fn commit_time_step(&self, change: &Change) -> i64 {
         i64::from(!matches!(change, Change::Put(_)))
     }

@@ -1,22 +1,22 @@
-//! Conditional writes and row compactions over a multi-writer backend.
+//! Conditional writes and row compactions for a multi-writer backend.
 //!
-//! Only the backend can execute an append, an increment or a compare-and-swap atomically for all
-//! writers. The exception is a column in a memtable: no other process knows its value, so the
-//! committer decides. If the column is flushed meanwhile, the backend decides after all.
+//! Only the backend can execute an append, an increment or a compare-and-swap atomically for all writers. The
+//! exception is a column in a memtable: no other process knows its value, so the committer decides. If the column
+//! is flushed meanwhile, the backend decides instead.
 //!
-//! A row compaction is executed by the backend as well, once no memtable has the row. A point of
-//! the row may be written between that check and the compaction, or may have been read from a
-//! memtable that is flushed by now. Neither loses data:
+//! The backend also executes a row compaction, once no memtable has the row. A point of the row may be written
+//! between that check and the compaction. A point may also have been read from a memtable that is flushed by now.
+//! Neither loses data:
 //!
-//! * The compacted cell contains every point that was read, from memtable or backend, and is
-//!   durable in the backend before anything is deleted there.
-//! * A delete covers the time of the cell that was read. A later write of the column has a later
-//!   commit time and is not deleted. A cell that is flushed later with exactly the deleted time
-//!   stays hidden; its value is in the compacted cell.
-//! * A correction in a memtable may be older than the column that a compaction of another program puts
-//!   meanwhile. The backend verifies such rows at their flush, and puts the correction again.
-//! * Cells in memtables are unchanged. Their flush adds another column to the compacted row, which
-//!   the next compaction merges. A point in both has the same value in both.
+//! * The compacted cell has every point that was read from memtable or backend. It is durable in the backend
+//!   before any cell is deleted there.
+//! * A delete covers the time of the cell that was read. A later write of the column has a later commit time and
+//!   is not deleted. A cell that is flushed later with exactly the deleted time stays hidden; its value is in the
+//!   compacted cell.
+//! * A correction in a memtable may be older than a column that another program's compaction puts meanwhile. The
+//!   backend verifies such rows at their flush and puts the correction again.
+//! * Cells in memtables are unchanged. Their flush adds another column to the compacted row, and the next
+//!   compaction merges it. A point in both columns has the same value in both.
 
 use tsd_storage::{CellBatch, Column, FlushTarget, RowRewrite, StorageError};
 
@@ -25,7 +25,7 @@ use crate::{
     table_writer::TableWriter,
 };
 
-/// A write, split by who executes it.
+/// A write, split by its executor.
 struct SplitWrite {
     by_committer: Option<ConditionalWrite>,
     by_backend: Option<ConditionalWrite>,
@@ -42,11 +42,11 @@ pub(crate) async fn execute<B: FlushTarget>(
             outcome = part.send_to(writer.backend, writer.table).await?;
         }
         let Some(part) = by_committer else { return Ok(outcome) };
-        // The committer decides on the memtables alone.
+        // The committer decides using only the memtables.
         let read = BackendRead::none();
         let command = WriteCommand::Conditional { write: part.clone(), read };
         match writer.submit(command).await? {
-            // A column was flushed meanwhile, and nothing was done.
+            // Meanwhile, a column was flushed, so nothing was changed.
             WriteOutcome::ReadAgain => write = part,
             outcome => return Ok(outcome),
         }
@@ -71,7 +71,7 @@ fn split<B>(
     let in_memtable: Vec<Column> =
         write.columns().into_iter().filter(|column| writer.is_in_memtable(column)).collect();
     let ConditionalWrite::Append(batch) = write else {
-        // Of one column.
+        // A write to one column.
         return Ok(if in_memtable.is_empty() {
             SplitWrite { by_backend: Some(write), by_committer: None }
         } else {

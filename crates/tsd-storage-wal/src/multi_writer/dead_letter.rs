@@ -1,9 +1,11 @@
-//! Rows that the backend can never accept, in a file beside the log.
+//! Writes rows that the backend can never accept to files next to the log.
 //!
-//! Such a row was acknowledged, so it must not be dropped. But if it waited for its flush, its
-//! memtable and the log behind it could never be removed, and in the end writes would be rejected.
-//! Its cells are written to `refused-<number>` instead, for an operator to restore. Each line is an
-//! operation, to be executed in the order of the lines, with bytes as hexadecimal digits:
+//! Such a row was acknowledged, so it must not be dropped. If it waited for its flush, however, its memtable and
+//! the log could never be removed, and in the end writes would be rejected. Instead, its cells are written to
+//! `refused-<number>`, for an operator to restore.
+//!
+//! Each line is an operation. The operations must be executed in the order of the lines. Bytes are hexadecimal
+//! digits:
 //!
 //! ```text
 //! delete-row TABLE ROW UNTIL_MS
@@ -11,8 +13,8 @@
 //! put TABLE ROW FAMILY QUALIFIER TIMESTAMP_MS VALUE
 //! ```
 //!
-//! After a crash a row may be in the files twice. All files together are bounded; rows beyond the
-//! bound stay in the log.
+//! After a crash, a row may be in the files twice. The total size of the files is limited; rows beyond the limit
+//! stay in the log.
 
 use std::{
     fmt::{self, Write},
@@ -26,22 +28,22 @@ use tsd_storage::{FlushRow, StorageError, Table};
 use crate::files::{LogDir, LogFile};
 
 const PREFIX: &str = "refused-";
-/// Bound of all dead-letter files together, in bytes.
+/// Limit on the bytes of all dead-letter files together.
 const MAX_BYTES: u64 = 64 << 20;
-/// Minimum interval between two log messages about dead letters.
+/// Minimum interval between two messages about dead letters.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
-/// The dead-letter file, and the log messages about it.
+/// The dead-letter file and the log messages about it.
 #[derive(Debug, Default)]
 pub(super) struct DeadLetters {
     file: DeadLetterFile,
-    /// Rows written since the last log message.
+    /// Rows that were written since the last log message.
     unlogged_rows: u64,
     logged: Option<Instant>,
 }
 
 impl DeadLetters {
-    /// Writes a row that was rejected with `error`. Returns true if it is in the file.
+    /// Writes a row that was rejected with `error`. Returns true if the row is in the file.
     pub(super) fn write(
         &mut self,
         dir: &dyn LogDir,
@@ -74,7 +76,7 @@ impl DeadLetters {
     }
 }
 
-/// The dead-letter file of this process, created with its first row.
+/// The dead-letter file of this process, created with the first row.
 #[derive(Debug)]
 struct DeadLetterFile {
     max_bytes: u64,
@@ -85,7 +87,7 @@ struct DeadLetterFile {
 struct OpenFile {
     file: Box<dyn LogFile>,
     len: u64,
-    /// Bytes of the earlier files.
+    /// Bytes of all earlier files.
     earlier_bytes: u64,
 }
 
@@ -96,7 +98,7 @@ impl Default for DeadLetterFile {
 }
 
 impl DeadLetterFile {
-    /// Appends a row durably. Returns false if the bound is reached.
+    /// Appends a row durably. Returns false if the limit is reached.
     fn append(&mut self, dir: &dyn LogDir, table: &Table, row: &FlushRow<'_>) -> io::Result<bool> {
         let mut open = match self.open.take() {
             Some(open) => open,
@@ -107,7 +109,7 @@ impl DeadLetterFile {
             self.open = Some(open);
             return Ok(false);
         }
-        // After a failure the next row is written to another file: the end of this one is unknown.
+        // After a failure, the next row goes to another file, because the end of this file is unknown.
         open.file.write_at(open.len, lines.as_bytes())?;
         open.file.sync_data()?;
         open.len += lines.len() as u64;
@@ -133,7 +135,7 @@ impl OpenFile {
 
 fn lines(table: &Table, row: &FlushRow<'_>) -> String {
     let (mut lines, key) = (String::new(), Hex(row.key));
-    // Writing to a string does not fail.
+    // A write to a string cannot fail.
     if let Some(until_ms) = row.delete_row {
         let _ = writeln!(lines, "delete-row {table} {key} {until_ms}");
     }
@@ -150,7 +152,7 @@ fn lines(table: &Table, row: &FlushRow<'_>) -> String {
     lines
 }
 
-/// Bytes as hexadecimal digits; no bytes as a dash.
+/// Formats bytes as hexadecimal digits, and no bytes as a dash.
 pub(super) struct Hex<'a>(pub(super) &'a [u8]);
 
 impl fmt::Display for Hex<'_> {

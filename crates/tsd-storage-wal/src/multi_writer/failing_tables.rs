@@ -1,11 +1,12 @@
-//! Tables whose rows cannot be flushed, and which of them are stuck.
+//! Tracks tables whose rows cannot be flushed, and decides which of them are stuck.
 //!
-//! If HBase is unavailable, the flushes of all tables fail, and the log keeps everything. If one table is
-//! disabled, deleted, lacks a column family or a permission, only its flushes fail: the table is **stuck**
-//! once they have failed for [`WalConfig::stuck_after`](crate::WalConfig::stuck_after) while others
-//! succeeded, or with an error that HBase does not recover from by itself; at once when half of the log
-//! or of the memory is used. Rows of a stuck table are relocated, and tried one range at a time, so that
-//! they do not delay the others.
+//! If HBase is unavailable, the flushes of all tables fail, and the log keeps all rows. If one table is disabled,
+//! deleted, or lacks a column family or a permission, only its flushes fail.
+//!
+//! A failing table becomes **stuck** after [`WalConfig::stuck_after`](crate::WalConfig::stuck_after). That time
+//! runs while other tables succeed, or after an error from which HBase does not recover by itself. If half of the
+//! log or of the memory is used, the table becomes stuck at once. Rows of a stuck table are relocated and tried
+//! one range at a time, so that they do not delay other tables.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,36 +17,36 @@ use tsd_storage::{Recovery, StorageError};
 
 use crate::memtable::TableId;
 
-/// Pause after the first attempt of a stuck table that fails; doubled after each further one.
+/// Pause after the first failed attempt of a stuck table. It doubles after each further failure.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_mins(1);
 
-/// What a round has shown.
+/// Result of a flush round.
 #[derive(Debug)]
 pub(super) struct RoundOutcome<'a> {
-    /// Tables of which something was flushed.
+    /// Tables with at least one flushed range.
     pub(super) flushed: &'a BTreeSet<TableId>,
-    /// The last error of each table of which something failed.
+    /// The last error of each table with a failed range.
     pub(super) errors: &'a BTreeMap<TableId, StorageError>,
-    /// True if a table that fails need not be waited for any longer.
+    /// True if log or memory is half full, so that a failing table becomes stuck without further delay.
     pub(super) is_pressed: bool,
 }
 
 #[derive(Debug)]
 struct FailingTable {
-    /// Since when the table fails while others do not; `None` while that is not known.
+    /// Time since which the table fails while others succeed; `None` while that is unknown.
     alone_since: Option<Instant>,
     is_stuck: bool,
     retry_at: Instant,
     pause: Duration,
 }
 
-/// The tables of which nothing was flushed since a failure.
+/// Tables without a flushed range since a failure.
 #[derive(Debug)]
 pub(super) struct FailingTables {
     tables: BTreeMap<TableId, FailingTable>,
     stuck_after: Duration,
-    /// False if only one table is logged: then there are no others to protect.
+    /// False if only one table is logged, so that there are no other tables to protect.
     has_others: bool,
 }
 
@@ -62,7 +63,7 @@ impl FailingTables {
         self.tables.iter().filter(|(_, failing)| failing.is_stuck).map(|(id, _)| *id).collect()
     }
 
-    /// Begins with a stuck table, whose rows were relocated before a restart.
+    /// Adds a stuck table whose rows were relocated before a restart.
     pub(super) fn add_stuck(&mut self, table: TableId, now: Instant) {
         let failing = FailingTable {
             alone_since: Some(now),
@@ -78,7 +79,7 @@ impl FailingTables {
         self.tables.get(&table).is_none_or(|failing| !failing.is_stuck || failing.retry_at <= now)
     }
 
-    /// When the next stuck table may be tried.
+    /// Time at which the next stuck table may be tried.
     pub(super) fn next_retry(&self) -> Option<Instant> {
         self.tables.values().filter(|failing| failing.is_stuck).map(|f| f.retry_at).min()
     }
@@ -91,21 +92,21 @@ impl FailingTables {
         }
     }
 
-    /// Forgets tables of which nothing waits.
+    /// Removes tables without waiting rows.
     pub(super) fn retain(&mut self, mut waits: impl FnMut(TableId) -> bool) {
         self.tables.retain(|table, _| waits(*table));
     }
 
-    /// Something of the table was flushed.
+    /// Called after a range of the table was flushed.
     pub(super) fn succeeded(&mut self, table: TableId) {
         self.tables.remove(&table);
     }
 
-    /// Takes the outcome of a round. Returns the tables that are stuck from now on.
+    /// Evaluates the result of a round. Returns the tables that become stuck.
     pub(super) fn end_round(&mut self, round: &RoundOutcome<'_>, now: Instant) -> Vec<TableId> {
         let mut stuck = Vec::new();
         for (table, error) in round.errors {
-            // What is full are the disks of all tables.
+            // A full disk affects all tables.
             if round.flushed.contains(table) || matches!(error, StorageError::DiskFull) {
                 self.tables.remove(table);
                 continue;
@@ -198,7 +199,7 @@ mod tests {
             rounds.end(&[], &[(A, false), (B, false)], true);
             rounds.end(&[], &[(A, false)], true);
         }
-        // B is back first.
+        // B recovers first.
         rounds.end(&[B], &[(A, false)], false);
         assert_eq!(rounds.stuck(), []);
     }

@@ -1,34 +1,31 @@
-//! What the flusher publishes to admission and gauges, and what stuck tables hold and may hold. It flushes
-//! nothing.
+//! Publishes the state of the flusher to admission and gauges, and limits the share of stuck tables.
 
+use parking_lot::RwLock;
 use std::{
     collections::BTreeSet,
-    sync::{
-        PoisonError, RwLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use tsd_storage::{StorageError, Table};
 
 use crate::{memtable::TableId, state::WalState};
 
-/// What the flusher publishes to admission and gauges.
+/// State of the flusher that admission and gauges read.
 #[derive(Debug, Default)]
 pub(crate) struct FlushProgress {
-    /// True if the last round failed without flushing anything.
+    /// True if the last round failed and flushed no range.
     pub(super) is_unavailable: AtomicBool,
-    /// Chunks flushed so far.
+    /// Number of chunks that were flushed so far.
     pub(super) flushed_ranges: AtomicU64,
-    /// Rows that the backend rejects now.
+    /// Number of rows that the backend rejects now.
     pub(crate) rejected_rows: AtomicU64,
     /// Tables whose rows cannot be flushed while others can.
     pub(super) stuck: RwLock<BTreeSet<TableId>>,
-    /// Why their rows are not relocated; `None` if they are, or there is nothing to relocate.
+    /// Why the rows of stuck tables are not relocated; `None` if all such rows are relocated.
     pub(super) relocation_problem: RwLock<Option<String>>,
 }
 
-/// What stuck tables hold, and may hold: a part of the log and of the memory.
+/// How much of log and memory stuck tables hold and may hold.
 #[derive(Clone, Copy, Debug)]
 struct StuckShare {
     log_bytes: u64,
@@ -43,31 +40,31 @@ impl FlushProgress {
     }
 
     pub(super) fn set_stuck(&self, tables: BTreeSet<TableId>) {
-        *self.stuck.write().unwrap_or_else(PoisonError::into_inner) = tables;
+        *self.stuck.write() = tables;
     }
 
     pub(super) fn set_relocation_problem(&self, problem: Option<String>) {
-        *self.relocation_problem.write().unwrap_or_else(PoisonError::into_inner) = problem;
+        *self.relocation_problem.write() = problem;
     }
 
     /// Why the rows of stuck tables are not relocated.
     pub(crate) fn relocation_problem(&self) -> Option<String> {
-        self.relocation_problem.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.relocation_problem.read().clone()
     }
 
     pub(super) fn stuck(&self) -> BTreeSet<TableId> {
-        self.stuck.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.stuck.read().clone()
     }
 
     pub(super) fn is_stuck(&self, table: TableId) -> bool {
-        self.stuck.read().unwrap_or_else(PoisonError::into_inner).contains(&table)
+        self.stuck.read().contains(&table)
     }
 
     pub(crate) fn stuck_count(&self) -> usize {
-        self.stuck.read().unwrap_or_else(PoisonError::into_inner).len()
+        self.stuck.read().len()
     }
 
-    /// The error of a write to a stuck table, if the stuck tables hold all that they may.
+    /// The error of a write to a stuck table, if the stuck tables have used up their share.
     pub(super) fn refusal(&self, state: &WalState, id: TableId) -> Option<StorageError> {
         if !self.is_stuck(id) || !self.stuck_share(state).is_used_up() {
             return None;
@@ -93,7 +90,7 @@ impl FlushProgress {
         }
     }
 
-    /// What is kept of a stuck table, and what happens with its writes.
+    /// Describes how much is kept of a stuck table, and what happens to writes to it.
     fn kept_text(&self, state: &WalState, table: &Table) -> String {
         let share = self.stuck_share(state);
         let writes = if share.is_used_up() { "are refused" } else { "are refused beyond that" };
@@ -104,7 +101,7 @@ impl FlushProgress {
         )
     }
 
-    /// What the operator has to know of each stuck table.
+    /// Texts about stuck tables for the operator.
     pub(crate) fn stuck_texts(&self, state: &WalState) -> Vec<String> {
         let tables = state.tables.all();
         let stuck = self.stuck();

@@ -4,22 +4,22 @@ use std::{collections::VecDeque, time::Instant};
 
 use crate::memtable::{Memtable, TableId, successor};
 
-/// Minimum rows per range, unless the table has fewer.
+/// Minimum number of rows per range, unless the table has fewer.
 const MIN_ROWS: usize = 512;
-/// Approximate bound of ranges per memtable.
+/// Approximate maximum number of ranges per memtable.
 const MAX_RANGES: usize = 256;
-/// Ranges submitted together: a server works on one while others are sent.
+/// Number of ranges that are submitted together, so that a server works on one while others are sent.
 pub(super) const MAX_CONCURRENT_RANGES: usize = 16;
 
-/// Rows of one table of a memtable with keys from `start` up to `stop` (empty: no bound).
+/// Rows of one table of a memtable from `start` up to `stop`, exclusive; an empty `stop` means no bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FlushRange {
     pub(super) table: TableId,
     pub(super) start: Vec<u8>,
     pub(super) stop: Vec<u8>,
-    /// Failures so far that looked permanent.
+    /// Number of failures so far that looked permanent.
     pub(super) failure_count: u32,
-    /// Set if the range is a single row that the backend rejects: the time of the next attempt.
+    /// Time of the next attempt, if the range is a single row that the backend rejects.
     pub(super) retry_at: Option<Instant>,
 }
 
@@ -28,7 +28,7 @@ impl FlushRange {
         Self { table, start, stop, failure_count: 0, retry_at: None }
     }
 
-    /// All ranges of a memtable, ordered by [`interleave`].
+    /// All ranges of a memtable, in the order of [`interleave`].
     pub(super) fn all_of(memtable: &Memtable) -> VecDeque<Self> {
         let mut ranges = Vec::new();
         let rows = (memtable.row_count() / MAX_RANGES).max(MIN_ROWS);
@@ -53,8 +53,8 @@ impl FlushRange {
             && (self.stop.is_empty() || other.start < self.stop)
     }
 
-    /// Narrows the range to its intersection with an overlapping one. Returns the parts before and
-    /// after that.
+    /// Narrows the range to its intersection with an overlapping range. Returns the remainders before and after
+    /// it.
     pub(super) fn narrow_to(&mut self, other: &Self) -> (Option<Self>, Option<Self>) {
         let mut before = None;
         if self.start < other.start {
@@ -76,8 +76,8 @@ impl FlushRange {
         Some((first, Self { start: middle, failure_count: 0, ..self.clone() }))
     }
 
-    /// Narrows the range to its first row, so that adjacent rows of later memtables do not wait for
-    /// it. Returns the key.
+    /// Narrows the range to its first row, so that adjacent rows of later memtables do not wait for it. Returns
+    /// the key of the row.
     pub(super) fn narrow_to_first_row(&mut self, memtable: &Memtable) -> Vec<u8> {
         let row = memtable.first_key(self.table, &self.start).unwrap_or_default();
         self.start.clone_from(&row);
@@ -86,8 +86,8 @@ impl FlushRange {
     }
 }
 
-/// Orders ranges so that those submitted together are far apart: they usually belong to different
-/// regions, which different servers serve.
+/// Orders ranges so that ranges that are submitted together are far apart. They usually belong to different
+/// regions on different servers.
 fn interleave(ranges: Vec<FlushRange>) -> VecDeque<FlushRange> {
     let stride = ranges.len().div_ceil(MAX_CONCURRENT_RANGES).max(1);
     let mut ranges: Vec<_> = ranges.into_iter().enumerate().collect();

@@ -1,24 +1,23 @@
 //! Flushes memtables in key-range chunks, in rounds of select, submit and settle.
 //!
-//! Chunks of a few hundred rows have three reasons:
+//! Chunks of a few hundred rows serve these purposes:
 //!
-//! * **Pacing.** The chunks of an aged memtable are flushed evenly over a part of the maximum age
-//!   ([`Pace`]), so that the backend gets no load spikes.
-//! * **Unavailable regions.** A failed chunk is retried without limit while the others are flushed.
-//!   Rows of a later memtable in the range of an unflushed chunk wait for it, so that the writes of
-//!   a row are flushed in order.
-//! * **Rejected rows.** A chunk that keeps failing permanently is halved until a single row is
-//!   left. If the backend can never accept that row, it is written to the dead-letter file and
-//!   counts as flushed. Otherwise, or if the file is full, it is logged as an error, counted, and
-//!   retried every minute. It was acknowledged, so it is never dropped: it keeps its memtable and
-//!   the log, and in the end writes are rejected at the bound of the log.
+//! * **Pacing.** The chunks of an aged memtable are flushed evenly over a fraction of the maximum age ([`Pace`]).
+//!   This avoids load spikes on the backend.
+//! * **Unavailable regions.** A failed chunk is retried without limit while the others are flushed. Later rows in
+//!   the range of an unflushed chunk wait for the chunk, so that writes of a row are flushed in order.
+//! * **Rejected rows.** A chunk that keeps failing permanently is halved until a single row is left. If the
+//!   backend can never accept that row, it is written to the dead-letter file and counts as flushed. Otherwise,
+//!   or if the file is full, the row is logged as an error, counted, and retried every minute. An acknowledged
+//!   row is never dropped: it keeps its memtable and the log, and in the end, the limit of the log causes
+//!   rejections.
 //!
-//! * **Stuck tables.** If only the flushes of one table fail, its rows are relocated to survivor
-//!   files, so that the log of the other tables goes on ([`failing_tables`](super::failing_tables),
-//!   [`relocation`](super::relocation)).
+//! * **Stuck tables.** If only the flushes of one table fail, its rows are relocated to survivor files
+//!   ([`failing_tables`](super::failing_tables), [`relocation`](super::relocation)). So the log of the other
+//!   tables can be trimmed.
 //!
-//! A few consecutive failures mean that the backend is unavailable: each other table is tried once
-//! more, the round ends, and the next one starts after a pause, with the oldest rows.
+//! A few consecutive failures mean that the backend is unavailable. Then each other table is tried once more, and
+//! the round ends. The next round starts after a pause, with the oldest rows.
 
 mod flush_round;
 mod memtable_flush;
@@ -33,7 +32,8 @@ use std::{
 };
 
 use futures_util::{FutureExt, future::join_all};
-use tsd_storage::{FlushRows, FlushTarget, Recovery, StorageError, panic_text};
+use tsd_files::panic_text;
+use tsd_storage::{FlushRows, FlushTarget, Recovery, StorageError};
 
 use self::flush_round::FlushRound;
 pub(super) use self::memtable_flush::MemtableFlush;
@@ -51,14 +51,14 @@ use crate::{
     state::WalState,
 };
 
-/// Permanent failures after which a range is halved even if no other range succeeds.
+/// Number of permanent failures after which a range is halved even if no other range succeeds.
 const MAX_PERMANENT_FAILURES: u32 = 3;
 /// Pause before a rejected row is retried.
 const REJECTED_ROW_PAUSE: Duration = Duration::from_mins(1);
 /// Shortest pause before a stuck table is tried again.
 const MIN_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// The flush queue is stopped.
+/// The flush queue was stopped.
 #[derive(Debug)]
 struct Stopped;
 
@@ -67,7 +67,7 @@ pub(crate) struct PacedFlusher<B> {
     backend: Arc<B>,
     executor: Executor,
     pub(super) progress: Arc<FlushProgress>,
-    /// Oldest first; that of the survivors is the first.
+    /// Oldest first. The survivors, if any, are the first.
     pub(super) flushes: VecDeque<MemtableFlush>,
     dead_letters: DeadLetters,
     pub(super) failing: FailingTables,
@@ -109,7 +109,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
         }
     }
 
-    /// Relocates rows of tables that fail alone.
+    /// Relocates rows of tables that fail while others succeed.
     fn end_round(&mut self, round: &FlushRound) {
         let outcome = RoundOutcome {
             flushed: &round.flushed_tables,
@@ -152,7 +152,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
         Ok(round)
     }
 
-    /// Publishes the result of a round. Returns the longest pause before the next one.
+    /// Publishes the result of a round. Returns the longest pause before the next round.
     fn publish(&self, round: FlushRound, backoff: &mut Backoff) -> Duration {
         let mut others = round.errors.keys().filter(|table| !self.failing.is_stuck(**table));
         let has_errors = others.next().is_some();
@@ -161,7 +161,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
         let pause = if has_errors {
             backoff.next_pause()
         } else if self.flushes.is_empty() {
-            // A trim that failed is tried again.
+            // Retries a failed trim.
             if self.state.finish_trim() { Duration::MAX } else { backoff.next_pause() }
         } else {
             // Only rejected rows and stuck tables remain.
@@ -175,8 +175,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
         pause
     }
 
-    /// Publishes the state of each table: failing with its last error, or succeeding once none of
-    /// its rows wait.
+    /// Publishes the state of each table: failing with its last error, or succeeding once none of its rows wait.
     fn publish_tables(&self, mut round: FlushRound, pause: Duration) {
         for (id, table) in self.state.tables.all().iter().enumerate() {
             let id = TableId(id);
@@ -190,15 +189,15 @@ impl<B: FlushTarget> PacedFlusher<B> {
         }
     }
 
-    /// Returns the ranges to submit next, when the first of them is due; `None` if all remaining
-    /// ranges are deferred.
+    /// Returns the ranges to submit next, once the first of them is due; `None` if all remaining ranges are
+    /// deferred.
     fn select(
         &self,
         flush: &mut MemtableFlush,
         round: &mut FlushRound,
     ) -> Result<Option<Vec<FlushRange>>, Stopped> {
         let (now, is_urgent) = (Instant::now(), round.is_urgent);
-        // A stuck table is tried once in a round.
+        // A stuck table is tried once per round.
         let tried: Vec<TableId> = round.errors.keys().copied().collect();
         let may_try = |table| {
             let is_due = is_urgent || self.failing.may_try(table, now);
@@ -217,13 +216,13 @@ impl<B: FlushTarget> PacedFlusher<B> {
         Ok(Some(flush.select_batch(first, round, Instant::now(), is_stuck)))
     }
 
-    /// Flushes ranges concurrently. Returns the result of each.
+    /// Flushes ranges concurrently. Returns a result for each range.
     fn submit(
         &self,
         memtable: &Arc<Memtable>,
         ranges: &[FlushRange],
     ) -> Vec<Result<(), StorageError>> {
-        // Another process that has taken the log over flushes what it has.
+        // If another process has taken the log over, that process flushes the rows.
         if let Err(error) = self.state.log.confirm() {
             return ranges.iter().map(|_| Err(error.clone())).collect();
         }
@@ -243,7 +242,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
                         let text = format!("the flush panicked: {}", panic_text(&*panic));
                         Err(StorageError::Backend(text.into()))
                     }),
-                    // A call that hangs must not delay the stop; the rows are in the log.
+                    // A hanging call must not delay the stop; the rows are in the log.
                     () = stopped => Err(StorageError::Closed),
                 }
             }
@@ -255,8 +254,8 @@ impl<B: FlushTarget> PacedFlusher<B> {
         }
     }
 
-    /// Accounts for the result of a range: flushed, halved, written to the dead-letter file, or
-    /// deferred to the next round.
+    /// Handles the result of a range: it was flushed, or is halved, written to the dead-letter file, or deferred
+    /// to the next round.
     fn settle(
         &mut self,
         flush: &mut MemtableFlush,
@@ -307,7 +306,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
         Ok(())
     }
 
-    /// Writes a range of one row to the dead-letter file. Returns true if it is there.
+    /// Writes a range of one row to the dead-letter file. Returns true if the row is there.
     fn write_dead_letter(
         &mut self,
         memtable: &Arc<Memtable>,
@@ -318,7 +317,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
         let Some(table) = tables.get(range.table.0) else { return false };
         let mut rows = rows_of(memtable, range);
         let Some(row) = rows.next_row() else { return true };
-        // Without local files the row stays in the log.
+        // Without local files, the row stays in the log.
         let Some(files) = &self.state.files else { return false };
         let is_written = self.dead_letters.write(&*files.dir, table, &row, error);
         if is_written {
@@ -327,7 +326,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
         is_written
     }
 
-    /// Schedules a row that the backend rejects for its next attempt.
+    /// Schedules the next attempt of a row that the backend rejects.
     fn reject(&self, memtable: &Memtable, range: &mut FlushRange, error: &StorageError) {
         if range.retry_at.is_none() {
             self.progress.rejected_rows.fetch_add(1, Ordering::Relaxed);
@@ -351,7 +350,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
         }
     }
 
-    /// Drops memtables without remaining ranges, and removes their segments, oldest first.
+    /// Drops memtables without remaining ranges and removes their segments, oldest first.
     fn complete_memtables(&mut self) {
         let state = Arc::clone(&self.state);
         for flush in &self.flushes {

@@ -1,8 +1,8 @@
-//! Stores the logs of owners that are gone, for a node that writes a log of its own.
+//! Stores the logs of owners that are gone, for a node that writes its own log.
 //!
-//! Their rows go to the backend straight, in parts of bounded memory, and are never in the memtables of this
-//! node: joined with points that are accepted later they would get a later time. A part that the backend does
-//! not take is tried again for a while; then the recovery fails, and is repeated from the beginning.
+//! The rows go directly to the backend, one memtable of limited size at a time. They never join the memtables of
+//! this node: merged with points that are accepted later, they would get a later time. If the backend rejects a
+//! memtable, it is retried for a while. Then the recovery fails and is repeated from the beginning.
 
 use std::{
     collections::VecDeque,
@@ -28,15 +28,15 @@ use crate::{
     state::WalState,
 };
 
-/// Bound of the memory of a recovery: that of two parts, as of memtables.
+/// Memory limit of a recovery, as for two memtables.
 const MEMORY: usize = 128 << 20;
-/// Attempts of a part, over about a minute.
+/// Maximum number of attempts of a memtable, over about a minute.
 const MAX_ATTEMPTS: usize = 18;
 
-/// What the recoveries of a store use.
+/// Stores logs for the recoveries of a store.
 #[derive(Debug)]
 pub(crate) struct RecoveredLogs<B> {
-    /// The state of the own log.
+    /// State of the node's own log.
     state: Arc<WalState>,
     backend: Arc<B>,
     policy: SharingPolicy,
@@ -48,7 +48,7 @@ impl<B: FlushTarget> RecoveredLogs<B> {
         Self { state, backend, policy, executor: Executor::current() }
     }
 
-    /// State of a replay that shares nothing but settings and metrics with the own log.
+    /// State of a replay. It shares only settings and metrics with the node's own log.
     fn replay_state(&self) -> WalState {
         let WalState { config, metrics, log, .. } = &*self.state;
         let memtable_bytes = config.memtable_bytes.min(MEMORY);
@@ -83,7 +83,7 @@ impl<B: FlushTarget> RecoveredLogs<B> {
         Ok(())
     }
 
-    /// Flushes ranges concurrently. Those that fail are put back; the first error is returned.
+    /// Flushes ranges concurrently. Puts failed ranges back and returns the first error.
     fn flush_ranges(
         &self,
         tables: &[Table],
@@ -126,8 +126,6 @@ impl<B: FlushTarget> LogRecoverer for RecoveredLogs<B> {
         let target = ReplayTarget::new(&state, &*self.backend, &self.executor);
         let mut store = |memtable: Arc<Memtable>| {
             self.flush(&state.tables.all(), &memtable, confirm)?;
-            self.state.metrics.flushes.increment(1);
-            self.state.metrics.flushed_cells.increment(memtable.cell_count() as u64);
             Ok(())
         };
         match replay_in_parts(target, &self.policy, groups, &mut store) {
@@ -140,7 +138,7 @@ impl<B: FlushTarget> LogRecoverer for RecoveredLogs<B> {
     }
 
     fn raise_commit_time(&self, last_commit_ms: i64) {
-        // Points of that log may be as much later than their commits.
+        // Points of that log may be this much later than their commits.
         let floor_ms = last_commit_ms.saturating_add(MAX_ADDED_MS);
         self.state.commit_floor_ms.fetch_max(floor_ms, Ordering::AcqRel);
     }

@@ -12,23 +12,24 @@ use tsd_storage::FlushTarget;
 use super::paced_flush::{MemtableFlush, PacedFlusher};
 use crate::{
     local_files::LocalFiles,
+    log_space::FullDiskError,
     memtable::Memtable,
     state::WalState,
     survivors::{self, RelocatedRange, SurvivorSize, survivor_name, survivors_in, visit_rows},
 };
 
-/// Space beside the file: blocks of the file system, the state of the log.
+/// Disk space in addition to the file, for blocks of the file system and the state of the log.
 const SPACE_MARGIN: u64 = 64 << 10;
 
 /// Why rows were not relocated. They stay in the log.
 #[derive(Debug)]
 enum RelocationError {
-    /// The disk lacks space for them.
+    /// The disk lacks space for the rows.
     DiskFull {
         /// Bytes of the file.
         needed: u64,
-        /// The state of the disk.
-        disk: String,
+        /// Description of the disk.
+        disk: FullDiskError,
     },
     Io(io::Error),
 }
@@ -52,16 +53,16 @@ impl fmt::Display for RelocationError {
 }
 
 impl<B: FlushTarget> PacedFlusher<B> {
-    /// Relocates the oldest memtables as far as only rows of stuck tables are left of them.
+    /// Relocates the oldest memtables whose remaining rows all belong to stuck tables.
     pub(super) fn relocate_stuck(&mut self) {
-        // A log that is not in local files keeps them, within its bound.
+        // A log outside of local files keeps these rows, within its limit.
         let Some(files) = self.state.files.clone() else { return };
         let mut problem = None;
         while let Some(at) = self.flushes.iter().position(|flush| !flush.memtable.is_survivor())
             && at <= 1
             && let Some(flush) = self.flushes.get(at)
             && flush.pending.iter().all(|range| self.failing.is_stuck(range.table))
-            // The front one is completed, not relocated, if nothing is left of it.
+            // A front memtable without remaining rows is completed instead.
             && (at == 1 || !flush.pending.is_empty())
         {
             let Some(flush) = self.flushes.remove(at) else { return };
@@ -82,7 +83,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
         }
     }
 
-    /// Copies the pending rows of a memtable to the survivors, and removes it with its segments.
+    /// Copies the pending rows of a memtable to the survivors, then removes the memtable and its segments.
     fn relocate(
         &mut self,
         files: &LocalFiles,
@@ -120,7 +121,6 @@ impl<B: FlushTarget> PacedFlusher<B> {
         let last_id = flush.last_id;
         self.flushes.push_front(MemtableFlush { last_id, ..MemtableFlush::of_survivors(survivor) });
         state.trim(flush.position, flush.bytes);
-        state.metrics.relocated_rows.increment(size.rows);
         state.flush_queue.wake();
         tracing::warn!(
             memtable = flush.memtable.id(),
@@ -141,7 +141,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
         relocated.collect()
     }
 
-    /// Writes the rows durably and records the file, before segments are removed.
+    /// Writes the rows durably and records the file before segments are removed.
     fn write_survivors(
         &mut self,
         local: &LocalFiles,
@@ -153,7 +153,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
         }
         let (state, memtable) = (&self.state, &flush.memtable);
         let needed = survivors::size_bound(memtable, ranges) + SPACE_MARGIN;
-        // Held until the file is written. The segments are removed then.
+        // Held until the file is written. Then the segments are removed.
         let _permit = state
             .promise_copy(needed, flush.bytes)
             .map_err(|disk| RelocationError::DiskFull { needed, disk })?;
@@ -163,7 +163,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
         }
         let number = files.next_number;
         let size = survivors::write(&*local.dir, number, memtable, ranges)?;
-        // A number is used once. A file that the state does not name is removed at the next start.
+        // A number is used only once. The next start removes a file that the state does not name.
         files.next_number += 1;
         local.tie.relocated(number)?;
         files.are_flushed = false;
@@ -171,7 +171,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
         Ok(size)
     }
 
-    /// Removes the survivor files after the flush of their rows; retried until it succeeds.
+    /// Removes the survivor files after the flush of their rows. Retried until it succeeds.
     pub(super) fn remove_survivors(&mut self) {
         let has_survivors = self.flushes.iter().any(|flush| flush.memtable.is_survivor());
         if !self.survivor_files.are_flushed || has_survivors {
@@ -191,7 +191,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
         self.survivor_files.are_flushed = true;
     }
 
-    /// Takes the survivors of an earlier process: their tables are stuck until a flush succeeds.
+    /// Adopts the survivors of an earlier process. Their tables are stuck until a flush succeeds.
     pub(super) fn adopt_survivors(&mut self) {
         if std::mem::replace(&mut self.survivor_files.are_adopted, true) {
             return;

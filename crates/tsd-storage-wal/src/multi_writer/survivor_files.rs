@@ -1,18 +1,18 @@
-//! What is known of the survivor files of a store. Rows are relocated to them in `relocation.rs`.
+//! State of the survivor files of a store. `relocation.rs` relocates rows to them.
 
 use std::time::Duration;
 
 use tsd_storage::LogLimit;
 
-/// Minimum interval between two log messages about rows that are not relocated.
+/// Minimum interval between two messages about rows that are not relocated.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The survivor files of a store.
 #[derive(Debug)]
 pub(super) struct SurvivorFiles {
-    /// Number of the next file; 0: not known yet.
+    /// Number of the next file; 0 while it is unknown.
     pub(super) next_number: u64,
-    /// True once the files that were there at the start are known.
+    /// True once the files that existed at the start are known.
     pub(super) are_adopted: bool,
     /// True if all rows are flushed, but the files could not be removed yet.
     pub(super) are_flushed: bool,

@@ -1,7 +1,7 @@
-//! Replays the logs of earlier owners, each into memtables of its own.
+//! Replays the logs of earlier owners, each into its own memtables.
 //!
-//! A flush must not join their rows with those of later commits, and each log is trimmed when its own rows
-//! are flushed.
+//! A flush must not merge their rows with rows of later commits, and each log is trimmed once its own rows are
+//! flushed.
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
@@ -19,7 +19,7 @@ use crate::{
     state::WalState,
 };
 
-/// Replays former logs, oldest first. The memtables of `state` are not changed.
+/// Replays former logs, oldest first, without changing the memtables of `state`.
 pub(crate) fn replay_former<B: FlushTarget>(
     state: &WalState,
     former: FormerLogs,
@@ -46,8 +46,8 @@ pub(crate) fn replay_former<B: FlushTarget>(
     })
 }
 
-/// Replays a log, and passes on each memtable that is full, then the rest. Returns what was read, and the last
-/// commit time. The memtables of `state` are not changed.
+/// Replays a log. Passes on each full memtable, then the last one. Returns the report and the last commit time.
+/// The memtables of `state` are not changed.
 pub(crate) fn replay_in_parts<B: FlushTarget>(
     target: ReplayTarget<'_, B>,
     policy: &SharingPolicy,
@@ -68,7 +68,7 @@ pub(crate) fn replay_in_parts<B: FlushTarget>(
 }
 
 impl<B: FlushTarget> Replay<'_, B> {
-    /// Flush jobs of a log. The last one trims it.
+    /// Replays a log and returns its flush jobs. The last job trims the log.
     fn former_log(&mut self, log: FormerLog) -> Result<Vec<FlushJob>, OpenError> {
         let mut bytes = 0;
         for group in log.groups {
@@ -80,7 +80,7 @@ impl<B: FlushTarget> Replay<'_, B> {
         let mut memtables: VecDeque<Arc<Memtable>> = std::mem::take(&mut self.target.memtables);
         memtables.extend(self.memtable.take().map(Arc::new));
         if memtables.is_empty() {
-            // The flush of nothing trims the log.
+            // The flush of an empty memtable trims the log.
             let pool = Arc::clone(&self.target.state.buffer_pool);
             let now_ms = (self.target.state.config.clock)();
             memtables.push_back(Arc::new(Memtable::new(self.next_memtable_id, now_ms, pool)));

@@ -1,4 +1,4 @@
-//! Merges memtable rows of a series into a block of the backend.
+//! Merges the memtable rows of a series into a block of the backend.
 
 use std::ops::Range;
 
@@ -8,16 +8,16 @@ use tsd_storage::{SeriesBlock, SeriesRead};
 
 use crate::overlay::RowOps;
 
-/// A row that the block no longer has: it is the backend's row with these operations.
+/// A row that was removed from its block. It is the backend's row with these operations.
 pub(super) struct PendingRow {
     pub(super) key: Bytes,
     pub(super) ops: RowOps,
-    /// The backend has cells of the row.
+    /// True if the backend has cells of the row.
     pub(super) is_stored: bool,
 }
 
-/// Adds the points of rows, in the order of base times, to the columns. Rows with other operations, or with
-/// points at instants that the backend has too, are removed from the block and returned.
+/// Adds the points of rows, in order of base times, to the columns of the block. Removes and returns rows with
+/// other operations, or with points at instants that the backend has, too.
 pub(super) fn overlay_block(
     block: &mut SeriesBlock,
     read: &SeriesRead,
@@ -52,13 +52,13 @@ pub(super) fn overlay_block(
     for (time_ms, value) in added {
         block.columns.push(time_ms, value);
     }
-    // Late points are before some of the backend's.
+    // Late points come before some points of the backend.
     block.columns.sort_distinct();
     pending
 }
 
-/// Indexes of the points of a row. None for one that does not begin at a full hour: columns have no
-/// points of those.
+/// Indexes of the points of a row. The range is empty for a row that does not begin at a full hour, since the
+/// columns have no points of such rows.
 fn points_of_row(columns: &PointColumns, base: u32) -> Range<usize> {
     let hour = BaseTime::SPAN_SECONDS;
     if !base.is_multiple_of(hour) {
@@ -71,7 +71,7 @@ fn points_of_row(columns: &PointColumns, base: u32) -> Range<usize> {
     start..times.partition_point(|time| *time < end_ms)
 }
 
-/// True if no point has one of the times. Both are in order.
+/// True if no point has one of the times. Both lists are sorted.
 fn is_disjoint(times_ms: &[i64], points: &[(i64, Value)]) -> bool {
     let mut times = times_ms.iter().peekable();
     points.iter().all(|(time_ms, _)| {
@@ -80,7 +80,7 @@ fn is_disjoint(times_ms: &[i64], points: &[(i64, Value)]) -> bool {
     })
 }
 
-/// Removes ranges of points, which are in order.
+/// Removes ranges of points. The ranges are sorted.
 fn remove(columns: &mut PointColumns, ranges: &[Range<usize>]) {
     if ranges.iter().all(Range::is_empty) {
         return;

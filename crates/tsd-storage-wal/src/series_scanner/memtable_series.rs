@@ -1,8 +1,8 @@
-//! Memtable rows of some days, series by series.
+//! Reads the memtable rows of some days, series by series.
 //!
-//! A memtable has them in the order of keys, hour by hour. Few rows are copied at once. Else one day is read at
-//! a time: a range of series with a cursor for each base time of each memtable, listed series by looking up
-//! their rows.
+//! A memtable has rows in key order, hour by hour. If there are few rows, they are copied at once. Otherwise, one
+//! day is read at a time. A range of series then has a cursor for each base time of each memtable; listed series
+//! are looked up row by row.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -16,29 +16,29 @@ use crate::{
     overlay::RowOps,
 };
 
-/// Rows that all cursors copy from their memtables at a time, about.
+/// Approximate number of rows that all cursors together copy at a time.
 const COPIED_ROWS: usize = 2_048;
 
-/// Copies of rows of each memtable that are few rows.
+/// Maximum number of copies from each memtable that count as few rows.
 const MAX_COPIES: usize = 4;
 
-/// Rows that are looked up of listed series, if they are few.
+/// Maximum number of rows of listed series that are looked up at once.
 const MAX_LOOKED_UP: usize = MAX_COPIES * COPIED_ROWS;
 
-/// Bytes of operations of listed series, if their rows are few.
+/// Maximum number of bytes of operations that are looked up at once.
 const MAX_LOOKED_UP_BYTES: usize = MAX_COPIES * MAX_COPIED_BYTES;
 
-/// Copied rows below which twice as many days are read next.
+/// Number of copied rows below which twice as many days are read next.
 const SMALL_ROWS: usize = COPIED_ROWS / 2;
 
 /// The rows of one series.
 pub(super) struct MemtableSeries {
     pub(super) series: Bytes,
-    /// With their base times, in order.
+    /// Base time and operations of each row, in order.
     pub(super) rows: VecDeque<(u32, RowOps)>,
 }
 
-/// The rows of a read in the memtables of a view, in the order of their series.
+/// The rows of a read in the memtables of a view, in order of their series.
 pub(super) struct MemtableDays {
     id: TableId,
     read: SeriesRead,
@@ -46,17 +46,17 @@ pub(super) struct MemtableDays {
     next: Option<MemtableSeries>,
 }
 
-/// Base times of rows, each with the memtables that have some, by base time, then age.
+/// Base times of rows, each with a memtable that has such rows, ordered by base time, then age.
 type Places = Vec<(u32, Arc<Memtable>)>;
 
 enum Source {
-    /// All rows, which are few.
+    /// All rows, if there are few.
     Copied(VecDeque<MemtableSeries>),
     Range(Vec<BaseCursor>),
     Keys {
         /// Series that are not looked up yet.
         keys: VecDeque<Bytes>,
-        /// By salt and metric.
+        /// Keyed by salt and metric.
         places: Vec<(Bytes, Places)>,
     },
 }
@@ -65,15 +65,15 @@ enum Source {
 struct BaseCursor {
     base: u32,
     memtable: Arc<Memtable>,
-    /// Keys and operations of rows that were copied.
+    /// Keys and operations of copied rows.
     rows: VecDeque<(Bytes, Bytes)>,
-    /// First key not copied yet; `None` at the end.
+    /// First key that is not copied yet; `None` at the end.
     next: Option<Vec<u8>>,
     stop: Vec<u8>,
     max_rows: usize,
 }
 
-/// The least base time in a range of which a memtable has rows with the salt and metric of a read.
+/// The lowest base time in a range for which a memtable has rows with the salt and metric of a read.
 pub(super) fn first_base(
     view: &MemtableView,
     id: TableId,
@@ -87,7 +87,7 @@ pub(super) fn first_base(
     view.memtables.iter().filter_map(of).min()
 }
 
-/// The days in a range of base times of which memtables have rows with the salts and metrics of a read, in
+/// The days in a range of base times for which memtables have rows with the salts and metrics of a read, in
 /// order.
 pub(super) fn changed_days(
     view: &MemtableView,
@@ -108,7 +108,7 @@ pub(super) fn changed_days(
     days
 }
 
-/// Where rows with a prefix are.
+/// Base times and memtables with rows of a prefix.
 fn places(view: &MemtableView, id: TableId, prefix: &[u8], bases: (u32, u32)) -> Places {
     let of = |memtable: &Arc<Memtable>| {
         let memtable = Arc::clone(memtable);
@@ -116,13 +116,13 @@ fn places(view: &MemtableView, id: TableId, prefix: &[u8], bases: (u32, u32)) ->
         bases.into_iter().map(move |base| (base, Arc::clone(&memtable)))
     };
     let mut places: Places = view.memtables.iter().flat_map(of).collect();
-    // Stable: memtables are in the order of their age.
+    // The sort is stable, so memtables stay in order of age.
     places.sort_by_key(|(base, _)| *base);
     places
 }
 
 impl MemtableDays {
-    /// Copies the rows; `None` if they are many, or a filter skips many.
+    /// Copies the rows; `None` if there are many, or if a filter skips many.
     pub(super) fn try_copied(view: &MemtableView, id: TableId, read: &SeriesRead) -> Option<Self> {
         let copied = match &read.selection {
             ReadSelection::Range(range) => copy_range(view, id, range, read.bases),
@@ -132,7 +132,7 @@ impl MemtableDays {
         Some(Self { id, read: read.clone(), source, next: None })
     }
 
-    /// Rows of one day, which may be many.
+    /// The rows of one day, which may be many.
     pub(super) fn of_day(view: &MemtableView, id: TableId, read: SeriesRead) -> Self {
         let source = match &read.selection {
             ReadSelection::Range(range) => Source::Range(cursors(view, id, range, read.bases)),
@@ -144,7 +144,7 @@ impl MemtableDays {
         Self { id, read, source, next: None }
     }
 
-    /// True if there are so few rows that those of twice as many days may be copied as well.
+    /// True if there are few rows, so that twice as many days may be copied, too.
     pub(super) fn is_small(&self) -> bool {
         match &self.source {
             Source::Copied(series) => {
@@ -170,7 +170,7 @@ impl MemtableDays {
         self.next.take()
     }
 
-    /// Takes copied rows of a series up to a base time, which are no longer among the next ones.
+    /// Takes the copied rows of a series up to a base time, so that they no longer come next.
     pub(super) fn take_until(&mut self, series: &[u8], last: u32) -> VecDeque<(u32, RowOps)> {
         let Source::Copied(copied) = &mut self.source else { return VecDeque::new() };
         let found = copied.binary_search_by(|other| (*other.series).cmp(series)).ok();
@@ -217,7 +217,7 @@ impl MemtableDays {
     }
 }
 
-/// Where rows of a read are, by salt and metric.
+/// Base times and memtables with rows of a read, by salt and metric.
 fn places_by_prefix(view: &MemtableView, id: TableId, read: &SeriesRead) -> Vec<(Bytes, Places)> {
     let of = |prefix: Bytes| {
         let places = places(view, id, &prefix, read.bases);
@@ -226,7 +226,7 @@ fn places_by_prefix(view: &MemtableView, id: TableId, read: &SeriesRead) -> Vec<
     read.prefixes().into_iter().map(of).collect()
 }
 
-/// All rows of listed series; `None` if they are many.
+/// All rows of listed series; `None` if there are many.
 fn look_up(
     view: &MemtableView,
     id: TableId,
@@ -271,7 +271,7 @@ fn rows_of_key(
     rows_of(&ops)
 }
 
-/// A cursor for each base time and memtable with rows of a range.
+/// Creates a cursor for each base time and memtable with rows of a range.
 fn cursors(
     view: &MemtableView,
     id: TableId,
@@ -284,7 +284,8 @@ fn cursors(
     places.into_iter().map(cursor).collect()
 }
 
-/// All rows of a range of series and base times, series by series; `None` if they are many, or a filter skips many.
+/// All rows of a range of series and base times, series by series; `None` if there are many, or if a filter skips
+/// many.
 fn copy_range(
     view: &MemtableView,
     id: TableId,
@@ -293,7 +294,7 @@ fn copy_range(
 ) -> Option<VecDeque<MemtableSeries>> {
     let bound = |base: u32| [&*range.prefix, &base.to_be_bytes()].concat();
     let stop = bound(last.checked_add(1)?);
-    // Tags, base time, operations and the base of their timestamps.
+    // Tags, base time, operations, and the base of their timestamps.
     let mut copied: Vec<(Bytes, (u32, Bytes, i64))> = Vec::new();
     for memtable in &view.memtables {
         let mut next = Some(bound(first));
@@ -315,7 +316,7 @@ fn copy_range(
             return None;
         }
     }
-    // Stable: memtables are in the order of their age.
+    // The sort is stable, so memtables stay in order of age.
     copied.sort_by(|(tags, (base, ..)), (other, (other_base, ..))| {
         tags.cmp(other).then(base.cmp(other_base))
     });
@@ -327,7 +328,7 @@ fn copy_range(
     Some(copied.chunk_by(|(tags, _), (other, _)| tags == other).map(of_series).collect())
 }
 
-/// Joins the operations on each row; those of one base time are adjacent, oldest memtable first.
+/// Joins the operations on each row. Operations of one base time are adjacent, oldest memtable first.
 fn rows_of(ops: &[(u32, Bytes, i64)]) -> VecDeque<(u32, RowOps)> {
     let of_row = |group: &[(u32, Bytes, i64)]| {
         let base = group.first().map_or(0, |(base, ..)| *base);
@@ -386,7 +387,7 @@ mod tests {
     const ID: TableId = TableId(0);
     const HOUR: u32 = 3_600;
 
-    /// Row keys of two bytes of metric, a base time and one byte of tags, by memtable.
+    /// Creates a view of row keys by memtable: two bytes of metric, a base time and one byte of tags.
     fn view_of(memtables: &[Vec<(u8, u32, u8)>]) -> Arc<MemtableView> {
         let pool = Arc::new(BufferPool::new(0));
         let memtable = |(number, rows): (usize, &Vec<(u8, u32, u8)>)| {

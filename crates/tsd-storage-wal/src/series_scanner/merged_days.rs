@@ -1,4 +1,4 @@
-//! Merges the rows that memtables have of some days with the blocks that the backend has of them.
+//! Merges the memtable rows of some days with the blocks of the backend.
 
 use std::collections::VecDeque;
 
@@ -11,33 +11,33 @@ use super::{
 };
 use crate::overlay::{RowOps, overlay};
 
-/// Size of the blocks of a batch at which it ends, bytes.
+/// Bytes of blocks after which a batch ends.
 const BATCH_BYTES: usize = 1 << 20;
-/// Blocks of a batch at most.
+/// Maximum number of blocks in a batch.
 const BATCH_BLOCKS: usize = 4_096;
-/// Rows that are read from the backend by key for a batch.
+/// Maximum number of rows that are read from the backend by key for a batch.
 const BATCH_ROWS: usize = 512;
 
 pub(super) struct MergedDays {
     rows: MemtableDays,
-    /// `None` if the backend has nothing of the days, or nothing more.
+    /// `None` if the backend has no rows of these days, or no more.
     stored: Option<Box<dyn SeriesScanner>>,
     /// Blocks of the backend that are not merged yet.
     blocks: VecDeque<SeriesBlock>,
-    /// Blocks come in the order of their series, each once.
+    /// True if blocks arrive in order of series, each series once.
     is_one_day: bool,
 }
 
 impl MergedDays {
-    /// `stored` reads the same base times; `None` if the backend has nothing of them. Of several days, the
-    /// rows are copied.
+    /// `stored` reads the same base times; `None` if the backend has no rows of them. For several days, the rows
+    /// must be copied.
     pub(super) fn new(rows: MemtableDays, stored: Option<Box<dyn SeriesScanner>>) -> Self {
         let (first, last) = rows.read().bases;
         let is_one_day = first / DAY_SECS == last / DAY_SECS;
         Self { rows, stored, blocks: VecDeque::new(), is_one_day }
     }
 
-    /// The next blocks, perhaps none; `None` after the last.
+    /// The next blocks, which may be none; `None` after the last.
     pub(super) async fn next_batch<B: FlushTarget>(
         &mut self,
         backend: &B,
@@ -79,6 +79,7 @@ impl MergedDays {
             row: row.key.clone(),
             family: Some(Family::T),
             qualifiers: Vec::new(),
+            reads_past_losses: self.rows.read().reads_past_losses,
         };
         let gets: Vec<Get> =
             pending.iter().filter(|(_, row)| row.is_stored).map(|(_, row)| get(row)).collect();
@@ -97,14 +98,14 @@ impl MergedDays {
         Ok((!ended || !blocks.is_empty()).then_some(blocks))
     }
 
-    /// The next block of the backend with the rows to merge into it, or an empty one with rows that the backend
-    /// does not have. Called while there is a block, or after the last.
+    /// The next block of the backend and the rows to merge into it, or an empty block and rows that the backend
+    /// lacks. Must be called while there is a block, or after the last block.
     fn next_block(&mut self) -> Option<(SeriesBlock, VecDeque<(u32, RowOps)>)> {
         if !self.is_one_day
             && let Some(block) = self.blocks.pop_front()
         {
-            // Later blocks of the series have later rows only. What comes before the first of them is merged into
-            // it, what comes after the last of them is left to the end.
+            // Later blocks of the series have later rows only. Rows before a later block are merged into that
+            // block; rows after the last block remain until the end.
             let last = last_base(&block, self.rows.read().prefix_len);
             let rows = self.rows.take_until(&block.series, last);
             return Some((block, rows));

@@ -1,4 +1,4 @@
-//! The days that the backend has rows of.
+//! The days for which the backend has rows.
 
 use tsd_model::DAY_SECS;
 
@@ -9,7 +9,7 @@ pub(super) struct StoredDays {
 }
 
 impl StoredDays {
-    /// The days of ranges of base times, which are in order; all days if they are not known.
+    /// The days of sorted ranges of base times; all days if the ranges are unknown.
     pub(super) fn new(bases: Option<Vec<(u32, u32)>>) -> Self {
         let mut ranges = bases.unwrap_or_else(|| vec![(0, u32::MAX)]);
         for (first, last) in &mut ranges {

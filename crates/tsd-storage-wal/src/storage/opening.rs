@@ -1,4 +1,5 @@
-//! Opens a store: takes its log, replays it, starts the threads. What an open store does is in its parent.
+//! Opens a store: opens its log, replays it and starts the threads. The parent module has the operations of an
+//! open store.
 
 use std::sync::{Arc, atomic::AtomicI64, mpsc};
 
@@ -14,7 +15,7 @@ use crate::{
     commit_log::{CommitLog, LogRecoverer},
     commit_queue::CommitQueue,
     commit_time,
-    committer::Committer,
+    committer::{CheckStore, Committer},
     executor::Executor,
     files::{self, LogDir},
     local_files::LocalFiles,
@@ -29,16 +30,16 @@ use crate::{
 };
 
 impl<B: FlushTarget> WalStorage<B> {
-    /// Opens a log in front of `backend` and replays it. Replayed rows are readable at once and
-    /// queued for their flush.
+    /// Opens a log in front of `backend` and replays it. Replayed rows are readable at once and queued for their
+    /// flush.
     ///
-    /// In a multi-threaded tokio runtime, calls of the backend run there, else on runtimes of the
-    /// layer's own threads.
+    /// In a multi-threaded tokio runtime, calls of the backend run there. Otherwise, they run in runtimes on the
+    /// threads of this layer.
     ///
     /// # Errors
     ///
-    /// Fails if another process uses the directory, if the log cannot be read or is damaged, if a
-    /// table of the log does not exist, or if the backend fails during the replay.
+    /// If another process uses the directory, or the log cannot be read or is damaged. If a table of the log does
+    /// not exist, or the backend fails during the replay.
     pub async fn open(
         config: WalConfig,
         backend: Arc<B>,
@@ -48,7 +49,13 @@ impl<B: FlushTarget> WalStorage<B> {
         Self::open_in(config, Arc::new(dir), backend).await
     }
 
-    pub(crate) async fn open_in(
+    /// As [`Self::open`], but with the files of the log in `dir` instead of [`WalConfig::directory`]. The
+    /// directory or a parent of it must be locked.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`].
+    pub async fn open_in(
         config: WalConfig,
         dir: Arc<dyn LogDir>,
         backend: Arc<B>,
@@ -74,13 +81,13 @@ impl<B: FlushTarget> WalStorage<B> {
         Self::start(Arc::new(state), backend, policy, replayed)
     }
 
-    /// Opens a store whose log is not in local files, and replays what earlier owners have left of it. Their
-    /// rows are flushed apart from those of later commits. There are no survivor files and no dead letters:
-    /// the log keeps what cannot be flushed, within its bound. [`WalConfig::directory`] is not used.
+    /// Opens a store whose log is not in local files, and replays the logs that earlier owners left. Their rows
+    /// are flushed separately from rows of later commits. There are no survivor files and no dead letters: the
+    /// log keeps rows that cannot be flushed, within its limit. [`WalConfig::directory`] is ignored.
     ///
     /// # Errors
     ///
-    /// Fails if a former log cannot be read.
+    /// If a former log cannot be read.
     pub async fn open_on(
         config: WalConfig,
         log: Arc<dyn CommitLog>,
@@ -117,7 +124,8 @@ impl<B: FlushTarget> WalStorage<B> {
         let limits = policy.rotation_limits(&state.config);
         let active = ActiveMemtable::new(Arc::clone(&state), limits, next_memtable_id + 1);
         backend.set_held_rows(Arc::<WalState>::clone(&state));
-        let committer = Committer::new(active, policy.commit_policy(), messages);
+        let committer =
+            Committer::new(active, policy.commit_policy(), store_checker(&backend), messages);
         let committer = spawn_worker("wal-committer", || committer.run())?;
         let (flush_state, flush_backend) = (Arc::clone(&state), Arc::clone(&backend));
         let (flush_policy, executor) = (policy.clone(), Executor::current());
@@ -131,7 +139,7 @@ impl<B: FlushTarget> WalStorage<B> {
     }
 }
 
-/// Takes over what a replay has found, before the threads start.
+/// Adopts the results of a replay before the threads start.
 fn adopt_replayed(state: &mut WalState, replayed: &mut ReplayedLog, saved_ms: Option<i64>) {
     state.config.logged.extend(std::mem::take(&mut replayed.more_tables));
     let last_ms = commit_time::first(state, replayed.last_commit_ms, saved_ms);
@@ -143,7 +151,7 @@ fn adopt_replayed(state: &mut WalState, replayed: &mut ReplayedLog, saved_ms: Op
     state.memtables = MemtableList::new(immutable.chain([active]).collect());
 }
 
-/// Records in the store what it contains of the log. The log does not keep the store.
+/// Records in the store how much of the log it contains. The log does not keep the store alive.
 fn mark_setter<B: FlushTarget>(backend: &Arc<B>, executor: Executor) -> SetMark {
     let backend = Arc::downgrade(backend);
     Box::new(move |mark| {
@@ -152,7 +160,13 @@ fn mark_setter<B: FlushTarget>(backend: &Arc<B>, executor: Executor) -> SetMark 
     })
 }
 
-/// Gives the log what stores the logs of others.
+/// Checks the files of the store while it is open. The committer does not keep the store alive.
+fn store_checker<B: FlushTarget>(backend: &Arc<B>) -> CheckStore {
+    let backend = Arc::downgrade(backend);
+    Box::new(move || backend.upgrade().map_or(Ok(()), |backend| backend.check_files()))
+}
+
+/// Attaches to the log a recoverer, which stores the logs of other owners.
 fn attach_recoverer<B: FlushTarget>(
     state: &Arc<WalState>,
     backend: &Arc<B>,

@@ -1,14 +1,14 @@
-//! Threads of a store, and how their ends are awaited.
+//! Starts the threads of a store, and awaits their ends.
 
 use std::thread;
 
 use tokio::sync::oneshot;
-use tsd_storage::spawn_critical;
+use tsd_files::spawn_critical;
 
 use crate::OpenError;
 
-/// Starts a thread that the store cannot work without: its panic ends the process. The receiver
-/// resolves when the thread ends.
+/// Starts a thread that the store cannot work without, so that its panic ends the process. The receiver resolves
+/// when the thread ends.
 pub(super) fn spawn_worker(
     name: &'static str,
     work: impl FnOnce() + Send + 'static,
@@ -39,7 +39,7 @@ fn spawn<T: Send + 'static>(
     Ok(ended)
 }
 
-/// Runs blocking work in a thread of its own.
+/// Runs blocking work in its own thread.
 pub(super) async fn in_thread<T: Send + 'static>(
     name: &'static str,
     work: impl FnOnce() -> T + Send + 'static,

@@ -9,21 +9,21 @@ use crate::{
     report::{Damage, LostRange},
 };
 
-/// Which survivor files there are, and which must be there.
+/// Survivor files that exist, and survivor files that must exist.
 #[derive(Debug)]
 pub(crate) struct Survivors {
     intact: Vec<u64>,
     lost: Vec<u64>,
-    /// Flushed already, or not recorded yet.
+    /// Files that are already flushed, or not recorded yet.
     unused: Vec<u64>,
-    /// Bytes of the intact ones.
+    /// Bytes of the intact files.
     pub(crate) bytes: u64,
 }
 
 impl Survivors {
-    /// Reads and checks all files. Changes nothing on disk.
+    /// Reads and checks all files without any change.
     ///
-    /// Without the state of the log, all files that are there may have unflushed rows.
+    /// Without the state of the log, every existing file may have unflushed rows.
     pub(crate) fn find(dir: &dyn LogDir, state: FoundState) -> io::Result<Self> {
         let present = survivors_in(dir)?;
         let (expected, unused): (Vec<u64>, Vec<u64>) = match state {
@@ -47,17 +47,17 @@ impl Survivors {
         Ok(found)
     }
 
-    /// Numbers of the files whose rows have to be flushed, in order.
+    /// Numbers of the files whose rows must be flushed, in order.
     pub(crate) fn intact(&self) -> impl Iterator<Item = u64> + '_ {
         self.intact.iter().copied()
     }
 
-    /// Their first and last number.
+    /// First and last number of these files.
     pub(crate) fn range(&self) -> Option<(u64, u64)> {
         self.intact.first().copied().zip(self.intact.last().copied())
     }
 
-    /// What is missing or damaged.
+    /// Missing and damaged files.
     pub(crate) fn lost(&self, dir: &dyn LogDir) -> Vec<LostRange> {
         let lost = self.lost.iter().map(|number| LostRange {
             file: dir.path().join(survivor_name(*number)),
@@ -71,7 +71,7 @@ impl Survivors {
         lost.collect()
     }
 
-    /// Removes files that are not needed, and renames damaged ones, whose loss is accepted.
+    /// Removes unneeded files, and renames damaged files whose loss is accepted.
     pub(crate) fn clean_up(&self, dir: &dyn LogDir) -> io::Result<()> {
         for name in self.unused.iter().map(|number| survivor_name(*number)) {
             remove_if_present(dir, &name)?;
@@ -83,7 +83,7 @@ impl Survivors {
             }
         }
         remove_if_present(dir, NEW_FILE)?;
-        // The state of the log names the first and the last one only.
+        // The state of the log names only the first and the last file.
         for number in numbers(self.range()) {
             if !self.intact.contains(&number) {
                 write_empty(dir, number)?;

@@ -1,4 +1,4 @@
-//! Appends log what they add, and a replay gives the same columns.
+//! Appends log only the added bytes, and a replay gives the same columns.
 
 use super::*;
 
@@ -38,18 +38,18 @@ async fn append_logs_the_added_bytes_not_the_column() {
     for number in 0..POINTS / 2 {
         append(&store, number).await;
     }
-    // The next append logs the column as a whole: the log of the memtable has nothing of it.
+    // The next append logs the whole column, because the log of the memtable does not have it.
     store.flush().await.unwrap();
     for number in POINTS / 2..POINTS {
         append(&store, number).await;
     }
     assert_eq!(column(&store).await, expected);
-    // 10 bytes are added by a record of less than 200, after one of 18 000.
+    // After a record of 18 000 bytes, a record of less than 200 bytes adds 10 bytes.
     let bytes = log_bytes(&store);
     assert!(bytes < f64::from(POINTS / 2) * 200.0 + 20_000.0, "{bytes} bytes");
     store.stop().await;
     for disk in [disk.after_kill(), disk.after_power_cut()] {
-        // Replayed, and replayed again over what the first replay flushed.
+        // Replayed, then replayed again over the rows that the first replay flushed.
         for _ in 0..2 {
             let disk = disk.after_kill();
             let store = open(&disk).await;
@@ -73,7 +73,7 @@ async fn append_in_small_memtables_is_replayed_from_any_of_them() {
     let mut expected = Vec::new();
     let mut disk = disk;
     for number in 0..120 {
-        // Every restart replays with other boundaries of memtables.
+        // Each restart replays with different boundaries of memtables.
         if number % 20 == 0 {
             disk = disk.after_kill();
         }

@@ -1,4 +1,4 @@
-//! The conformance suite of storages, with several configurations.
+//! Runs the conformance suite of storages with several configurations.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -1,4 +1,4 @@
-//! Log and store are tied: what is missing of either is noticed at the start, and nothing else is.
+//! Log and store are tied: the start notices missing records of either, and raises no false alarm.
 
 use tsd_storage::{FlushTarget, LogMark};
 
@@ -37,7 +37,7 @@ async fn rows(store: &TiedStore) -> Vec<u32> {
     contents(store, &data()).await.into_iter().map(number).collect()
 }
 
-/// A store with 20 flushed rows, and a log with `unflushed` more after a kill.
+/// A store with 20 flushed rows, and a log with `unflushed` more rows after a kill.
 async fn killed(unflushed: u32) -> (FaultyDisk, Arc<Backend>) {
     let (disk, backend) = (FaultyDisk::new(3), tied_backend());
     let (store, _) = open(&disk, &backend, config()).await.unwrap();
@@ -50,13 +50,13 @@ async fn killed(unflushed: u32) -> (FaultyDisk, Arc<Backend>) {
     (disk.after_kill(), backend)
 }
 
-/// The start fails with these losses, changes nothing, and succeeds with consent, which is not
-/// needed again. Returns the losses and the rows that are left.
 /// Names of the segments, oldest first.
 fn segments(disk: &FaultyDisk) -> Vec<String> {
     disk.contents_without("log.state").into_keys().filter(|name| name.starts_with("000")).collect()
 }
 
+/// Checks that the start fails with losses and changes nothing, and that it succeeds with consent, which later starts
+/// do not need. Returns the losses and the remaining rows.
 #[track_caller]
 fn check_lost(
     disk: &FaultyDisk,
@@ -105,7 +105,7 @@ async fn any_missing_segment_stops_the_start_the_first_the_last_and_the_only_one
                 assert!(segment.to_string().contains("written after 2013-01-01T"), "{segment}");
             }
         }
-        // All of them.
+        // All segments are missing.
         let (disk, backend) = killed(unflushed).await;
         for name in &names {
             disk.lose(name);
@@ -200,7 +200,7 @@ async fn damaged_records_of_log_and_store_stop_the_start() {
 async fn old_log_without_a_state_opens_and_gets_one() {
     let (disk, _) = killed(60).await;
     disk.lose("log.state");
-    // As an old store: it has the rows, but no mark.
+    // An old store has the rows, but no mark.
     let backend = tied_backend();
     backend.script(Operation::FlushRows, vec![Fault::Error(StorageError::DiskFull); 10_000]);
     let (store, report) = open(&disk, &backend, config()).await.unwrap();
@@ -263,7 +263,7 @@ async fn full_disk_at_the_first_start_is_no_loss_at_the_next() {
     assert!(open(&disk, &backend, config()).await.is_err(), "they were tied by the flush");
 }
 
-/// Work that passes every point at which the records change.
+/// Work that passes every point at which state and mark change.
 async fn work(store: &TiedStore, from: u32) -> u32 {
     let mut written = from;
     for batch in 0..3 {
@@ -288,7 +288,7 @@ async fn kill_or_power_cut_at_any_point_is_no_loss() {
             let mut disk = FaultyDisk::new(seed * 1000 + calls);
             let backend = tied_backend();
             let mut written = 0;
-            // The second and third run begin with what the first one left.
+            // The second and third run begin with the state that the previous run left.
             for run in 0..3 {
                 let context = format!("seed {seed}, power off after {calls} calls, run {run}");
                 if seed == 3 {

@@ -5,7 +5,7 @@ use super::{
     *,
 };
 
-/// A writer with rows of its own, which executes one operation at a time.
+/// A writer with its own rows, which executes one operation at a time.
 struct Writer {
     owner: String,
     rng: TestRng,

@@ -45,6 +45,40 @@ fn last_name(disk: &FaultyDisk) -> String {
     disk.contents_without("log.state").into_keys().next_back().unwrap()
 }
 
+/// Issue 37: neither a disk error that does not repeat nor a bad page in memory is damage.
+#[tokio::test]
+async fn a_bad_read_at_the_start_that_does_not_repeat_is_no_damage() {
+    let disk = killed_log().await;
+    let names: Vec<String> = disk.contents_without("log.state").into_keys().collect();
+    for failures in 1..=3 {
+        let disk = disk.after_kill();
+        disk.fail_reads(failures);
+        let (store, report) = open(&disk, lazy()).await.unwrap();
+        assert_eq!(report.records, u64::from(RECORDS), "{failures} failures");
+        store.stop().await;
+    }
+    let sound = verify(&disk).unwrap();
+    for name in &names {
+        // In the header, in a record, and in the last record, where damage looks like a torn write.
+        let end = sound.segments.iter().find(|s| segment_name(s.number) == *name).unwrap().len;
+        for at in [20, 100, end - 9] {
+            let disk = disk.after_kill();
+            disk.flip_in_cache(name, at, 1);
+            let (store, report) = open(&disk, lazy()).await.unwrap();
+            assert_eq!(report.records, u64::from(RECORDS), "{name} {at}");
+            assert_eq!(rows(&store).await, (0..RECORDS).collect::<Vec<_>>(), "{name} {at}");
+            store.stop().await;
+        }
+    }
+    // A permanent error refuses the start.
+    disk.spoil(&names[0], 100..101);
+    let error = open(&disk, lazy()).await.err().unwrap();
+    assert!(
+        format!("{error:?}").contains("os: 5") || format!("{error:?}").contains("code: 5"),
+        "{error:?}"
+    );
+}
+
 #[tokio::test]
 async fn log_of_a_killed_process_is_undamaged() {
     let disk = killed_log().await;
@@ -103,8 +137,8 @@ async fn unwritten_end_is_no_damage_and_a_truncated_one_is() {
         if let Some(tail) = log.tail {
             assert_eq!((tail.name.as_str(), tail.offset), (name.as_str(), end as u64));
         }
-        // At the border of a record, too. Of the header alone the state of the log tells, and of what is
-        // beyond the stated length nothing.
+        // The truncation may be at the border of a record, too. The state of the log reveals a file with only its
+        // header. A truncation beyond the stated length has no effect.
         let len = len.min(2_047);
         disk.edit(&name, |bytes| bytes.truncate(len));
         let log = verify(&disk).unwrap();
@@ -137,8 +171,8 @@ async fn a_last_segment_that_was_cut_off_is_refused_until_the_damage_is_accepted
     }
 }
 
-/// A killed process leaves preallocated bytes, also after a write that failed and after a start that removed
-/// a torn end.
+/// A killed process leaves preallocated bytes, even after a failed write, and after a start that removed a torn
+/// end.
 #[tokio::test]
 async fn a_segment_keeps_the_length_that_its_header_states() {
     let disk = FaultyDisk::new(5);
@@ -157,7 +191,7 @@ async fn a_segment_keeps_the_length_that_its_header_states() {
     let disk = disk.after_kill();
     assert_eq!(disk.all_contents()[&last_name(&disk)].len(), 64 * 1024);
     let used = verify(&disk).unwrap().segments.last().unwrap().len;
-    // A torn end, and then a kill before anything is written.
+    // A torn end, then a kill before the next write.
     disk.edit(&last_name(&disk), |bytes| bytes[used] = 1);
     for _ in 0..2 {
         let store = open(&disk).await;
@@ -183,7 +217,7 @@ async fn a_segment_whose_creation_was_interrupted_is_no_damage() {
     };
     let name = segment_name(last.number + 1);
     crate::files::LogDir::create(&disk, &name).unwrap().write_at(0, &header.encode()).unwrap();
-    // The second start is after a kill before anything was written.
+    // The second start follows a kill before the first write.
     for _ in 0..2 {
         let log = verify(&disk).unwrap();
         assert!(log.lost.is_empty() && log.tail.is_none(), "{:?}", log.lost);
@@ -197,7 +231,7 @@ async fn a_segment_whose_creation_was_interrupted_is_no_damage() {
     }
 }
 
-/// As those of earlier releases.
+/// A header without a length, as earlier releases wrote it.
 #[tokio::test]
 async fn a_segment_that_does_not_state_its_length_may_have_any() {
     let disk = killed_log().await;
@@ -253,7 +287,7 @@ async fn damaged_log_opens_only_with_damage_accepted() {
     assert_eq!(&report.lost, lost);
     assert_eq!(report.records, u64::from(RECORDS) - 2);
     assert_eq!(rows(&store).await.len(), RECORDS as usize - 2);
-    // After the flush the damaged segment is renamed, and the log is undamaged.
+    // After the flush, the damaged segment is renamed, and the log is intact.
     store.flush().await.unwrap();
     store.stop().await;
     let names: Vec<String> = disk.contents_without("log.state").into_keys().collect();
@@ -295,7 +329,7 @@ async fn removed_first_segments_and_other_files_are_no_damage_of_the_others() {
     assert_eq!(log.segments.len(), names.len() - 1);
 }
 
-/// Makes the segment `name` one of another version, with a valid checksum.
+/// Gives the segment `name` another version and a valid checksum.
 fn set_version(disk: &FaultyDisk, name: &str, version: u8) {
     disk.edit(name, |bytes| {
         bytes[11] = version;
@@ -334,7 +368,7 @@ async fn a_state_of_an_unknown_version_is_named_and_no_consent_opens_it() {
 #[tokio::test]
 async fn a_segment_of_an_unknown_version_is_named_and_no_consent_opens_it() {
     let log = verify(&killed_log().await).unwrap();
-    // The last one looks as if its creation had been interrupted, if its records cannot be read.
+    // If its records cannot be read, the last segment looks as if its creation was interrupted.
     for segment in [log.segments.first(), log.segments.last()] {
         let disk = killed_log().await;
         let name = segment_name(segment.unwrap().number);

@@ -93,7 +93,7 @@ async fn second_failed_sync_is_an_error() {
         let disk = FaultyDisk::new(seed);
         let (store, _) = open(&disk, lazy()).await.unwrap();
         put(&store, b"a", b"1").await.unwrap();
-        // The sync of the group, and that of the new segment.
+        // The sync of the group and the sync of the new segment fail.
         disk.fail_syncs(2);
         let failed = put(&store, b"b", b"2").await;
         assert!(matches!(failed, Err(StorageError::Io { .. })), "{failed:?}");

@@ -1,8 +1,9 @@
-//! The reserve of the disk, and a disk that others fill.
+//! The reserve of the disk, and a disk that other processes fill.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tsd_storage::{DiskSpace, HealthImpact, StorePart};
+use tsd_files::DiskSpace;
+use tsd_storage::{HealthImpact, StoreComponent};
 
 use super::*;
 
@@ -10,7 +11,7 @@ const RESERVE: u64 = 10 << 20;
 
 type FaultyStore = WalStorage<FaultyStorage<MemoryStorage>>;
 
-/// A disk with so many free bytes.
+/// A disk with this many free bytes.
 fn disk_with(free: &Arc<AtomicU64>) -> Arc<DiskSpace> {
     let free = Arc::clone(free);
     Arc::new(DiskSpace::with_probe("/data", RESERVE, move || Ok(free.load(Ordering::Relaxed))))
@@ -43,12 +44,15 @@ async fn writes_keep_the_reserve_and_deletes_may_use_it() {
             assert!(matches!(rejected, Err(StorageError::DiskFull)), "{rejected:?}");
         }
         let [problem] = &store.health()[..] else { panic!("one problem") };
-        assert_eq!((problem.part, problem.impact), (StorePart::Disk, HealthImpact::WritesRejected));
+        assert_eq!(
+            (problem.component, problem.impact),
+            (StoreComponent::Disk, HealthImpact::WritesRejected)
+        );
         assert!(problem.reason.contains("tsd.storage.reserve"), "{}", problem.reason);
         store.delete(&data(), Delete::Row(Bytes::from_static(b"gone"))).await.unwrap();
         assert_eq!(value(&store, b"gone").await, None);
         assert_eq!(value(&store, b"before").await.unwrap(), "1");
-        // Without a restart.
+        // Recovers without a restart.
         free.store(1 << 30, Ordering::Relaxed);
         put(&store, b"after", b"3").await.unwrap();
         assert!(store.health().is_empty());
@@ -95,7 +99,7 @@ async fn writes_wait_for_the_first_flush_after_space_was_freed() {
     let value_bytes = vec![7; 16 << 10];
     let mut stored: u32 = 0;
     for _ in 0..2 {
-        // Flushes find the disk full; memory fills up until writes are rejected.
+        // Flushes find a full disk; memory fills until writes are rejected.
         backend.script(Operation::FlushRows, vec![Fault::Error(StorageError::DiskFull); 100_000]);
         let rejected = loop {
             match put(&store, &stored.to_be_bytes(), &value_bytes).await {
@@ -105,7 +109,7 @@ async fn writes_wait_for_the_first_flush_after_space_was_freed() {
         };
         assert!(matches!(rejected, StorageError::DiskFull), "{rejected:?}");
         free.store(RESERVE, Ordering::Relaxed);
-        // Until the pause between two attempts is long.
+        // Waits until the pause between two attempts is long.
         tokio::time::sleep(Duration::from_millis(1_500)).await;
         // Space is freed, but the flush is not retried at once.
         backend.heal();
@@ -146,4 +150,25 @@ async fn deletes_are_neither_stalled_nor_rejected_while_memory_is_full_and_flush
         assert!(contents(&store, &data()).await.is_empty());
         store.stop().await;
     }
+}
+
+/// Issue 37.
+#[tokio::test]
+async fn health_does_not_flap_at_the_edge_of_the_reserve() {
+    const EDGE: u64 = RESERVE + (6 << 20);
+    let free = Arc::new(AtomicU64::new(EDGE + 1));
+    let (store, _) = open_on(&free, lazy()).await;
+    assert_eq!(store.health(), []);
+    for _ in 0..50 {
+        for bytes in [EDGE - 1, EDGE, EDGE + 4_096] {
+            free.store(bytes, Ordering::Relaxed);
+            let [problem] = &store.health()[..] else { panic!("no problem with {bytes}") };
+            assert_eq!(problem.component, StoreComponent::Disk);
+        }
+    }
+    free.store(EDGE + (1 << 20), Ordering::Relaxed);
+    assert_eq!(store.health(), []);
+    free.store(EDGE, Ordering::Relaxed);
+    assert_eq!(store.health(), []);
+    store.stop().await;
 }

@@ -98,7 +98,7 @@ async fn slow_flushes_delay_writes_at_the_memory_bound() {
     };
     let max_bytes = futures_util::future::join_all((0..4).map(write)).await;
     let max_bytes = max_bytes.into_iter().fold(0.0, f64::max);
-    // The bound may be exceeded by a group of four puts, in blocks of the arena.
+    // A group of four puts may exceed the limit, in blocks of the arena.
     assert!(max_bytes < BOUND as f64 * 1.7, "{max_bytes} bytes");
     store.flush().await.unwrap();
     assert_eq!(contents(&**backend.inner(), &data()).await.len(), 240);

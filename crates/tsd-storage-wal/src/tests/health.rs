@@ -1,12 +1,12 @@
-//! Problems that the store reports, and their end.
+//! The problems that a store reports, and when they end.
 
-use tsd_storage::{HealthImpact, HealthProblem, StorePart};
+use tsd_storage::{HealthImpact, HealthProblem, StoreComponent};
 
 use super::{multi_writer::row_fault_backend::RowFaultBackend, *};
 use crate::log::segment_of_name;
 
-fn problem(store: &impl Storage, part: StorePart) -> Option<HealthProblem> {
-    store.health().into_iter().find(|problem| problem.part == part)
+fn problem(store: &impl Storage, component: StoreComponent) -> Option<HealthProblem> {
+    store.health().into_iter().find(|problem| problem.component == component)
 }
 
 /// Waits until a condition holds.
@@ -25,7 +25,7 @@ async fn failing_commits_are_reported_until_they_succeed_again_even_without_a_wr
     assert_eq!(store.health(), []);
     disk.set_free_bytes(Some(0));
     assert!(put(&store, b"b", b"2").await.is_err());
-    let found = problem(&store, StorePart::Disk).unwrap();
+    let found = problem(&store, StoreComponent::Disk).unwrap();
     assert_eq!(found.impact, HealthImpact::WritesRejected);
     assert!(found.reason.contains("log in faulty"), "{}", found.reason);
     disk.set_free_bytes(None);
@@ -44,7 +44,7 @@ fn log_bytes(store: &Store) -> f64 {
     gauges.into_iter().find(|(name, _)| *name == "tsd_wal_log_bytes").unwrap().1
 }
 
-/// Flushed segments cannot be removed for a while.
+/// For a while, flushed segments cannot be removed.
 async fn check_kept_segments(sharing: BackendSharing) {
     const LIMIT: u64 = 60_000;
     let disk = FaultyDisk::new(5);
@@ -60,11 +60,11 @@ async fn check_kept_segments(sharing: BackendSharing) {
         }
         store.flush().await.unwrap();
         assert!(log_bytes(&store) > 10_000.0 * f64::from(row + 1), "{}", log_bytes(&store));
-        let found = problem(&store, StorePart::Flush).unwrap();
+        let found = problem(&store, StoreComponent::Flush).unwrap();
         assert_eq!(found.impact, HealthImpact::Degraded);
         assert!(found.reason.contains("the removal is refused"), "{}", found.reason);
     }
-    // The log in front of several writers has a bound.
+    // Only the log in front of a multi-writer backend has a limit.
     match (sharing, rejected) {
         (BackendSharing::Exclusive, None) => {}
         (BackendSharing::MultiWriter, Some(StorageError::Unavailable(why))) => {
@@ -91,24 +91,24 @@ async fn a_log_whose_flushed_segments_cannot_be_removed_has_a_bound() {
     check_kept_segments(BackendSharing::MultiWriter).await;
 }
 
-/// Two tables, one of whose rows the backend does not accept.
+/// Two tables; the backend rejects the rows of one of them.
 async fn check_failing_table(sharing: BackendSharing) {
     let [data, uid] = conformance::tables();
     let backend = Arc::new(RowFaultBackend::new());
-    backend.unreachable.lock().unwrap().push(Bytes::from_static(b"bad"));
+    backend.unreachable.lock().push(Bytes::from_static(b"bad"));
     let config = WalConfig { backend: sharing, ..lazy() };
     let opened =
         WalStorage::open_in(config, Arc::new(FaultyDisk::new(1)), Arc::clone(&backend)).await;
     let store = opened.unwrap().0;
     store.put(&uid, cells(b"bad", &[(b"q", b"0")])).await.unwrap();
     for number in 0..3 {
-        // Also of memtables after the first one that fails.
+        // The same for memtables after the first one that fails.
         let row = [b'a' + number];
         store.put(&data, cells(&row, &[(b"q", b"v")])).await.unwrap();
         let error = store.flush().await.unwrap_err();
         assert!(matches!(error, StorageError::Unavailable(_)), "{error}");
         wait_for(|| {
-            backend.ranges.lock().unwrap().iter().any(|keys| keys.iter().any(|key| *key == row[..]))
+            backend.ranges.lock().iter().any(|keys| keys.iter().any(|key| *key == row[..]))
         })
         .await;
         // The backend notes the keys first.
@@ -118,14 +118,14 @@ async fn check_failing_table(sharing: BackendSharing) {
             }
         };
         tokio::time::timeout(Duration::from_mins(1), stored).await.unwrap();
-        let found = problem(&store, StorePart::Flush).unwrap();
+        let found = problem(&store, StoreComponent::Flush).unwrap();
         assert_eq!(found.impact, HealthImpact::Degraded);
         let reason = &found.reason;
         assert!(reason.contains(uid.as_str()) && reason.contains("region"), "{reason}");
         let of_data = format!("table {data} ");
         assert!(!store.health().iter().any(|p| p.reason.contains(&of_data)), "{reason}");
     }
-    backend.unreachable.lock().unwrap().clear();
+    backend.unreachable.lock().clear();
     while store.flush().await.is_err() {}
     wait_for(|| store.health().is_empty()).await;
     assert_eq!(contents(&backend.inner, &uid).await.len(), 1);

@@ -10,7 +10,7 @@ type ColumnKey = (Bytes, Bytes);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Model(pub(super) BTreeMap<ColumnKey, Bytes>);
 
-/// An operation. Conditional ones are chosen so that most of them succeed.
+/// An operation. Conditional operations are chosen so that most of them succeed.
 #[derive(Clone, Debug)]
 pub(super) enum Operation {
     Put(Vec<(Bytes, Bytes, Bytes)>),
@@ -32,7 +32,7 @@ impl Operation {
     /// An operation on rows whose keys begin with `owner`.
     pub(super) fn random(owner: &str, rng: &mut TestRng, model: &Model) -> Self {
         let row = |rng: &mut TestRng| text(owner, rng.below(5));
-        // Point qualifiers and others.
+        // Qualifiers of points, and other qualifiers.
         let qualifier = |rng: &mut TestRng| match rng.below(3) {
             0 => Bytes::copy_from_slice(&((rng.below(6) as u16) << 4).to_be_bytes()),
             1 => Bytes::copy_from_slice(&(0xf000_0000 | (rng.below(6) as u32) << 6).to_be_bytes()),
@@ -148,7 +148,7 @@ impl Operation {
                     .map(|(family, qualifier)| ReplacedColumn {
                         family,
                         qualifier,
-                        // Later than the put, which is deleted with them.
+                        // Later than the put, which is deleted with these columns.
                         timestamp_ms: clock() + 3_600_000,
                     })
                     .collect::<Vec<_>>();
@@ -159,12 +159,19 @@ impl Operation {
                     match store
                         .rewrite_row(
                             table,
-                            RowRewrite { row, put, superseded_ms: None, delete, read },
+                            RowRewrite {
+                                row,
+                                put,
+                                superseded_ms: None,
+                                delete,
+                                read,
+                                whole_row: false,
+                            },
                         )
                         .await
                     {
                         Err(StorageError::Changed) if *is_stale => return Ok(()),
-                        // A flush came between.
+                        // A flush came between the read and the rewrite.
                         Err(StorageError::Changed) => {}
                         result => return result,
                     }

@@ -13,7 +13,7 @@ use crate::memtable::MAX_ADDED_MS;
 
 type Store = WalStorage<RowFaultBackend>;
 
-/// Bounds that cause no flush unless a test requests it.
+/// Limits that cause no flush unless a test requests it.
 fn config() -> WalConfig {
     WalConfig { backend: BackendSharing::MultiWriter, max_age: Duration::from_hours(10), ..lazy() }
 }
@@ -36,7 +36,7 @@ fn gauge(store: &Store, name: &str) -> u64 {
     store.gauges().into_iter().find(|(n, _)| *n == name).unwrap().1 as u64
 }
 
-/// Flushes everything and stops the store; the backend stays open.
+/// Flushes all rows and stops the store; the backend stays open.
 async fn flush_and_stop(store: Store) {
     // A flush that began while the backend was unavailable may still fail.
     while let Err(error) = store.flush().await {
@@ -81,7 +81,7 @@ async fn conditional_writes_of_memtable_columns_are_executed_by_the_committer() 
     let count = 7_i64.to_be_bytes();
     store.put(&table, cells(b"row", &[(b"n", &count), (b"a", b"one")])).await.unwrap();
     assert_eq!(store.increment(&table, column(b"row", b"n"), 1).await.unwrap(), 8);
-    // One column is in the memtable, the other is not.
+    // One column is in the memtable, the other column is not.
     store.append(&table, cells(b"row", &[(b"a", b"two"), (b"b", b"three")])).await.unwrap();
     let one_two = Bytes::from_static(b"onetwo");
     let deleted = store.compare_and_delete(&table, column(b"row", b"a"), one_two);
@@ -92,7 +92,7 @@ async fn conditional_writes_of_memtable_columns_are_executed_by_the_committer() 
     let stored = contents(&*backend, &table).await;
     let qualifiers: Vec<&[u8]> = stored[0].1.iter().map(|c| c.qualifier.as_ref()).collect();
     assert_eq!(qualifiers, [b"b", b"n"]);
-    // The column is flushed, so the backend decides, with the increments of other writers.
+    // The column is flushed, so the backend decides and sees the increments of other writers.
     backend.increment(&table, column(b"row", b"n"), 10).await.unwrap();
     assert_eq!(store.increment(&table, column(b"row", b"n"), 1).await.unwrap(), 19);
     flush_and_stop(store).await;
@@ -116,7 +116,14 @@ async fn row_compaction_waits_for_the_flush_of_its_row() {
             timestamp_ms: clock(),
         };
         let row = Bytes::from_static(b"row");
-        RowRewrite { row, put: Some(cell), superseded_ms: None, delete: vec![old], read }
+        RowRewrite {
+            row,
+            put: Some(cell),
+            superseded_ms: None,
+            delete: vec![old],
+            read,
+            whole_row: false,
+        }
     };
     let rejected = store.rewrite_row(&table, rewrite(store.read_version(&table))).await;
     assert!(matches!(rejected, Err(StorageError::Throttled(_))), "{rejected:?}");
@@ -205,7 +212,7 @@ async fn writes_beyond_the_bound_are_rejected_while_the_backend_is_unavailable()
         let rejected = loop {
             match put(&store, &written.to_be_bytes(), &[7; 4000]).await {
                 Ok(()) => written += 1,
-                // On a busy machine the flusher may not have tried yet.
+                // On a busy machine, the flusher may not have tried yet.
                 Err(StorageError::Throttled(_)) if throttled < 1_000 => {
                     throttled += 1;
                     tokio::time::sleep(Duration::from_millis(10)).await;
@@ -222,7 +229,7 @@ async fn writes_beyond_the_bound_are_rejected_while_the_backend_is_unavailable()
             assert!(put(&store, b"more", b"1").await.is_err(), "rejected at once");
         }
         assert_eq!(contents(&store, &data()).await.len(), written as usize, "reads succeed");
-        // After a kill all rows are replayed, although the backend is still unavailable.
+        // After a kill, all rows are replayed, although the backend is still unavailable.
         store.stop().await;
         let disk = disk.after_kill();
         let store = open(&disk, &backend, bounds).await;
@@ -248,7 +255,7 @@ async fn hanging_backend_does_not_prevent_the_stop() {
     backend.inner.script(Operation::FlushRows, [Fault::Delay(Duration::from_hours(1))]);
     let flush = store.flush();
     let stop = async {
-        while backend.ranges.lock().unwrap().is_empty() {
+        while backend.ranges.lock().is_empty() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         store.stop().await;
@@ -283,19 +290,19 @@ async fn wait_for_rows(backend: &RowFaultBackend, rows: usize) {
 async fn unavailable_region_delays_only_its_own_rows() {
     let (store, backend, _) = open_new(WalConfig { segment_bytes: 1 << 20, ..config() }).await;
     let unavailable = Bytes::copy_from_slice(&600_u32.to_be_bytes());
-    backend.unreachable.lock().unwrap().push(unavailable.clone());
+    backend.unreachable.lock().push(unavailable.clone());
     for value in [b"1", b"2"] {
         put_rows(&store, 2_000, value).await;
         assert!(store.flush().await.is_err());
     }
-    // All but the range of that row are flushed, of both memtables.
+    // All ranges of both memtables are flushed, except for the range of that row.
     wait_for_rows(&backend, 2_000 - 512).await;
     while value(&*backend, &0_u32.to_be_bytes()).await.unwrap() != "2" {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert_eq!(value(&*backend, &unavailable).await, None);
     assert_eq!(contents(&store, &data()).await.len(), 2_000);
-    backend.unreachable.lock().unwrap().clear();
+    backend.unreachable.lock().clear();
     store.flush().await.unwrap();
     let stored = contents(&*backend, &data()).await;
     assert_eq!(stored.len(), 2_000);
@@ -307,7 +314,7 @@ async fn unavailable_region_delays_only_its_own_rows() {
 async fn rejected_row_stays_in_the_log_and_is_retried() {
     let (store, backend, disk) = open_new(WalConfig { segment_bytes: 1 << 20, ..config() }).await;
     let bad = Bytes::copy_from_slice(&700_u32.to_be_bytes());
-    backend.rejected.lock().unwrap().push(bad.clone());
+    backend.rejected.lock().push(bad.clone());
     put_rows(&store, 1_000, b"1").await;
     assert!(store.flush().await.is_err());
     wait_for_rows(&backend, 999).await;
@@ -321,7 +328,7 @@ async fn rejected_row_stays_in_the_log_and_is_retried() {
     wait_for_rows(&backend, 1_000).await;
     store.stop().await;
     let store = open(&disk, &backend, config()).await;
-    backend.rejected.lock().unwrap().clear();
+    backend.rejected.lock().clear();
     store.flush().await.unwrap();
     assert_eq!(value(&*backend, &bad).await.unwrap(), "1");
     assert_eq!(gauge(&store, "tsd_wal_rejected_rows"), 0);
@@ -336,13 +343,13 @@ async fn rejected_row_stays_in_the_log_and_is_retried() {
 async fn permanently_rejected_rows_are_written_to_the_dead_letter_file() {
     let (store, backend, disk) = open_new(WalConfig { segment_bytes: 1 << 20, ..config() }).await;
     let keys = [700_u32, 701].map(|key| Bytes::copy_from_slice(&key.to_be_bytes()));
-    backend.too_large.lock().unwrap().extend(keys.clone());
+    backend.too_large.lock().extend(keys.clone());
     put_rows(&store, 1_000, b"1").await;
     while store.flush().await.is_err() {}
     assert_eq!(contents(&*backend, &data()).await.len(), 998);
     assert_eq!(gauge(&store, "tsd_wal_rejected_rows"), 0);
     assert_eq!(gauge(&store, "tsd_wal_memtable_rows"), 0, "their memtable is flushed");
-    // A later change of such a row is appended.
+    // A later change of a row that is in the file is appended.
     put(&store, &keys[1], b"2").await.unwrap();
     while store.flush().await.is_err() {}
     store.stop().await;
@@ -388,7 +395,7 @@ async fn put_succeeds_while_the_backend_hangs() {
     let aged = WalConfig { max_age: Duration::from_millis(20), ..config() };
     let (store, backend, _) = open_new(aged).await;
     backend.inner.script(Operation::FlushRows, vec![Fault::Delay(Duration::from_hours(1)); 1_000]);
-    // The flush of the first rows hangs when the others are written.
+    // The flush of the first rows hangs while the other rows are written.
     put_rows(&store, 3_000, b"1").await;
     for key in 0..1_000_u32 {
         put(&store, &key.to_be_bytes(), b"2").await.unwrap();
@@ -412,7 +419,7 @@ async fn aged_rows_are_flushed_once_in_key_ranges() {
     let (store, backend, _) = open_new(aged).await;
     put_rows(&store, 3_000, b"1").await;
     wait_for_rows(&backend, 3_000).await;
-    let ranges = backend.ranges.lock().unwrap().clone();
+    let ranges = backend.ranges.lock().clone();
     assert!(ranges.len() >= 5, "{}", ranges.len());
     let keys: Vec<Bytes> = ranges.concat();
     assert!(keys.is_sorted_by(|a, b| a < b));

@@ -1,16 +1,16 @@
-//! A log that is unavailable, and whose appends take their time to fail.
+//! A log that is unavailable and whose appends fail slowly.
 
+use parking_lot::Mutex;
 use std::{
     pin::pin,
     sync::{
-        Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::{self, Receiver},
     },
 };
 
 use futures_util::{future::join_all, poll};
-use tsd_storage::StorePart;
+use tsd_storage::StoreComponent;
 
 use super::*;
 use crate::{CommitLog, FormerLogs, LogPosition, RecordGroup, SectionSize};
@@ -36,7 +36,7 @@ impl CommitLog for OutageLog {
 
     fn append(&self, _: &mut RecordGroup) -> Result<(), StorageError> {
         self.appends.fetch_add(1, Ordering::SeqCst);
-        let gate = self.gate.lock().unwrap().take();
+        let gate = self.gate.lock().take();
         if let Some(gate) = gate {
             let _ = gate.recv();
         }
@@ -74,7 +74,7 @@ impl CommitLog for OutageLog {
 #[tokio::test]
 async fn writes_behind_a_failed_one_do_not_wait_for_the_log_one_after_the_other() {
     let log = Arc::new(OutageLog::default());
-    // Each write is a group.
+    // Each write is its own group.
     let config = WalConfig { backend: BackendSharing::MultiWriter, group_bytes: 1, ..lazy() };
     let commit_log: Arc<dyn CommitLog> = Arc::<OutageLog>::clone(&log);
     let opened = Store::open_on(config, commit_log, FormerLogs::default(), memory_backend()).await;
@@ -84,7 +84,7 @@ async fn writes_behind_a_failed_one_do_not_wait_for_the_log_one_after_the_other(
 
     log.is_down.store(true, Ordering::SeqCst);
     let (held, gate) = mpsc::channel();
-    *log.gate.lock().unwrap() = Some(gate);
+    *log.gate.lock() = Some(gate);
     let rows: Vec<[u8; 1]> = (0..20).map(|row| [row]).collect();
     let mut queued = pin!(join_all(rows.iter().map(|row| put(&store, row, b"1"))));
     assert!(poll!(queued.as_mut()).is_pending());
@@ -93,7 +93,7 @@ async fn writes_behind_a_failed_one_do_not_wait_for_the_log_one_after_the_other(
     assert!(queued.await.iter().all(is_refused));
     assert!(is_refused(&put(&store, b"later", b"1").await));
     assert_eq!(log.appends(), before + 1, "the others were refused at once");
-    assert!(store.health().iter().any(|problem| problem.part == StorePart::Commit));
+    assert!(store.health().iter().any(|problem| problem.component == StoreComponent::Commit));
 
     log.is_down.store(false, Ordering::SeqCst);
     while put(&store, b"after", b"1").await.is_err() {

@@ -1,4 +1,4 @@
-//! Files are pinned between two memtables, while none is flushed.
+//! Files are pinned between two memtables, while flushes are paused.
 
 use std::{
     future::Future,
@@ -9,13 +9,13 @@ use tsd_storage::{HookedStorage, OperationHook};
 
 use super::*;
 
-/// Slow flushes and slow pins. Each pin fails with what the memory store has then.
+/// Slow flushes and slow pins. Each pin fails with the contents of the memory store at that time.
 #[derive(Debug)]
 struct SlowHook {
     store: Arc<MemoryStorage>,
     flushes: AtomicUsize,
     is_pinning: AtomicBool,
-    /// Flushes that ran while files were pinned.
+    /// Number of flushes that ran while files were pinned.
     overlaps: AtomicUsize,
 }
 
@@ -69,7 +69,7 @@ async fn all_tables_are_pinned_at_one_commit_and_no_flush_runs_meanwhile() {
         overlaps: AtomicUsize::new(0),
     };
     let backend = Arc::new(HookedStorage::with_hook(hook, memory));
-    // Each put is nearly a memtable of its own.
+    // Each put fills nearly a whole memtable.
     let config = WalConfig { memtable_bytes: 4_000, ..small(dir.path()) };
     let store = Arc::new(WalStorage::open(config, Arc::clone(&backend)).await.unwrap().0);
     let (done, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
@@ -78,7 +78,7 @@ async fn all_tables_are_pinned_at_one_commit_and_no_flush_runs_meanwhile() {
         tokio::spawn(async move {
             let mut number = 0;
             while !stop.load(SeqCst) {
-                // As UIDs: the name first, then what uses it.
+                // In the order of UIDs: first the name, then the data that uses it.
                 for table in conformance::tables().iter().rev() {
                     let batch = cells(&row(number), &[(b"q", &[7; 100])]);
                     store.put(table, batch).await.unwrap();
@@ -115,7 +115,7 @@ async fn files_are_not_pinned_while_a_flush_fails() {
     put(&store, b"a", b"1").await.unwrap();
     backend.script(Operation::FlushRows, vec![Fault::Error(StorageError::DiskFull); 2]);
     assert!(matches!(store.pin_files().await, Err(StorageError::DiskFull)));
-    // Later it succeeds, up to the memory store, which has no files.
+    // Later, the pin reaches the memory store, which has no files and therefore rejects it.
     let refused = loop {
         match store.pin_files().await.unwrap_err() {
             StorageError::Rejected(text) => break text,

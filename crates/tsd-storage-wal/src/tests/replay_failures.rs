@@ -1,6 +1,6 @@
 //! A backend that is busy or full while the log is replayed.
 
-use tsd_storage::{HealthImpact, StorePart};
+use tsd_storage::{HealthImpact, StoreComponent};
 
 use super::*;
 
@@ -18,7 +18,7 @@ async fn killed_log(memtable_bytes: usize) -> (FaultyDisk, WalConfig) {
     (disk, WalConfig { memtable_bytes, ..config })
 }
 
-async fn check(error: StorageError, part: StorePart, reason: &str) {
+async fn check(error: StorageError, component: StoreComponent, reason: &str) {
     for memtable_bytes in [400_000, 64 << 20] {
         let (disk, config) = killed_log(memtable_bytes).await;
         let backend = Arc::new(FaultyStorage::new(memory_backend()));
@@ -30,7 +30,7 @@ async fn check(error: StorageError, part: StorePart, reason: &str) {
         assert_eq!(report.records, u64::from(ROWS));
         assert_eq!(contents(&store, &data()).await.len(), ROWS as usize, "reads are served");
         let problem = loop {
-            match store.health().into_iter().find(|problem| problem.part == part) {
+            match store.health().into_iter().find(|problem| problem.component == component) {
                 Some(problem) => break problem,
                 None => tokio::time::sleep(Duration::from_millis(1)).await,
             }
@@ -39,7 +39,7 @@ async fn check(error: StorageError, part: StorePart, reason: &str) {
         let is_full = memtable_bytes == 400_000;
         let impact = if is_full { HealthImpact::WritesRejected } else { HealthImpact::Degraded };
         assert_eq!(problem.impact, impact);
-        // The next start finds everything too.
+        // The next start finds all rows, too.
         assert!(store.flush().await.is_err());
         backend.heal();
         while store.flush().await.is_err() {}
@@ -51,16 +51,16 @@ async fn check(error: StorageError, part: StorePart, reason: &str) {
 
 #[tokio::test]
 async fn store_opens_for_reads_while_the_disk_is_full() {
-    check(StorageError::DiskFull, StorePart::Disk, "no space left").await;
+    check(StorageError::DiskFull, StoreComponent::Disk, "no space left").await;
 }
 
 #[tokio::test]
 async fn store_opens_for_reads_while_the_backend_is_busy() {
-    check(StorageError::Throttled("busy"), StorePart::Flush, "busy").await;
+    check(StorageError::Throttled("busy"), StoreComponent::Flush, "busy").await;
 }
 
 #[tokio::test]
 async fn store_opens_for_reads_while_the_backend_is_unavailable() {
-    check(StorageError::Unavailable("gone".into()), StorePart::Flush, "gone").await;
-    check(StorageError::Timeout("no response"), StorePart::Flush, "no response").await;
+    check(StorageError::Unavailable("gone".into()), StoreComponent::Flush, "gone").await;
+    check(StorageError::Timeout("no response"), StoreComponent::Flush, "no response").await;
 }

@@ -36,7 +36,14 @@ async fn compact(store: &Store, row: &'static [u8], number: usize) -> bool {
         timestamp_ms: cells.iter().map(|cell| cell.timestamp_ms).max().unwrap(),
     };
     let delete = delete.collect();
-    let rewrite = RowRewrite { row, put: Some(whole), superseded_ms: None, delete, read: version };
+    let rewrite = RowRewrite {
+        row,
+        put: Some(whole),
+        superseded_ms: None,
+        delete,
+        read: version,
+        whole_row: false,
+    };
     match store.rewrite_row(&data(), rewrite).await {
         Ok(()) => true,
         Err(StorageError::Changed) => false,
@@ -44,7 +51,7 @@ async fn compact(store: &Store, row: &'static [u8], number: usize) -> bool {
     }
 }
 
-/// All values of a row, of any column.
+/// All values of a row, from any column.
 async fn values(store: &Store, row: &'static [u8]) -> Vec<u64> {
     let row = store.get(&data(), Get::row(Bytes::from_static(row))).await.unwrap();
     let cells = row.map_or_else(Vec::new, |row| row.into_cells().unwrap());
@@ -54,7 +61,7 @@ async fn values(store: &Store, row: &'static [u8]) -> Vec<u64> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn row_compaction_loses_no_concurrent_write() {
-    // The clock stands still: only the order of the commits tells two values apart.
+    // The clock stands still, so only the order of commits distinguishes two values.
     for memtable_bytes in [1, 20_000, 64 << 20] {
         let (disk, backend) = (FaultyDisk::new(1), memory_backend());
         let config = || WalConfig { memtable_bytes, ..lazy() };
@@ -104,7 +111,7 @@ async fn row_compaction_loses_no_concurrent_write() {
 
 #[tokio::test]
 async fn rewrite_sees_earlier_writes_of_its_group() {
-    // The results do not depend on how the requests are grouped.
+    // The results do not depend on the grouping of the requests.
     let disk = FaultyDisk::new(1);
     let (store, _) = open(&disk, lazy()).await.unwrap();
     let rewrite = |row: &'static [u8]| {
@@ -117,6 +124,7 @@ async fn rewrite_sees_earlier_writes_of_its_group() {
             superseded_ms: None,
             delete: vec![old],
             read,
+            whole_row: false,
         }
     };
     let table = data();
@@ -148,7 +156,14 @@ async fn rewrite_needs_no_second_read() {
             timestamp_ms: clock(),
         };
         let row = Bytes::from_static(b"row");
-        let rewrite = RowRewrite { row, put: None, superseded_ms: None, delete: vec![old], read };
+        let rewrite = RowRewrite {
+            row,
+            put: None,
+            superseded_ms: None,
+            delete: vec![old],
+            read,
+            whole_row: false,
+        };
         backend.script(Operation::Get, [Fault::Error(StorageError::Closed)]);
         let result = store.rewrite_row(&data(), rewrite).await;
         backend.heal();
@@ -170,7 +185,7 @@ async fn rewrite_needs_no_second_read() {
     store.stop().await;
 }
 
-/// A row of two points of one instant, put in this order at one time.
+/// A row with two points of one instant, put in this order at the same time.
 #[track_caller]
 fn newest_is_last(row: &[(Bytes, Vec<Cell>)], older: &[u8], newer: &[u8], context: &str) {
     let cells = &row[0].1;
@@ -185,7 +200,7 @@ async fn points_of_one_instant_keep_their_order() {
     let clock = || NOW.load(std::sync::atomic::Ordering::Relaxed);
     let (int, float): (&[u8], &[u8]) = (&[0, 0x40], &[0, 0x4B]);
     for (older, newer) in [(int, float), (float, int)] {
-        // Nothing, a flush, a restart with the log, one with an empty log between the puts.
+        // Between the puts: nothing, a flush, a restart with the log, a restart with an empty log.
         for between in 0..4 {
             NOW.store(1_000_000, std::sync::atomic::Ordering::Relaxed);
             let (mut disk, backend) = (FaultyDisk::new(1), memory_backend());

@@ -9,7 +9,7 @@ use super::*;
 
 const CHILD: &str = "WAL_PANIC_CHILD";
 
-/// True in the child process. In the parent, runs the test in a child and checks its end.
+/// True in the child process. The parent runs the test in a child and checks how it ends.
 fn is_child(test: &str, cause: &str) -> bool {
     if std::env::var_os(CHILD).is_some() {
         tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
@@ -29,7 +29,7 @@ fn is_child(test: &str, cause: &str) -> bool {
     false
 }
 
-/// The process must have ended.
+/// Waits until the process ends.
 async fn wait_for_the_end() -> ! {
     tokio::time::sleep(Duration::from_secs(30)).await;
     eprintln!("a zombie");

@@ -1,8 +1,8 @@
-//! A batch as differences between its keys and cells: what a log stores.
+//! Encodes a batch as differences between its keys and cells, which shortens the records of a log.
 //!
-//! The rows of a batch are much alike: the same metric or the same tags, the same second. So each key is
-//! stored as what differs from the key before, and each cell as what differs from the cell before. Nothing
-//! outside of the batch is needed to decode it.
+//! The rows of a batch are similar: the same metric or tags, and the same second. So each key is stored as its
+//! difference from the previous key, and each cell as its difference from the previous cell. Decoding needs nothing
+//! outside of the batch.
 //!
 //! ```text
 //! delta   = part *                           the parts of the batch, in order: a key or a cell, each with its header
@@ -10,22 +10,25 @@
 //! token   = e cccc lll | copied u8 (c = 15) | literals u8 (l = 7) | bytes
 //! ```
 //!
-//! A token copies `c` bytes of the part of the same kind before, at the same position, and then has `l` bytes
-//! of its own; counts of 15 and 7 or more have a byte with what is above. The header of a part tells its
-//! length.
+//! A token copies `c` bytes from the same position of the previous part of its kind, and adds `l` own bytes. For
+//! counts of 15 and 7 or more, a further byte has the excess. The header of a part determines its length.
 
 use super::{BatchError, CellBatch, GENERAL_CELL, LONG_KEY, LONG_QUALIFIER, MORE, WITH_TIMESTAMP};
 
-/// In a token: the last one of its part.
+/// Most bytes of a decoded batch that is stored as differences. A byte can stand for a part of any length, so without
+/// a limit a damaged record could request any amount of memory.
+pub const MAX_DELTA_BATCH_BYTES: usize = 64 << 20;
+
+/// Bit of the last token of a part.
 const LAST: u8 = 0x80;
 const MAX_COPIED: usize = 15;
 const MAX_LITERALS: usize = 7;
 /// Most bytes of a token, copied or its own.
 const MAX_RUN: usize = u8::MAX as usize;
-/// Bytes of a part that are compared at once; literals do not go beyond.
+/// Bytes of a part that are compared at once; the most literals of a window.
 const WINDOW: usize = u64::BITS as usize;
 
-/// A header of a row or a cell, and what follows it.
+/// Kind of a part: a row or a cell, with its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PartKind {
     Key,
@@ -76,11 +79,11 @@ impl CellBatch {
         }
     }
 
-    /// Decodes what [`Self::encode_delta`] has encoded, and validates all of it.
+    /// Decodes the output of [`Self::encode_delta`], and validates all of it.
     ///
     /// # Errors
     ///
-    /// If the bytes are not an encoded batch.
+    /// If the bytes are not an encoded batch, or the batch exceeds [`MAX_DELTA_BATCH_BYTES`].
     pub fn from_delta(bytes: &[u8]) -> Result<Self, BatchError> {
         let (mut buf, mut rest, mut kind) = (Vec::new(), bytes, PartKind::Key);
         // Start and end of the last key and the last cell.
@@ -110,8 +113,8 @@ struct Part<'a> {
     len: usize,
 }
 
-/// Appends what differs between a part and the one before it. This is done for each point, so bytes are
-/// compared and copied eight at a time.
+/// Appends the differences between a part and the previous part. This runs for each point, so bytes are compared and
+/// copied eight at a time.
 fn encode_part(part: Part<'_>, before: Part<'_>, out: &mut Vec<u8>) {
     let mut last_token = None;
     // Bytes that the next token copies.
@@ -143,8 +146,8 @@ fn encode_part(part: Part<'_>, before: Part<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// The bytes of a window that a token has itself, a bit each: those that differ, and one between two of
-/// them, which would cost as much in a token of its own.
+/// Own bytes of a token in a window, a bit each: the different bytes, and single equal bytes between them, which
+/// would cost as much in a separate token.
 fn own_bytes(part: Part<'_>, before: Part<'_>, window: usize) -> u64 {
     let len = (part.len - window).min(WINDOW);
     let mut different = 0;
@@ -173,7 +176,7 @@ fn word_at(bytes: &[u8], at: usize) -> u64 {
 const fn different_bytes(a: u64, b: u64) -> u64 {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
     let different = a ^ b;
-    // The highest bit of each byte is set if any is, moved to the lowest, and all are gathered in one byte.
+    // Sets the highest bit of each byte that has any bit, moves it to the lowest, and gathers these bits in one byte.
     let highest = (((different & LOW) + LOW) | different) & !LOW;
     (highest >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
 }
@@ -202,8 +205,8 @@ fn push_token(copied: usize, bytes: &[u8], literals: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(bytes.get(..literals).unwrap_or_default());
 }
 
-/// Appends a part to `out`, which has the one before at `before`. Returns its first byte and the rest of
-/// `bytes`; `None` if they are no part.
+/// Appends a part to `out`, which has the previous part at `before`. Returns its first byte and the rest of `bytes`;
+/// `None` if they are not a part.
 fn decode_part<'b>(
     kind: PartKind,
     before: (usize, usize),
@@ -213,6 +216,9 @@ fn decode_part<'b>(
     let (start, mut rest) = (out.len(), bytes);
     let copy = |out: &mut Vec<u8>, count: usize| {
         let from = before.0 + (out.len() - start);
+        if count > MAX_DELTA_BATCH_BYTES.saturating_sub(out.len()) {
+            return None;
+        }
         if count > 0 {
             let to = from.checked_add(count).filter(|to| *to <= before.1)?;
             out.extend_from_within(from..to);
@@ -265,7 +271,7 @@ mod tests {
     type TestCell = (Family, Vec<u8>, Vec<u8>, Option<i64>);
 
     fn rows() -> impl Strategy<Value = Vec<(Vec<u8>, Vec<TestCell>)>> {
-        // Few different bytes, so that parts are alike; some lengths need the longest headers and runs.
+        // Few different bytes, so that parts are similar; some lengths need the longest headers and runs.
         let bytes = |most: usize| {
             let byte = prop_oneof![6 => 0..3_u8, 1 => any::<u8>()];
             let short = prop::collection::vec(byte, 0..most).boxed();
@@ -321,6 +327,28 @@ mod tests {
                 let _ = CellBatch::from_delta(&bytes);
             }
         }
+    }
+
+    /// Issue 37: each byte of a record stood for a whole value, whatever their sum.
+    #[test]
+    fn differences_that_stand_for_more_than_the_limit_are_refused() {
+        let cell = CellRef {
+            family: Family::T,
+            qualifier: &[0, 0],
+            value: &vec![7; 1 << 20],
+            timestamp_ms: None,
+        };
+        let mut batch = CellBatch::new();
+        for _ in 0..2 {
+            batch.begin_row(b"k").unwrap();
+            batch.push(cell).unwrap();
+        }
+        let mut bytes = encoded(&batch);
+        assert!(bytes.ends_with(&[LAST, LAST]), "the second row is two bytes");
+        assert_eq!(CellBatch::from_delta(&bytes).unwrap().as_bytes(), batch.as_bytes());
+        bytes.extend([LAST; 200]);
+        let error = CellBatch::from_delta(&bytes).unwrap_err();
+        assert!(matches!(error, BatchError::Damaged(_)), "{error}");
     }
 
     #[test]

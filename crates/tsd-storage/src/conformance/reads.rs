@@ -49,7 +49,7 @@ pub(super) async fn get_reads_only_the_selected_family_and_qualifiers(store: Arc
     store.put(&data(), cells).await.unwrap();
     let read = async |family, qualifiers: &[&[u8]]| {
         let qualifiers = qualifiers.iter().map(bytes).collect();
-        let get = Get { row: bytes(b"row"), family, qualifiers };
+        let get = Get { family, qualifiers, ..Get::row(bytes(b"row")) };
         row_cells(store.get(&data(), get).await.unwrap())
     };
     assert_eq!(read(None, &[]).await.len(), 4);

@@ -1,4 +1,4 @@
-//! Reads of series, of stores that answer them: the points of the rows that a scan returns.
+//! Reads of series, of stores that answer them, which must return the points of the rows of a scan.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -51,7 +51,7 @@ fn millis(offset_ms: u32, flags: u32) -> Vec<u8> {
     (0xF000_0000 | offset_ms << 6 | flags).to_be_bytes().to_vec()
 }
 
-/// A column of a row of points: mostly points, some of them with one instant, and all else.
+/// A column of a row of points: mostly points, some with equal instants, and other columns.
 fn column(numbers: &mut Numbers) -> (Vec<u8>, Vec<u8>) {
     let offset = numbers.below(24) * 150;
     let value = numbers.below(100) as u8;
@@ -145,7 +145,7 @@ fn base_of(key: &[u8]) -> u32 {
     u32::from_be_bytes(key[3..7].try_into().unwrap())
 }
 
-/// What a scan of all rows has for a read.
+/// Expected result of a read, from a scan of all rows.
 async fn scanned(store: &dyn Storage, wanted: impl Fn(&[u8]) -> bool) -> Contents {
     let scan = Scan { family: Some(Family::T), ..Scan::default() };
     let mut scanner = store.scan(&data(), scan);
@@ -161,7 +161,7 @@ async fn scanned(store: &dyn Storage, wanted: impl Fn(&[u8]) -> bool) -> Content
     contents
 }
 
-/// Checks that a read of some series of the metric has found what a scan of their rows returns.
+/// Checks that a read of some series of the metric equals a scan of their rows.
 async fn assert_scanned(
     store: &dyn Storage,
     found: &Contents,
@@ -179,7 +179,7 @@ async fn assert_scanned(
     assert_equal(found, &expected, read);
 }
 
-/// What a read returns; `None` if the store does not answer reads of series.
+/// Result of a read; `None` if the store does not answer reads of series.
 async fn read(store: &dyn Storage, read: &SeriesRead) -> Option<Contents> {
     let scanner = store.read_series(&data(), read)?;
     Some(drain(scanner, read).await)
@@ -234,7 +234,7 @@ fn assert_equal(contents: &Contents, expected: &Contents, read: &SeriesRead) {
     }
 }
 
-/// Lists of series: none, one, neighbours, every second or third, all, some, and some that no row has.
+/// Lists of series: empty, one, neighbours, every second or third, all, some, and some without rows.
 fn lists(numbers: &mut Numbers) -> Vec<Vec<u32>> {
     let (one, step) = (numbers.below(9), 2 + numbers.below(2) as usize);
     vec![
@@ -362,7 +362,7 @@ pub(super) async fn reads_of_many_days_return_what_scans_return(store: Arc<dyn S
                     reads_past_losses: false,
                 };
                 let Some(scanner) = store.read_series(&data(), &request) else { return };
-                // What the read has taken from memtables may be elsewhere when it goes on.
+                // Rows that the read took from memtables may have moved when it continues.
                 if numbers.below(16) == 0 {
                     store.flush().await.unwrap();
                 }
@@ -414,7 +414,7 @@ pub(super) async fn equal_reads_of_one_version_return_the_same(store: Arc<dyn St
     tokio::join!(writing, reading);
 }
 
-/// Reads of the ranges between the splits of a read return together what it returns.
+/// Checks that reads of the ranges between the splits together return the result of the whole read.
 async fn divided_reads_return_the_whole(store: &dyn Storage, bases: (u32, u32), goal: SplitGoal) {
     let of = |from: Bytes, to: Option<Bytes>| {
         let prefix = bytes(METRIC);

@@ -1,10 +1,11 @@
 //! Patterns of metric names.
 
-/// A name in which `*` stands for any text, also for none. All other characters stand for themselves.
+/// A name in which `*` stands for any text, also the empty text. All other characters are literal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricPattern {
     text: String,
-    /// What is between the stars, as names are stored; `None` if no stored name has such a letter.
+    /// Stored bytes of the texts between the stars; `None` if stored names cannot have such a
+    /// letter.
     parts: Option<Vec<Vec<u8>>>,
 }
 
@@ -16,7 +17,7 @@ impl MetricPattern {
         Self { text: text.to_owned(), parts: text.split('*').map(latin1).collect() }
     }
 
-    /// Its text.
+    /// Text of the pattern.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
@@ -35,7 +36,7 @@ impl MetricPattern {
             if part.is_empty() {
                 continue;
             }
-            // The first occurrence leaves most for the next parts.
+            // The first occurrence leaves the most text for the next parts.
             let Some(at) = name.windows(part.len()).position(|window| window == part) else {
                 return false;
             };

@@ -1,4 +1,4 @@
-//! A decorator of stores that hides expired rows: every read of the daemon and its tools passes it.
+//! A decorator of stores that hides expired rows from every read of the daemon and its tools.
 
 use std::sync::Arc;
 
@@ -7,18 +7,19 @@ use tsd_model::Row;
 
 use super::{Cutoffs, Retention, first_base};
 use crate::{
-    Get, HealthImpact, HealthProblem, RowScanner, Scan, SeriesBlock, SeriesRead, SeriesScanner,
-    SeriesVersion, Storage, StorageFuture, StorePart, Table,
+    Get, RowScanner, Scan, SeriesBlock, SeriesRead, SeriesScanner, SeriesVersion, Storage,
+    StorageFuture, Table,
 };
 
-/// A store whose expired rows are not read. Writes pass: who writes asks [`Retention::check_put`].
+/// A store whose expired rows are not read. Writes pass unchecked: writers call
+/// [`Retention::check_put`].
 #[derive(Debug)]
 pub struct RetainedStorage<S: ?Sized> {
     retention: Arc<Retention>,
     inner: Arc<S>,
 }
 
-/// What of a table is expired now.
+/// Current expiry of a table.
 struct Expiry {
     cutoffs: Arc<Cutoffs>,
     row_secs: u32,
@@ -30,7 +31,7 @@ impl<S: ?Sized> RetainedStorage<S> {
         Self { retention, inner }
     }
 
-    /// `None` if nothing of the table can be expired.
+    /// The expiry of a table; `None` if its rows cannot expire.
     fn expiry(&self, table: &Table) -> Option<Expiry> {
         if self.retention.newest_cutoff() == 0 {
             return None;
@@ -39,13 +40,13 @@ impl<S: ?Sized> RetainedStorage<S> {
         Some(Expiry { cutoffs: self.retention.cutoffs(), row_secs })
     }
 
-    /// First base time that the metric of a key has, if the key has one.
+    /// First base time of the metric of a key, if the key has a metric.
     fn first_base(&self, expiry: &Expiry, key: &[u8]) -> Option<u32> {
         let metric = key.get(self.retention.metric.clone())?;
         Some(first_base(expiry.cutoffs.of_metric(metric), expiry.row_secs))
     }
 
-    /// A later start, if the rows from the start on are expired.
+    /// A later start of a scan, if the rows from `start` on are expired.
     fn scan_start(&self, expiry: &Expiry, start: &Bytes) -> Option<Bytes> {
         let first = self.first_base(expiry, start)?;
         let later = [start.get(..self.retention.metric.end)?, &first.to_be_bytes()].concat();
@@ -58,7 +59,7 @@ struct RetainedScanner {
     inner: Box<dyn RowScanner>,
     retention: Arc<Retention>,
     expiry: Expiry,
-    /// Rows that it still returns at most.
+    /// Most rows that the scan still returns.
     remaining: usize,
 }
 
@@ -145,7 +146,7 @@ impl<S: Storage + ?Sized> Storage for RetainedStorage<S> {
         }
         firsts.dedup();
         let first = match firsts[..] {
-            // Without series; asks whether the store reads the table so.
+            // No series: only checks that the store reads the table by series.
             [] => 0,
             [first] => first,
             // Series of metrics with different cut-offs are read by rows.
@@ -153,7 +154,7 @@ impl<S: Storage + ?Sized> Storage for RetainedStorage<S> {
         };
         let bases = (read.bases.0.max(first), read.bases.1);
         if bases.0 > bases.1 {
-            // It must be a table that the store reads by series.
+            // Checks that the store reads the table by series.
             self.inner.read_series(table, read)?;
             return Some(Box::new(NoSeries));
         }
@@ -162,7 +163,7 @@ impl<S: Storage + ?Sized> Storage for RetainedStorage<S> {
 
     fn series_version(&self, table: &Table, read: &SeriesRead) -> Option<SeriesVersion> {
         if let Some(expiry) = self.expiry(table) {
-            // What is expired changes with the clock and the rules.
+            // The expired rows change with the clock and the rules.
             for prefix in read.prefixes() {
                 self.first_base(&expiry, &prefix).filter(|first| *first <= read.bases.0)?;
             }
@@ -170,23 +171,13 @@ impl<S: Storage + ?Sized> Storage for RetainedStorage<S> {
         self.inner.series_version(table, read)
     }
 
-    fn health(&self) -> Vec<HealthProblem> {
-        let mut problems = self.inner.health();
-        problems.extend(self.retention.rules_problem().map(|problem| {
-            HealthProblem::new(StorePart::Retention, HealthImpact::Degraded, problem)
-        }));
-        problems
-    }
-
     fn gauges(&self) -> Vec<(&'static str, f64)> {
         let mut gauges = self.inner.gauges();
-        let is_invalid = f64::from(u8::from(self.retention.rules_problem().is_some()));
-        gauges.push(("tsd_parts_retention_file_invalid", is_invalid));
         gauges.push(("tsd_parts_retention_refused_puts_total", self.retention.refused() as f64));
         gauges
     }
 
     forward_storage!(
-        inner: series_splits, put, append, increment, compare_and_set, compare_and_set_at, compare_and_delete, delete, rewrite_row, read_version, table_exists, flush, close, quarantine, verifier, pin_files, series_index, refresh_series_index, compacts_rows,
+        inner: health, series_splits, put, append, increment, compare_and_set, compare_and_set_at, compare_and_delete, delete, rewrite_row, read_version, table_exists, flush, close, quarantine, verifier, pin_files, series_index, refresh_series_index, compacts_rows,
     );
 }

@@ -43,7 +43,7 @@ fn the_first_rule_that_matches_applies_and_names_may_come_later() {
     let retention = retention(Some(30), rules);
     retention.advance(1_000 * DAY, 0);
     let cutoff = |metric: u8| retention.cutoffs().of_metric(&[0, 0, metric]);
-    // Not known: the longest.
+    // An unknown metric has the longest retention.
     assert_eq!(cutoff(1), 0);
     for (metric, name) in [(1, "a.b"), (2, "a.c"), (3, "b"), (4, "long")] {
         retention.learn(&[0, 0, metric], name.as_bytes());
@@ -116,7 +116,7 @@ async fn reads_of_every_kind_lack_expired_rows() {
     let live: Vec<Vec<u8>> = all.iter().filter(is_live).cloned().collect();
     assert_eq!(live.len(), 1 + 3 + 1 + 3);
     assert_eq!(rows_of(&store, Scan::default()).await, live);
-    // A limit counts what is returned.
+    // A limit counts the returned rows.
     let limited = Scan { limit: Some(2), ..Scan::default() };
     assert_eq!(rows_of(&store, limited).await, live[..2]);
     for metric in 1..=3_u8 {
@@ -145,4 +145,15 @@ async fn reads_of_every_kind_lack_expired_rows() {
         assert!(store.get(&small, Get::row(key.clone().into())).await.unwrap().is_some());
     }
     store.delete(&table, Delete::Row(key(1, 0).into())).await.unwrap();
+}
+
+#[test]
+fn the_newest_put_is_not_after_the_clock() {
+    let retention = retention(Some(1), Vec::new());
+    retention.check_put(&key(1, 0), DAY).unwrap();
+    assert_eq!(retention.newest_put(10 * DAY), 0, "the clock was not read before");
+    for time in [9 * DAY, 11 * DAY, 8 * DAY] {
+        retention.check_put(&key(1, 0), time).unwrap();
+    }
+    assert_eq!(retention.newest_put(10 * DAY), 9 * DAY);
 }

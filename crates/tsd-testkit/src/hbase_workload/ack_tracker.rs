@@ -1,7 +1,8 @@
 //! Rows that each writer has sent and that HBase has acknowledged.
 //!
-//! Key and value of a row follow from its writer and number, and each writer's rows are acknowledged
-//! in order. So two counters per writer say what a reader must find, however long the load runs.
+//! Key and value of a row follow from its writer and number, and each writer's rows are
+//! acknowledged in order. So two counters per writer determine the rows that a reader must find,
+//! however long the load runs.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -12,7 +13,7 @@ pub(super) const TIMESTAMP: u64 = 1_700_000_000_000;
 /// Split points of the table; a key starts with a hexadecimal digit.
 pub(super) const SPLITS: [&str; 5] = ["3", "6", "9", "b", "e"];
 
-/// Cells of every sixteenth row: more than fit in one response of the slow scans.
+/// Cells of every sixteenth row: too many for one response of the slow scans.
 const WIDE_ROW_CELLS: u64 = 12;
 
 /// Key of a row. Successive numbers have distant keys, so that a batch touches all regions.

@@ -1,4 +1,4 @@
-//! Errors as texts for reports; none is sorted or handled.
+//! Renders errors as texts for reports.
 
 use std::error::Error;
 

@@ -19,13 +19,14 @@ const GET_ROWS: u64 = 50;
 pub(super) struct ScanOptions {
     /// From the end to the start.
     pub(super) reversed: bool,
-    /// Pauses after every so many rows, so that one scan lasts through whole faults.
+    /// Rows between two pauses, which make one scan last through whole faults.
     pub(super) pause_after: Option<u64>,
 }
 
 /// Rows of one response, so that a scan takes many calls.
 const ROWS_PER_CALL: u32 = 2_000;
-/// Bytes of one response of a scan with pauses: more calls, and wide rows are returned in parts.
+/// Bytes of one response of a scan with pauses; small, so that scans take more calls and wide rows
+/// become partial rows.
 const BYTES_PER_CALL: u64 = 16 << 10;
 const SCAN_PAUSE: Duration = Duration::from_millis(20);
 

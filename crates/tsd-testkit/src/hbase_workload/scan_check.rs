@@ -1,4 +1,4 @@
-//! Compares the rows of a scan with the rows it must return: those acknowledged before it started.
+//! Compares the rows of a scan with the rows that were acknowledged before its start.
 
 use super::ack_tracker::{AckTracker, cells, key, parse_key};
 
@@ -28,7 +28,7 @@ pub(super) struct ScanReport {
 }
 
 impl ScanReport {
-    /// True if the scan returned exactly what it must.
+    /// True if the scan returned exactly the expected rows.
     pub(super) const fn is_correct(&self) -> bool {
         self.missing == 0 && self.wrong == 0
     }

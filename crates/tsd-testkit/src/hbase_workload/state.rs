@@ -1,11 +1,9 @@
-//! What the tasks of a workload share: the rows, the counters and the problems found. The tasks are in
+//! Shared state of the tasks of a workload: rows, counters and found problems. The tasks are in
 //! `readers.rs` and `writers.rs`.
 
+use parking_lot::Mutex;
 use std::{
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering::SeqCst},
-    },
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
     time::Duration,
 };
 
@@ -40,7 +38,7 @@ impl WorkloadState {
     }
 
     pub(super) fn report(&self, problem: String) {
-        let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut problems = self.problems.lock();
         if problems.len() < MAX_PROBLEMS {
             problems.push(problem);
         }

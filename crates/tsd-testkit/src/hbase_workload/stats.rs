@@ -1,10 +1,8 @@
 //! Counters of a workload, and the longest wait of its writers.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::{
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::SeqCst},
-    },
+    sync::atomic::{AtomicU64, Ordering::SeqCst},
     time::{Duration, Instant},
 };
 
@@ -30,7 +28,7 @@ pub struct WorkloadCounts {
     pub failed_writes: u64,
     /// Reads whose result was checked.
     pub reads: u64,
-    /// Those of them with a wrong result.
+    /// Checked reads with a wrong result.
     pub wrong_reads: u64,
     /// Reads that failed.
     pub failed_reads: u64,
@@ -44,7 +42,7 @@ impl WorkloadStats {
     }
 
     fn waiting_since(&self) -> MutexGuard<'_, Vec<Option<Instant>>> {
-        self.waiting_since.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting_since.lock()
     }
 
     /// Records that a writer starts to wait; repeated attempts of one write are one wait.
@@ -75,7 +73,7 @@ impl WorkloadStats {
         self.failed_reads.fetch_add(1, SeqCst);
     }
 
-    /// The counters now, with what the caller counts as acknowledged.
+    /// The current counters, with the caller's count of acknowledged operations.
     #[must_use]
     pub fn counts(&self, acknowledged: u64) -> WorkloadCounts {
         WorkloadCounts {
@@ -87,7 +85,7 @@ impl WorkloadStats {
         }
     }
 
-    /// Takes the longest wait of a writer since the last call, waits that still last included.
+    /// Takes the longest wait of a writer since the last call, including current waits.
     #[must_use]
     pub fn take_longest_wait(&self) -> Duration {
         let waiting = self.waiting_since();

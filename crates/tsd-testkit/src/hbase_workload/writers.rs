@@ -1,4 +1,4 @@
-//! Writers that run until the workload stops: batches, single puts, and atomic updates that must
+//! Writers that run until the workload stops: batches, single puts, and atomic updates, which must
 //! take effect exactly once.
 //!
 //! A failed write is repeated until it is acknowledged, so a writer's rows have no gaps. The client
@@ -71,15 +71,15 @@ pub(super) async fn write_rows(state: Arc<WorkloadState>, table: Table, writer: 
     }
 }
 
-/// Kinds of atomic updates, each on rows of its own.
+/// Kinds of atomic updates, each on separate rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AtomicUpdate {
     /// Increments a counter by one.
     Increment,
     /// Appends a byte to a value.
     Append,
-    /// Replaces a number by its successor if it has the expected value, as UIDs are assigned. The
-    /// row is read where a failure leaves the outcome unknown.
+    /// Replaces a number by its successor if it has the expected value, like the assignment of
+    /// UIDs. After a failure in doubt the row is read.
     CheckAndPut,
 }
 
@@ -194,7 +194,7 @@ pub(super) async fn check_updates(
     Ok(wrong)
 }
 
-/// Puts and gets rows all over the table: succeeds when all regions take writes and reads.
+/// Puts and gets rows all over the table, which succeeds when all regions serve writes and reads.
 pub(super) async fn touch_all_regions(table: &Table) -> Result<(), OperationError> {
     let rows: Vec<_> =
         (0..=0xff_u32).step_by(4).map(|prefix| format!("{prefix:02x}-touched")).collect();

@@ -1,5 +1,4 @@
-//! Settings of authentication. The file of users is opened when a daemon starts: a tool may not be
-//! allowed to read it.
+//! Settings of authentication. Only a daemon opens the file of users, because a tool may not be allowed to read it.
 
 use std::path::PathBuf;
 
@@ -13,9 +12,9 @@ pub(crate) const USERS_FILE: &str = "tsd.core.authentication.users_file";
 /// How clients are authenticated.
 #[derive(Clone, Debug)]
 pub struct AuthenticationSettings {
-    /// By what.
+    /// The method.
     pub method: AuthenticationMethod,
-    /// What HTTP serves without credentials.
+    /// Paths that HTTP serves without credentials.
     pub open_paths: OpenPaths,
     /// True if an HTTP request inherits the identity of the one before it on its connection.
     pub per_connection: bool,
@@ -24,9 +23,9 @@ pub struct AuthenticationSettings {
 /// What authenticates clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthenticationMethod {
-    /// Everybody is authenticated.
+    /// Accepts everybody.
     AllowAll,
-    /// The users of this file are.
+    /// Accepts the users of this file.
     UsersFile(PathBuf),
 }
 

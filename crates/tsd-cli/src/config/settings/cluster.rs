@@ -6,24 +6,24 @@ use tsd_cluster_net::TlsFiles;
 
 use crate::config::{Config, ConfigError};
 
-/// How a node and its peers reach each other, and what reads ask them.
+/// How a node and its peers reach each other, and how they share reads and writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterNetSettings {
     /// Where the node listens for its peers, `host:port`.
     pub bind: String,
-    /// Where they connect to, `host` or `host:port`; `None`: found out.
+    /// Where the peers connect, `host` or `host:port`; `None` derives it from `bind`.
     pub advertise: Option<String>,
     /// Reads see what all nodes hold, not only what is stored.
     pub reads_held: bool,
     /// How long a read waits for a node that does not answer.
     pub read_timeout: Duration,
-    /// How far the clock may be off from the median of the other nodes.
+    /// Maximum distance of the clock from the median of the other nodes.
     pub max_clock_skew: Duration,
-    /// Writes of a series are made by the node that owns it.
+    /// The node that owns a series writes it.
     pub forward: bool,
-    /// How long a write waits for that node.
+    /// How long a write waits for the owner.
     pub forward_timeout: Duration,
-    /// Certificates of the connections between nodes; `None`: they are not encrypted.
+    /// Certificates for the connections between nodes; `None` leaves them unencrypted.
     pub tls: Option<TlsFiles>,
 }
 
@@ -50,7 +50,7 @@ pub(super) fn cluster_net(config: &Config) -> Result<ClusterNetSettings, ConfigE
     })
 }
 
-/// All files, or none.
+/// The files of the certificates; `None` if no file is set.
 fn tls_files(config: &Config) -> Result<Option<TlsFiles>, ConfigError> {
     const KEYS: [&str; 3] = ["tsd.cluster.tls.cert", "tsd.cluster.tls.key", "tsd.cluster.tls.ca"];
     let files = KEYS.map(|key| config.string(key));
@@ -60,7 +60,7 @@ fn tls_files(config: &Config) -> Result<Option<TlsFiles>, ConfigError> {
     for (key, file) in KEYS.iter().zip(&files) {
         if file.is_empty() {
             let all = KEYS.join(", ");
-            return Err(config.bad_value(key, format!("expected a file: {all} are set together")));
+            return Err(config.bad_value(key, format!("expected a file; set {all} together")));
         }
     }
     let [certificate, key, authority] = files.map(PathBuf::from);

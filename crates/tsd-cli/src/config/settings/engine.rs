@@ -7,18 +7,17 @@ use tsd_engine::{
     WhiteList,
 };
 use tsd_model::TableSchema;
-use tsd_storage::Table;
 use tsd_storage_hbase::SeriesIndexMode;
 
-use super::{extra_data, queries};
+use super::{extra_data, queries, table_names};
 use crate::config::{Config, ConfigError};
 
-/// Settings of the engine. The schema is that of the store, which overrides the keys.
+/// Settings of the engine. `schema` is the schema of the store, which overrides the keys.
 pub(super) fn engine(config: &Config, schema: TableSchema) -> Result<EngineConfig, ConfigError> {
     let defaults = EngineConfig::default();
     Ok(EngineConfig {
         schema,
-        tables: tables(config),
+        tables: tables(config)?,
         uids: uids(config)?,
         ingest: IngestConfig {
             max_tags: config.int("tsd.storage.max_tags"),
@@ -60,14 +59,11 @@ pub(super) fn engine(config: &Config, schema: TableSchema) -> Result<EngineConfi
     })
 }
 
-fn tables(config: &Config) -> Tables {
-    let table = |key| Table::new(config.text(key).unwrap_or_default());
-    Tables {
-        data: table("tsd.storage.hbase.data_table"),
-        uid: table("tsd.storage.hbase.uid_table"),
-        meta: table("tsd.storage.hbase.meta_table"),
-        tree: table("tsd.storage.hbase.tree_table"),
-    }
+fn tables(config: &Config) -> Result<Tables, ConfigError> {
+    let [data, uid, meta, tree] = table_names::KEYS.map(|key| table_names::table(config, key));
+    let tables = Tables { data: data?, uid: uid?, meta: meta?, tree: tree? };
+    table_names::check_distinct(config)?;
+    Ok(tables)
 }
 
 fn uids(config: &Config) -> Result<UidConfig, ConfigError> {
@@ -98,8 +94,7 @@ fn series_limit(config: &Config) -> Result<u64, ConfigError> {
     let limit = config.int(KEY);
     let is_counted = super::hbase::series_index(config) == Some(SeriesIndexMode::Complete);
     if limit > 0 && config.is_on_hbase() && !is_counted {
-        let expected = "expected 0 unless tsd.storage.hbase.series_index is complete: \
-                        nothing else counts series";
+        let expected = "expected 0 unless tsd.storage.hbase.series_index is complete: nothing else counts series";
         return Err(config.bad_value(KEY, expected));
     }
     Ok(limit)
@@ -110,7 +105,7 @@ fn patterns(config: &Config, key: &str) -> Result<Vec<String>, ConfigError> {
     let Some(list) = config.non_empty(key) else { return Ok(Vec::new()) };
     let delimiter = config.string("tsd.uidfilter.whitelist.delimiter");
     if delimiter.is_empty() {
-        let expected = "expected a delimiter of patterns";
+        let expected = "expected the text between two patterns";
         return Err(config.bad_value("tsd.uidfilter.whitelist.delimiter", expected));
     }
     Ok(list.split(delimiter.as_str()).map(str::to_owned).collect())

@@ -1,6 +1,6 @@
 //! Settings of rollups and histograms.
 //!
-//! Both are configured by JSON, in the value itself or in a file that it names.
+//! Both are JSON, either the value itself or a file that the value names.
 
 use std::{borrow::Cow, fs};
 
@@ -8,6 +8,7 @@ use tsd_engine::{HistogramCodecs, Rollups};
 use tsd_model::RollupConfig;
 use tsd_query::Aggregator;
 
+use super::table_names;
 use crate::config::{Config, ConfigError};
 
 /// Rollups, if enabled.
@@ -31,10 +32,13 @@ pub(super) fn rollups(config: &Config) -> Result<Option<Rollups>, ConfigError> {
         split_queries: config.bool("tsd.rollups.split_query.enable"),
         ..Rollups::new(intervals)
     };
+    for table in rollups.tables() {
+        table_names::check(config, KEY, &table)?;
+    }
     for key in ["uid", "meta", "tree"].map(|table| format!("tsd.storage.hbase.{table}_table")) {
         let name = config.string(&key);
         if rollups.tables().iter().any(|table| table.as_str() == name) {
-            let expected = format!("table {name} is that of {key}");
+            let expected = format!("table {name} is already the table of {key}");
             return Err(config.bad_value(KEY, expected));
         }
     }
@@ -127,7 +131,10 @@ mod tests {
         );
         let [uid_table, no_aggregator] = [("tsdb-1h", "tsdb-uid"), ("Count", "nope")]
             .map(|(old, new)| INTERVALS.replace(old, new));
-        check_rejected(&with(&uid_table), "table tsdb-uid is that of tsd.storage.hbase.uid_table");
+        check_rejected(
+            &with(&uid_table),
+            "table tsdb-uid is already the table of tsd.storage.hbase.uid_table",
+        );
         check_rejected(
             &with(&no_aggregator),
             "rollup configuration names the unknown aggregator \"nope\"",

@@ -7,12 +7,15 @@ use tsd_cluster_log::{ClusterLogConfig, LogDurability};
 use tsd_storage::Table;
 use tsd_storage_hbase::{HBaseConfig, SeriesIndexMode};
 
-use super::cluster::{ClusterNetSettings, cluster_net};
+use super::{
+    cluster::{ClusterNetSettings, cluster_net},
+    table_names,
+};
 use crate::config::{Config, ConfigError};
 
 const SERIES_INDEX_KEY: &str = "tsd.storage.hbase.series_index";
 
-/// Environment variables that name the user, as the JVM's `user.name` would.
+/// Environment variables that name the user, like the JVM's `user.name`.
 const USER_VARIABLES: [&str; 2] = ["USER", "LOGNAME"];
 
 /// When a point is acknowledged.
@@ -53,7 +56,7 @@ pub struct HBaseSettings {
     pub cluster_log: ClusterLogConfig,
     /// This daemon and the other nodes, with [`Ack::Cluster`].
     pub cluster_net: ClusterNetSettings,
-    /// What the series index is used for; `None`: there is none.
+    /// Use of the series index; `None` without an index.
     pub series_index: Option<SeriesIndexMode>,
     /// The table in which series are registered.
     pub series_table: Table,
@@ -62,7 +65,7 @@ pub struct HBaseSettings {
 }
 
 impl HBaseSettings {
-    /// True if series are registered in a table of their own.
+    /// True if new series are registered in a table.
     #[must_use]
     pub fn registers_series(&self) -> bool {
         self.series_index.is_some_and(|mode| mode != SeriesIndexMode::Estimate)
@@ -114,12 +117,12 @@ pub(super) fn hbase(config: &Config) -> Result<HBaseSettings, ConfigError> {
         cluster_log: cluster_log(config)?,
         cluster_net: cluster_net(config)?,
         series_index: series_index(config),
-        series_table: Table::new(&own_table(config, "tsd.storage.hbase.series_table")?),
+        series_table: own_table(config, "tsd.storage.hbase.series_table")?,
         series_scan_rate: config.int("tsd.storage.hbase.series_index.scan_rate"),
     })
 }
 
-/// What the series index is used for; it is kept in memory only on HBase.
+/// Use of the series index, which exists only on HBase.
 pub(super) fn series_index(config: &Config) -> Option<SeriesIndexMode> {
     if !config.is_on_hbase() {
         return None;
@@ -132,20 +135,19 @@ pub(super) fn series_index(config: &Config) -> Option<SeriesIndexMode> {
     }
 }
 
-/// The name of a table that must be none of OpenTSDB's.
-fn own_table(config: &Config, key: &'static str) -> Result<String, ConfigError> {
-    let name = config.string(key);
-    for other in ["data", "uid", "meta", "tree"] {
-        let other = format!("tsd.storage.hbase.{other}_table");
-        if config.is_on_hbase() && config.text(&other) == Some(&name) {
-            return Err(config.bad_value(key, format!("that is the table of {other}")));
+/// The name of a table that must differ from OpenTSDB's tables.
+fn own_table(config: &Config, key: &'static str) -> Result<Table, ConfigError> {
+    let table = table_names::table(config, key)?;
+    for other in table_names::KEYS {
+        if config.is_on_hbase() && config.text(other) == Some(table.as_str()) {
+            return Err(config.bad_value(key, format!("expected another table than {other}")));
         }
     }
-    Ok(name)
+    Ok(table)
 }
 
-/// A log needs cells with the times of their writes: of those with the time of their point a flush would
-/// put an older value over a correction that another daemon has put meanwhile.
+/// When a point is acknowledged. A log needs cells with the times of their writes. If cells had the times of their
+/// points, a flush would overwrite a newer correction of another daemon with the older value.
 fn ack(config: &Config) -> Result<Ack, ConfigError> {
     const KEY: &str = "tsd.storage.ack";
     let ack = match config.text(KEY) {
@@ -165,7 +167,7 @@ fn ack(config: &Config) -> Result<Ack, ConfigError> {
     Ok(ack)
 }
 
-/// The log of `ack = cluster`, in a table that is none of the others.
+/// The log of `ack = cluster`, in a table of its own.
 fn cluster_log(config: &Config) -> Result<ClusterLogConfig, ConfigError> {
     const KEY: &str = "tsd.cluster.log_table";
     let table = own_table(config, KEY)?;
@@ -179,12 +181,12 @@ fn cluster_log(config: &Config) -> Result<ClusterLogConfig, ConfigError> {
         durability,
         suspect_after: config.seconds("tsd.cluster.suspect_after"),
         start_timeout: start_timeout.max(Duration::from_secs(1)),
-        ..ClusterLogConfig::new(table, node.unwrap_or_else(super::server::host_name))
+        ..ClusterLogConfig::new(table.as_str(), node.unwrap_or_else(super::server::host_name))
     })
 }
 
-/// Zero if cells have the times of their points: OpenTSDB's delete hides whatever is put after it, and of
-/// two values the largest is read, not the last.
+/// Zero if cells have the times of their points: a delete of OpenTSDB then hides every later put, and reads return
+/// the largest of two values, not the last one.
 fn read_back_delay(config: &Config) -> Duration {
     if config.bool("tsd.storage.use_otsdb_timestamp") {
         return Duration::ZERO;

@@ -1,4 +1,4 @@
-//! Settings of the memory limit, and the parts of it.
+//! Settings of the memory limit and its shares.
 
 use tsd_engine::MEMORY_LIMIT_KEY;
 use tsd_model::TableSchema;
@@ -7,16 +7,16 @@ use super::storage::EngineKind;
 use crate::{
     config::{Config, ConfigError},
     memory_limit::{
-        BLOCK_CACHE_KEY, BODIES_KEY, ConfiguredParts, MEMTABLES_KEY, MemoryPlan, PlanInput,
+        BLOCK_CACHE_KEY, BODIES_KEY, ConfiguredShares, MEMTABLES_KEY, MemoryPlan, PlanInput,
         QUERIES_KEY, QUERY_CACHE_KEY, SERIES_INDEX_SIZE_KEY, SERIES_KEY, SMALLEST_LIMIT,
         WRITE_QUEUE_KEY, find_limit,
     },
 };
 
-/// Most write actors of an engine by default.
+/// Default maximum of write actors of an engine.
 const MAX_WRITE_SHARDS: u64 = 64;
 
-/// Divides the limit.
+/// Divides the limit into shares.
 pub(super) fn memory(
     config: &Config,
     engine: EngineKind,
@@ -31,7 +31,7 @@ pub(super) fn memory(
     let set = |key: &str| config.is_set(key).then(|| config.int::<u64>(key));
     let input = PlanInput {
         limit: find_limit(Some(limit).filter(|limit| *limit > 0)),
-        parts: ConfiguredParts {
+        shares: ConfiguredShares {
             memtables: set(MEMTABLES_KEY),
             block_cache: set(BLOCK_CACHE_KEY),
             query_cache: set(QUERY_CACHE_KEY),

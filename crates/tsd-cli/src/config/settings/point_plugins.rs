@@ -8,7 +8,7 @@ use crate::config::{Config, ConfigError, plugins};
 const PUBLISHER: &str = "tsd.rtpublisher";
 const HANDLER: &str = "tsd.core.storage_exception_handler";
 
-/// The plug-ins that are on.
+/// The enabled plug-ins.
 #[derive(Clone, Debug, Default)]
 pub struct PointPluginSettings {
     /// The real-time publisher.
@@ -24,12 +24,12 @@ pub struct PluginSettings<C> {
     pub config: C,
     /// Bound of its queue, bytes.
     pub queue_bytes: usize,
-    /// What happens when it is full.
+    /// Reaction to a full queue.
     pub on_full: OnFull,
 }
 
 impl PointPluginSettings {
-    /// Most bytes of all queues.
+    /// Maximum bytes of all queues.
     pub(super) fn queue_bytes(&self) -> u64 {
         let publisher = self.publisher.as_ref().map_or(0, PluginSettings::most_bytes);
         publisher + self.spool.as_ref().map_or(0, PluginSettings::most_bytes)
@@ -46,7 +46,8 @@ impl<C> PluginSettings<C> {
         }
     }
 
-    /// A queue that holds senders has room for what was being written when it became full.
+    /// Maximum bytes of the queue. A queue that holds senders also takes the points that were being written when it
+    /// became full.
     const fn most_bytes(&self) -> u64 {
         let queue = self.queue_bytes as u64;
         match self.on_full {

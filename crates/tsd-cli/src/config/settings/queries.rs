@@ -25,7 +25,8 @@ pub(super) fn queries(config: &Config) -> QueryConfig {
         max_sub_queries: config.int("tsd.query.max_sub_queries"),
         allow_duplicates: config.bool("tsd.query.allow_simultaneous_duplicates"),
         filter_expansion_limit: config.int("tsd.query.filter.expansion_limit"),
-        partial_results: config.bool("tsd.query.partial_results"),
+        allow_damaged: config.bool("tsd.query.allow_damaged"),
+        delete_whole_rows: config.bool("tsd.query.delete.whole_rows"),
         skip_unresolved_tagvs: config.bool("tsd.query.skip_unresolved_tagvs"),
         series_keep_bucket: !config.bool("tsd.query.multi_get.get_all_salts"),
         series_index: match config.text("tsd.query.series_index") {

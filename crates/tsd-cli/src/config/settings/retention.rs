@@ -21,7 +21,7 @@ pub struct RetentionSettings {
     pub rules: RetentionRules,
     /// File with rules by metric, if one is configured.
     pub file: Option<FollowedFile>,
-    /// The clock is right, however far it is ahead of the time that the store has seen.
+    /// Trusts the clock even if it is far ahead of the newest stored time.
     pub accept_clock: bool,
 }
 
@@ -33,8 +33,8 @@ pub(super) fn retention(
         if config.non_empty(key).is_some() && engine != EngineKind::Embedded {
             let expected = match engine {
                 EngineKind::HBase => {
-                    "only the embedded store has a retention; on HBase the TTL of the column family of a \
-                     table says how long its cells are kept: alter 'tsdb', {NAME => 't', TTL => seconds}"
+                    "only the embedded store has a retention; on HBase the TTL of a table's column family limits the \
+                     age of its cells: alter 'tsdb', {NAME => 't', TTL => seconds}"
                 }
                 _ => "only the embedded store has a retention",
             };
@@ -100,7 +100,7 @@ mod tests {
             let error = settings(&[("tsd.storage.engine", "hbase"), (key, value)]).unwrap_err();
             let error = error.to_string();
             assert!(
-                error.starts_with(key) && error.contains("TTL of the column family"),
+                error.starts_with(key) && error.contains("TTL of a table's column family"),
                 "{error}"
             );
             let error = settings(&[("tsd.storage.engine", "memory"), (key, value)]).unwrap_err();

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use tsd_server::{AdminPeers, Cors, Limits, ServerConfig, ServerMode};
+use tsd_server::{AdminPeers, Cors, HostNames, Limits, ServerConfig, ServerMode, TrustedProxies};
 
 use crate::config::{Config, ConfigError};
 
@@ -35,7 +35,10 @@ pub(super) fn server(config: &Config) -> Result<ServerConfig, ConfigError> {
         chunked_requests: config.bool("tsd.http.request.enable_chunked"),
         header_tag: config.non_empty("tsd.http.header_tag").map(str::to_owned),
         allow_delete: config.bool("tsd.http.query.allow_delete"),
+        reject_unknown_options: config.bool("tsd.http.query.reject_unknown_options"),
         admin_peers: admin_peers(config)?,
+        hosts: hosts(config)?,
+        trusted_proxies: trusted_proxies(config)?,
         authentication: None,
         cors: cors(config)?,
         static_root: config.non_empty("tsd.http.staticroot").map(PathBuf::from),
@@ -77,6 +80,37 @@ fn admin_peers(config: &Config) -> Result<AdminPeers, ConfigError> {
     AdminPeers::try_new(&config.string(KEY)).map_err(|error| config.bad_value(KEY, error))
 }
 
+fn trusted_proxies(config: &Config) -> Result<TrustedProxies, ConfigError> {
+    const KEY: &str = "tsd.http.trusted_proxies";
+    TrustedProxies::try_new(&config.string(KEY)).map_err(|error| config.bad_value(KEY, error))
+}
+
+/// The names in `tsd.http.hosts`, and the names of the machine.
+fn hosts(config: &Config) -> Result<HostNames, ConfigError> {
+    const KEY: &str = "tsd.http.hosts";
+    let hosts = HostNames::try_new(&config.string(KEY));
+    let mut hosts = hosts.map_err(|error| config.bad_value(KEY, error))?;
+    let known = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
+    for name in machine_names(&host_name(), &known) {
+        hosts.add(name);
+    }
+    Ok(hosts)
+}
+
+/// The names of a machine: its host name with and without domain, and the names on the same lines of its hosts file.
+fn machine_names<'t>(own: &'t str, hosts_file: &'t str) -> Vec<&'t str> {
+    let mut names = vec![own];
+    names.extend(own.split('.').next().filter(|short| !short.is_empty()));
+    for line in hosts_file.lines() {
+        let line = line.split('#').next().unwrap_or_default();
+        let listed: Vec<&str> = line.split_whitespace().skip(1).collect();
+        if listed.iter().any(|name| name.eq_ignore_ascii_case(own)) {
+            names.extend(listed);
+        }
+    }
+    names
+}
+
 fn cors(config: &Config) -> Result<Cors, ConfigError> {
     let domains = config.string("tsd.http.request.cors_domains");
     let headers = config.string("tsd.http.request.cors_headers");
@@ -101,7 +135,7 @@ fn bind(config: &Config) -> Result<Vec<IpAddr>, ConfigError> {
         let bare = word.strip_prefix('[').and_then(|word| word.strip_suffix(']')).unwrap_or(word);
         let found = match bare.parse() {
             Ok(ip) => vec![ip],
-            // The name of a host; the port has no effect.
+            // A host name. The port has no effect.
             Err(_) => (bare, 0)
                 .to_socket_addrs()
                 .map_or_else(|_| Vec::new(), |found| found.map(|address| address.ip()).collect()),
@@ -109,7 +143,7 @@ fn bind(config: &Config) -> Result<Vec<IpAddr>, ConfigError> {
         if found.is_empty() {
             let expected = format!(
                 "expected addresses of this host without port, such as 127.0.0.1 or ::1, \
-                 separated by commas; {word:?} is none"
+                 separated by commas; {word:?} is not such an address"
             );
             return Err(config.bad_value(KEY, expected));
         }
@@ -129,4 +163,38 @@ pub(super) fn zone_name(config: &Config) -> Result<String, ConfigError> {
         return Err(config.bad_value(KEY, "expected the name of a time zone"));
     }
     Ok(name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn hosts_and_proxies_are_lists() {
+        for (key, value, expected) in [
+            ("tsd.http.hosts", "tsd:4242", "without ports"),
+            ("tsd.http.trusted_proxies", "*", "such as 10.0.0.0/8"),
+            ("tsd.http.trusted_proxies", "proxy.example", "such as 10.0.0.0/8"),
+        ] {
+            let mut config = Config::default();
+            config.set_flag("test", key, value);
+            let error = server(&config).unwrap_err().to_string();
+            assert!(error.starts_with(key) && error.contains(expected), "{error}");
+        }
+        let mut config = Config::default();
+        config.set_flag("test", "tsd.http.hosts", "tsd.example");
+        let hosts = server(&config).unwrap().hosts;
+        assert!(hosts.contain("tsd.example:4242") && hosts.contain(&host_name()));
+        assert!(!hosts.contain("evil.example"));
+    }
+
+    #[test]
+    fn a_machine_has_its_name_with_and_without_domain() {
+        let file = "127.0.0.1 localhost\n127.0.1.1 web01.corp.example web01 # Debian\n10.0.0.9 db";
+        let names = machine_names("web01", file);
+        assert_eq!(names, ["web01", "web01", "web01.corp.example", "web01"]);
+        assert_eq!(machine_names("web01.corp.example", ""), ["web01.corp.example", "web01"]);
+    }
 }

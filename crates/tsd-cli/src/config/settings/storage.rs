@@ -1,4 +1,4 @@
-//! Settings of the store. Those of HBase have a file of their own, and its sizes are set by the memory limit.
+//! Settings of the store. The settings of HBase are in `hbase.rs`; the memory limit sets the sizes in memory.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -22,7 +22,7 @@ pub enum EngineKind {
 /// The store and its key layout.
 #[derive(Clone, Debug)]
 pub struct StorageSettings {
-    /// Which store.
+    /// Kind of the store.
     pub engine: EngineKind,
     /// Settings of HBase.
     pub hbase: HBaseSettings,
@@ -32,7 +32,7 @@ pub struct StorageSettings {
     pub schema: TableSchema,
     /// Maximum size of the memtables, bytes.
     pub memtable_bytes: usize,
-    /// Bound of the writes that wait for the store. The engine and the log share it.
+    /// Bound of the bytes that wait for the store. The engine and the log share it.
     pub write_budget: ByteBudget,
     /// Maximum age of a row in a memtable.
     pub memtable_max_age: Duration,
@@ -44,7 +44,7 @@ pub struct StorageSettings {
     pub reserve_bytes: u64,
     /// Number of store files kept open.
     pub open_files: usize,
-    /// Open a damaged log without the unreadable records.
+    /// True to open a damaged log without its unreadable records.
     pub accept_damage: bool,
 }
 
@@ -70,7 +70,7 @@ pub(super) fn storage(config: &Config) -> Result<StorageSettings, ConfigError> {
         hbase: hbase::hbase(config)?,
         data_directory: config.string("tsd.storage.data_directory").into(),
         schema,
-        // Sizes are set by the memory limit.
+        // The memory limit sets the sizes.
         memtable_bytes: 0,
         write_budget: ByteBudget::new(0),
         memtable_max_age: Duration::from_secs(config.int("tsd.storage.memtable.max_age")),

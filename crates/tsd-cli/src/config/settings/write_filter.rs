@@ -1,4 +1,4 @@
-//! Settings of the time series filter. Its file is opened with the engine.
+//! Settings of the time series filter. The engine opens its file.
 
 use std::path::PathBuf;
 

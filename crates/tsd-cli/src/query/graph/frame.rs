@@ -1,8 +1,8 @@
-//! What a graph is drawn with, beside its series and its target.
+//! Time range, time zone and options of a graph.
 
 use jiff::tz::TimeZone;
 
-/// What a graph is drawn with, beside its series.
+/// Time range, time zone and options of a graph.
 #[derive(Clone, Debug)]
 pub(crate) struct GraphFrame<'a> {
     /// First and last millisecond.

@@ -1,6 +1,7 @@
 //! Files of `tsdb query --graph BASE`: data files for gnuplot and a script that draws them.
 //!
-//! Nothing is drawn here. `BASE_0.dat` and so on contain one series each; `BASE.gnuplot` draws `BASE.png`.
+//! This module draws nothing. `BASE_0.dat` and so on contain one series each; the script `BASE.gnuplot` draws
+//! `BASE.png`.
 
 use std::{
     ffi::OsString,
@@ -10,6 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use anyhow::Context as _;
 use tsd_model::{Value, java_double};
 
 use crate::query::series::Series;
@@ -26,13 +28,15 @@ pub(super) fn write_files(
     let mut plots = Vec::with_capacity(series.len());
     for (at, series) in series.iter().enumerate() {
         let path = beside(base, &format!("_{at}.dat"));
-        let mut out = BufWriter::new(File::create(&path)?);
-        write_points(&mut out, series)?;
-        out.flush()?;
+        let shown = || format!("writing {}", path.display());
+        let mut out = BufWriter::new(File::create(&path).with_context(shown)?);
+        write_points(&mut out, series).with_context(shown)?;
+        out.flush().with_context(shown)?;
         plots.push((path, title(series)));
     }
-    std::fs::write(beside(base, ".gnuplot"), script(base, &plots, options)?)?;
-    Ok(())
+    let path = beside(base, ".gnuplot");
+    std::fs::write(&path, script(base, &plots, options)?)
+        .with_context(|| format!("writing {}", path.display()))
 }
 
 fn beside(base: &Path, suffix: &str) -> PathBuf {
@@ -79,7 +83,7 @@ fn script(
     };
     let size = match option("wxh") {
         None => SIZE.to_owned(),
-        Some(wxh) => size(wxh).ok_or_else(|| invalid(format!("+wxh={wxh} is no WIDTHxHEIGHT")))?,
+        Some(wxh) => size(wxh).ok_or_else(|| invalid(format!("+wxh={wxh} is not WIDTHxHEIGHT")))?,
     };
     let mut out = format!(
         "set term png size {size}\nset output {}\nset xdata time\nset timefmt \"%s\"\n\
@@ -94,7 +98,7 @@ fn script(
     for name in ["yrange", "y2range"] {
         if let Some(range) = option(name) {
             if !is_range(range) {
-                return Err(invalid(format!("+{name}={range} is no [FROM:TO]")));
+                return Err(invalid(format!("+{name}={range} is not [FROM:TO]")));
             }
             let _ = writeln!(out, "set {name} {range}");
         }
@@ -121,7 +125,7 @@ fn invalid(message: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, message)
 }
 
-/// `WIDTHxHEIGHT` as gnuplot wants it.
+/// Converts `WIDTHxHEIGHT` to gnuplot's notation.
 fn size(wxh: &str) -> Option<String> {
     let (width, height) = wxh.split_once('x')?;
     let (width, height): (u16, u16) = (width.parse().ok()?, height.parse().ok()?);
@@ -172,6 +176,19 @@ mod tests {
         assert_eq!(read("_1.dat"), read("_0.dat"));
         let script = read(".gnuplot").replace(&directory.path().to_string_lossy().to_string(), "D");
         insta::assert_snapshot!(script);
+    }
+
+    /// Issue 37. The error did not say which file could not be written.
+    #[test]
+    fn an_error_names_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path().join("none/g");
+        for (series, name) in
+            [(vec![series(&[Value::Integer(1)])], "g_0.dat"), (vec![], "g.gnuplot")]
+        {
+            let error = format!("{:#}", write_files(&base, &series, &[]).unwrap_err());
+            assert!(error.contains(&format!("none/{name}: ")), "{error}");
+        }
     }
 
     #[test]

@@ -1,21 +1,15 @@
-//! Graphs that are drawn here: a PNG file, or text on standard output.
+//! Draws graphs: a PNG file, or text on standard output.
 
-use std::{
-    fs,
-    io::{self, IsTerminal},
-    path::Path,
-};
+use std::{fs, io, path::Path};
 
 use anyhow::Context;
-use tsd_graph::{Plot, PlotOptions, PlotSeries, PlotSize, TerminalSize, YAxis, render_terminal};
+use tsd_graph::{Plot, PlotOptions, PlotSeries, TerminalSize, YAxis, render_terminal};
 use tsd_model::PointColumns;
 use tsd_protocol::{count_graph_points, graph_label};
 
 use super::frame::GraphFrame;
-use crate::{print_lines, query::series::Series};
+use crate::{print_lines, query::series::Series, terminal::has_colors};
 
-/// Size of a picture on a terminal.
-const SIXEL_SIZE: PlotSize = PlotSize { width: 800, height: 480 };
 /// Size of a terminal that does not tell it.
 const DEFAULT_TERMINAL: TerminalSize = TerminalSize { columns: 80, rows: 24 };
 
@@ -25,32 +19,24 @@ pub(super) fn write_png(
     series: &[Series],
     frame: GraphFrame<'_>,
 ) -> anyhow::Result<()> {
-    let file = plot(series, frame, None)?.draw_png(&mut || true)?;
+    let file = plot(series, frame)?.draw_png(&mut || true)?;
     fs::write(path, file).with_context(|| format!("writing {}", path.display()))
-}
-
-/// Prints a picture for a terminal.
-pub(super) fn print_sixels(series: &[Series], frame: GraphFrame<'_>) -> anyhow::Result<()> {
-    Ok(print_lines(&plot(series, frame, Some(SIXEL_SIZE))?.draw_sixel()?)?)
 }
 
 /// Prints a graph of characters, as large as the terminal.
 pub(super) fn print_characters(series: &[Series], frame: GraphFrame<'_>) -> anyhow::Result<()> {
-    let is_colored = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let plot = plot(series, frame, None)?;
+    let is_colored = has_colors(&io::stdout());
+    let plot = plot(series, frame)?;
     Ok(print_lines(&render_terminal(&plot, terminal_size(), is_colored))?)
 }
 
-/// What the graph shows. `size` is that of a picture without the option `wxh`.
-fn plot(series: &[Series], frame: GraphFrame<'_>, size: Option<PlotSize>) -> anyhow::Result<Plot> {
+/// Combines series, range and options into a plot.
+fn plot(series: &[Series], frame: GraphFrame<'_>) -> anyhow::Result<Plot> {
     let value_of = |name: &str| {
         let options = frame.options.iter().rev();
         options.filter(|(known, _)| known == name).map(|(_, value)| value.as_str()).next()
     };
-    let mut options = PlotOptions::parse(value_of)?;
-    if let (Some(size), None) = (size, value_of("wxh")) {
-        options.size = size;
-    }
+    let options = PlotOptions::parse(value_of)?;
     let (start_ms, end_ms) = frame.range_ms;
     let mut shown = Vec::with_capacity(series.len());
     for series in series {
@@ -63,7 +49,7 @@ fn plot(series: &[Series], frame: GraphFrame<'_>, size: Option<PlotSize>) -> any
         shown.push(PlotSeries { label, axis: YAxis::Left, points });
     }
     Ok(Plot {
-        // A range has a length.
+        // A range must not be empty.
         range_ms: (start_ms, end_ms.max(start_ms.saturating_add(1_000))),
         zone: frame.zone,
         options,
@@ -121,18 +107,18 @@ mod tests {
     fn the_last_value_of_an_option_counts() {
         let option = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let options = [option("title", "a"), option("title", "b"), option("nokey", "")];
-        let plot = plot(&[series(2.5)], frame(&options), Some(SIXEL_SIZE)).unwrap();
+        let plot = plot(&[series(2.5)], frame(&options)).unwrap();
         assert_eq!(plot.options.title.as_deref(), Some("b"));
-        assert_eq!((plot.options.key, plot.options.size), (None, SIXEL_SIZE));
+        assert_eq!(plot.options.key, None);
         assert_eq!(plot.series.first().unwrap().label, "m{host=a}");
     }
 
     #[test]
     fn invalid_options_and_infinities_are_refused() {
         let options = [("yrange".to_owned(), "[0:system('id')]".to_owned())];
-        let error = plot(&[], frame(&options), None).unwrap_err().to_string();
+        let error = plot(&[], frame(&options)).unwrap_err().to_string();
         assert!(error.contains("yrange"), "{error}");
-        assert!(plot(&[series(f64::INFINITY)], frame(&[]), None).is_err());
-        assert!(plot(&[series(f64::NAN)], frame(&[]), None).is_ok());
+        assert!(plot(&[series(f64::INFINITY)], frame(&[])).is_err());
+        assert!(plot(&[series(f64::NAN)], frame(&[])).is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! Keeps the assignment: proposes changes, gives slots away, takes those of former runs.
+//! Keeps the assignment: proposes changes, gives slots away, takes the slots of former runs.
 
 use std::{
     sync::{Arc, Weak},
@@ -6,32 +6,48 @@ use std::{
 };
 
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tsd_cluster::{Assignment, Member, ProofError, SlotPlan};
+use tokio_util::task::AbortOnDropHandle;
+use tsd_cluster::{Assignment, Member, Membership, ProofError, SlotPlan, SlotTable};
 use tsd_storage::StorageError;
 
-use super::{ClusterSlots, DrainState, lock};
+use super::{ClusterSlots, DrainState, SlotLog};
 use crate::forward::metrics::ForwardMetrics;
 
 /// Time between two looks at the assignment.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-/// Pause before a change that had no answer is tried again.
+/// Pause before a change without a response is retried.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// How long the slots of a release are not written while their rows are flushed.
+/// Maximum time in which a release blocks writes of its slots while their rows are flushed.
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);
 /// Pause after a release whose flush has failed.
 const FAILED_PAUSE: Duration = Duration::from_secs(5);
 
-/// A drain. One that ends in vain is taken back.
+/// Why the rows of a node that gives its slots away are not flushed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DrainError {
+    /// Another node has fenced this one. The text is the reason.
+    #[error("{0}")]
+    Fenced(String),
+    /// The store has rejected the flush.
+    #[error(transparent)]
+    Flush(#[from] StorageError),
+    /// The time limit passed during the flush.
+    #[error("the rows are not flushed in time")]
+    Late,
+}
+
+/// A drain, which is taken back if it fails.
 struct DrainAttempt<'a> {
     slots: &'a ClusterSlots,
-    /// The node goes on as it is when the attempt ends.
+    /// True if the end of the attempt leaves the drain state unchanged.
     keeps_state: bool,
 }
 
 impl<'a> DrainAttempt<'a> {
     fn begin(slots: &'a ClusterSlots) -> Self {
         let has_begun = change_state(slots, DrainState::Off, DrainState::Draining);
-        // A second attempt does not take back what the first one has done, or does.
+        // A second attempt does not take back the first one.
         Self { slots, keeps_state: !has_begun }
     }
 }
@@ -44,7 +60,7 @@ impl Drop for DrainAttempt<'_> {
     }
 }
 
-/// Returns false if the state was another one, which stays.
+/// Returns false and changes nothing if the present state is not `from`.
 fn change_state(slots: &ClusterSlots, from: DrainState, to: DrainState) -> bool {
     slots.drain_state.send_if_modified(|state| {
         let is_found = *state == from;
@@ -55,8 +71,8 @@ fn change_state(slots: &ClusterSlots, from: DrainState, to: DrainState) -> bool 
     })
 }
 
-/// Runs until the end of the slots.
-pub(super) async fn keep(slots: Weak<ClusterSlots>) {
+/// Runs until the slots are dropped.
+async fn keep(slots: Weak<ClusterSlots>) {
     loop {
         let Some(slots_now) = slots.upgrade() else { return };
         let settled = slots_now.settle().await;
@@ -74,14 +90,28 @@ pub(super) async fn keep(slots: Weak<ClusterSlots>) {
 }
 
 impl ClusterSlots {
-    /// Reads the assignment, and makes the changes that are this node's to make.
+    /// Starts the slots of a node that has just joined. `log` has its own rows and the rows of its former
+    /// incarnations. The keeper runs until this value is dropped, or until [`Self::stop`].
+    #[must_use]
+    pub fn start(
+        table: Arc<dyn SlotTable>,
+        membership: Arc<dyn Membership>,
+        log: Arc<dyn SlotLog>,
+    ) -> Arc<Self> {
+        let slots = Arc::new(Self::new(table, membership, log));
+        let keeper = tokio::spawn(keep(Arc::downgrade(&slots)));
+        *slots.keeper.lock() = Some(AbortOnDropHandle::new(keeper));
+        slots
+    }
+
+    /// Reads the assignment, and makes the changes that this node has to make.
     async fn settle(&self) -> Result<(), ProofError> {
         let _changing = self.changing.lock().await;
         let current = self.read_now().await?;
         if self.planned(current.as_ref(), &self.membership.members()).is_none() {
             return Ok(());
         }
-        // By a look that began after the assignment was read: an owner that it does not list has left.
+        // This look began after the assignment was read: an owner that it does not list has left.
         let members = self.membership.current().await?;
         match self.planned(current.as_ref(), &members) {
             Some(next) => self.swap(current.as_ref(), next).await,
@@ -103,8 +133,8 @@ impl ClusterSlots {
             .or_else(|| if plan.is_coordinator() { plan.propose(current) } else { None })
     }
 
-    /// Puts an assignment in place of another one, and goes by it. If another node was first, or there is no
-    /// answer, the next look decides.
+    /// Replaces an assignment and adopts the new one. If another node was first, or HBase does not respond, the next
+    /// look decides.
     async fn swap(&self, current: Option<&Assignment>, next: Assignment) -> Result<(), ProofError> {
         if self.table.swap_assignment(current, &next).await? {
             tracing::info!(
@@ -118,29 +148,30 @@ impl ClusterSlots {
         Ok(())
     }
 
-    /// Begins to give slots away, if some are to be and none are now.
+    /// Begins a release if slots have to be given away and no release is in progress.
     fn begin_release(self: &Arc<Self>) {
-        if !lock(&self.holder).wants_release() {
+        if !self.holder.lock().wants_release() {
             return;
         }
-        let Ok(turn) = Arc::clone(&self.releasing).try_lock_owned() else { return };
+        let Ok(release_lock) = Arc::clone(&self.releasing).try_lock_owned() else { return };
         let slots = Arc::clone(self);
         tokio::spawn(async move {
-            let _turn = turn;
+            let _release_lock = release_lock;
             if let Err(error) = slots.release().await {
+                let error = error.to_string();
                 tracing::warn!(error, retry_in = ?FAILED_PAUSE, "slots cannot be given away");
                 sleep(FAILED_PAUSE).await;
             }
         });
     }
 
-    /// Gives away the slots that are to be moved.
-    async fn release(&self) -> Result<(), String> {
-        // Most rows while the slots are still taken, so that the second flush is short.
-        self.log.flush().await.map_err(|error| error.to_string())?;
+    /// Gives away the slots that have to be moved.
+    async fn release(&self) -> Result<(), StorageError> {
+        // Flushes most rows while the node still takes writes of the slots, so that the second flush is short.
+        self.log.flush().await?;
         let begun = Instant::now();
         let count = {
-            let mut holder = lock(&self.holder);
+            let mut holder = self.holder.lock();
             let count = holder.begin_release().len();
             self.publish(&holder);
             count
@@ -151,28 +182,26 @@ impl ClusterSlots {
         };
         let late = Err(StorageError::Timeout("not all rows are flushed"));
         if let Err(error) = timeout(RELEASE_LIMIT, flushing).await.unwrap_or(late) {
-            let mut holder = lock(&self.holder);
+            let mut holder = self.holder.lock();
             holder.cancel_release();
             self.publish(&holder);
-            return Err(error.to_string());
+            return Err(error);
         }
         let last_commit_ms = self.log.last_commit_ms();
         let given = self.hand_over(last_commit_ms).await;
-        let metrics = ForwardMetrics::of_process();
-        metrics.release_seconds.record(begun.elapsed());
-        metrics.moves.increment(given as u64);
+        ForwardMetrics::of_process().moves.increment(given as u64);
         tracing::info!(slots = count, given, took = ?begun.elapsed(), "gave slots away");
         Ok(())
     }
 
-    /// Puts the assignment in which others own the slots. It goes on until that is made, or this node is fenced:
-    /// a request without an answer may be executed late. Returns the number of slots.
+    /// Puts the assignment in which other nodes own the slots. Retries until the change is made or this node is
+    /// fenced, because a request without a response may be executed late. Returns the number of slots given away.
     async fn hand_over(&self, last_commit_ms: i64) -> usize {
         let mut given = 0;
         loop {
             let changing = self.changing.lock().await;
             let offer = {
-                let mut holder = lock(&self.holder);
+                let mut holder = self.holder.lock();
                 let offer = holder.offer(last_commit_ms);
                 let current = Arc::clone(holder.adopted());
                 self.publish(&holder);
@@ -185,12 +214,12 @@ impl ClusterSlots {
                     self.adopt(offer);
                     true
                 }
-                // Another change was first, or there is no answer.
+                // Another change came first, or the response was lost.
                 Ok(false) => self.read_now().await.is_ok(),
                 Err(ProofError::Fenced(_)) => return given,
                 Err(_) => false,
             };
-            let left = lock(&self.holder).adopted().slots_of(self.this).len();
+            let left = self.holder.lock().adopted().slots_of(self.this).len();
             given += count.saturating_sub(left);
             drop(changing);
             if !swapped {
@@ -200,40 +229,40 @@ impl ClusterSlots {
         }
     }
 
-    /// Gives all slots away, and flushes all rows. The node forwards all writes afterwards. Returns false if there
-    /// is no other node that takes the slots, or not in time. Then, after an error, and if the call is dropped, the
-    /// node keeps those that are left, and gets its share again.
+    /// Gives all slots away, and flushes all rows. Afterwards the node forwards all writes. Returns false if no
+    /// other node takes the slots in time. In that case, after an error, and if the call is dropped, the node keeps
+    /// the remaining slots, and gets its share again.
     ///
     /// # Errors
     ///
-    /// If the rows are not flushed.
-    pub async fn drain(&self, limit: Duration) -> Result<bool, String> {
+    /// If the rows cannot be flushed.
+    pub async fn drain(&self, limit: Duration) -> Result<bool, DrainError> {
         let mut attempt = DrainAttempt::begin(self);
         let drained = self.give_all(limit).await;
-        attempt.keeps_state |= drained == Ok(true);
+        attempt.keeps_state |= matches!(drained, Ok(true));
         drained
     }
 
-    /// As [`Self::drain`], before the node stops: whatever the end is, it takes no slots again.
+    /// As [`Self::drain`], before the node stops: it takes no slots again, whatever the result is.
     ///
     /// # Errors
     ///
-    /// If the rows are not flushed.
-    pub async fn drain_to_stop(&self, limit: Duration) -> Result<bool, String> {
+    /// If the rows cannot be flushed.
+    pub async fn drain_to_stop(&self, limit: Duration) -> Result<bool, DrainError> {
         self.drain_state.send_replace(DrainState::Stopping);
         self.give_all(limit).await
     }
 
-    async fn give_all(&self, limit: Duration) -> Result<bool, String> {
+    async fn give_all(&self, limit: Duration) -> Result<bool, DrainError> {
         let deadline = Instant::now() + limit;
         if let Err(ProofError::Fenced(reason)) = self.refresh().await {
-            return Err(reason);
+            return Err(DrainError::Fenced(reason));
         }
         let mut changed = self.changed.subscribe();
         let is_given = async {
             loop {
                 let is_empty = {
-                    let holder = lock(&self.holder);
+                    let holder = self.holder.lock();
                     let adopted = holder.adopted();
                     holder.taken().is_empty() && adopted.slots_of(self.this).is_empty()
                         || adopted.leaving.contains(&self.this)
@@ -247,9 +276,9 @@ impl ClusterSlots {
         let _ = timeout_at(deadline, is_given).await;
         let flushed = timeout_at(deadline, self.log.flush()).await;
         match flushed {
-            Ok(Ok(())) => Ok(lock(&self.holder).adopted().slots_of(self.this).is_empty()),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err("the rows are not flushed in time".to_owned()),
+            Ok(Ok(())) => Ok(self.holder.lock().adopted().slots_of(self.this).is_empty()),
+            Ok(Err(error)) => Err(error.into()),
+            Err(_) => Err(DrainError::Late),
         }
     }
 }

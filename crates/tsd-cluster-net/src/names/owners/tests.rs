@@ -30,7 +30,7 @@ fn owners_of(node: &ForwardNode, limit: Duration) -> NameOwners {
 }
 
 fn assigned_by(node: &ForwardNode) -> Vec<Bytes> {
-    let mut names = node.control.assigned.lock().unwrap().clone();
+    let mut names = node.control.assigned.lock().clone();
     names.sort();
     names
 }
@@ -65,12 +65,12 @@ async fn each_name_is_asked_of_the_owner_of_its_slot() {
 async fn a_name_that_gets_no_uid_is_left_to_the_node_that_asks() {
     let (nodes, row) = settled_nodes(2).await;
     let slot = Slot::of_name("tagk", b"");
-    let owner = row.assignment.lock().unwrap().as_ref().unwrap().slot(slot).owner.unwrap();
+    let owner = row.assignment.lock().as_ref().unwrap().slot(slot).owner.unwrap();
     let other = &nodes[usize::from(owner == 1)];
     let owners = owners_of(other, LIMIT);
     assert_eq!(owners.other_owner(UidKind::Tagk, b""), Some(owner));
     assert_eq!(owners.assign(UidKind::Tagk, &[Bytes::new()]).await, [None]);
-    // It is no failure of the owner.
+    // This does not count as a failure of the owner.
     assert_eq!(owners.other_owner(UidKind::Tagk, b""), Some(owner));
 }
 
@@ -81,19 +81,19 @@ async fn a_node_alone_asks_nobody() {
     assert!(names(20).iter().all(|name| owners.other_owner(UidKind::Metric, name).is_none()));
 }
 
-/// Checks that an owner which fails is asked once, and not again for a while.
+/// Checks that a failing owner is asked once, and then not for a while.
 async fn check_failing_owner(nodes: &[ForwardNode], limit: Duration) {
     let owners = owners_of(&nodes[0], limit);
     let names = names(20);
     assert!(names.iter().any(|name| owners.other_owner(UidKind::Tagv, name).is_some()));
     for _ in 0..2 {
         assert!(owners.assign(UidKind::Tagv, &names).await.iter().all(Option::is_none));
-        assert_eq!(*nodes[0].membership.suspected.lock().unwrap(), [2], "it has failed once");
+        assert_eq!(*nodes[0].membership.suspected.lock(), [2], "it has failed once");
     }
 }
 
 #[tokio::test]
-async fn an_owner_that_does_not_answer_in_time_is_not_asked_again_for_a_while() {
+async fn an_owner_that_does_not_respond_in_time_is_not_asked_again_for_a_while() {
     let (nodes, _) = settled_nodes(2).await;
     nodes[1].control.hangs.store(true, Ordering::Relaxed);
     check_failing_owner(&nodes, Duration::from_millis(50)).await;
@@ -111,7 +111,7 @@ async fn an_owner_that_leaves_or_is_recovered_is_not_asked() {
     let (nodes, _) = settled_nodes(2).await;
     let owners = owners_of(&nodes[0], LIMIT);
     let names = names(20);
-    for member in &mut *nodes[0].membership.members.lock().unwrap() {
+    for member in &mut *nodes[0].membership.members.lock() {
         if member.incarnation == 2 {
             member.state = MemberState::Recovering { by: 1 };
         }

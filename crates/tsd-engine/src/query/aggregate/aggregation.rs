@@ -1,8 +1,8 @@
 //! Aggregates groups of series into result series, on all query threads.
 //!
-//! Groups are independent of each other, and so are time chunks of one group; each task takes some
-//! of them. A group is dropped as soon as its result is complete, so that all points and all
-//! results are never in memory together. A series that is a result by itself is moved, not copied.
+//! Groups are independent of each other, and so are time chunks of one group; each task takes several of them. A group
+//! is dropped when its result is complete, so memory never holds all points and all results together. The only series
+//! of a group is moved, not copied.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ const TASKS_PER_THREAD: usize = 4;
 /// Most points of a group in one time chunk; larger groups are split.
 const CHUNK_POINTS: usize = if cfg!(test) { 16 } else { 1 << 18 };
 
-/// Most points that the task of the query aggregates itself: about a time slice.
+/// Most points that the query's own task aggregates, which takes about a time slice.
 const INLINE_POINTS: usize = if cfg!(test) { 16 } else { 1 << 14 };
 
 /// Aggregation of the series of one read.
@@ -44,12 +44,13 @@ pub(crate) struct Aggregation {
 type IndexedOutput = (usize, OutputSeries);
 
 impl Aggregation {
-    /// Aggregates groups; results are in the same order.
+    /// Aggregates groups and keeps their order.
     pub(crate) async fn numbers(
         &self,
         groups: Vec<SpanGroup>,
     ) -> Result<Vec<OutputSeries>, QueryFailure> {
-        self.job.budget.context().set_stage(RunningStage::Aggregating);
+        let context = self.job.budget.context();
+        context.set_stage(RunningStage::Aggregating);
         let series: usize = groups.iter().map(SpanGroup::len).sum();
         let points = || groups.iter().map(SpanGroup::point_count).sum::<usize>();
         if series <= INLINE_POINTS && points() <= INLINE_POINTS {
@@ -66,15 +67,17 @@ impl Aggregation {
             let chunks = group.time_chunks(self.output_range, CHUNK_POINTS);
             // A single series is not aggregated, only copied or moved.
             if chunks.len() > 1 && group.len() > 1 {
-                running.spawn(self.clone().aggregate_large(index, group, chunks));
+                let large = self.clone().aggregate_large(index, group, chunks);
+                running.spawn(context.track(large));
                 continue;
             }
             small.push((index, group));
             if small.len() >= batch_size {
-                running.spawn(self.clone().aggregate_batch(std::mem::take(&mut small), false));
+                let batch = self.clone().aggregate_batch(std::mem::take(&mut small), false);
+                running.spawn(context.track(batch));
             }
         }
-        running.spawn(self.clone().aggregate_batch(small, false));
+        running.spawn(context.track(self.clone().aggregate_batch(small, false)));
         while let Some(ended) = running.join_next().await {
             for (index, output) in ended.map_err(task_failure)?? {
                 if let Some(slot) = outputs.get_mut(index) {
@@ -127,22 +130,23 @@ impl Aggregation {
     ) -> Result<Vec<IndexedOutput>, QueryFailure> {
         let before = group.own_bytes();
         let group = Arc::new(group);
-        let mut parts = vec![PointColumns::default(); chunks.len()];
+        let mut outputs = vec![PointColumns::default(); chunks.len()];
         let mut running = JoinSet::new();
-        for (part, range) in chunks.into_iter().enumerate() {
+        for (at, range) in chunks.into_iter().enumerate() {
             let (this, group) = (self.clone(), Arc::clone(&group));
-            running.spawn(async move { (part, this.aggregate_chunk(&group, range).await) });
+            let chunk = async move { (at, this.aggregate_chunk(&group, range).await) };
+            running.spawn(self.job.budget.context().track(chunk));
         }
         while let Some(ended) = running.join_next().await {
-            let (part, points) = ended.map_err(task_failure)?;
-            if let Some(slot) = parts.get_mut(part) {
+            let (at, points) = ended.map_err(task_failure)?;
+            if let Some(slot) = outputs.get_mut(at) {
                 *slot = points?;
             }
         }
         let mut output = OutputSeries::without_points(&self.job.plan, &group);
         drop(group);
-        for part in parts {
-            output.append(&part);
+        for points in outputs {
+            output.append(&points);
         }
         self.settle_memory(&output, before)?;
         Ok(vec![(index, output)])

@@ -1,13 +1,13 @@
-//! Annotations of the series of a group.
+//! Attaches annotations of series to their groups.
 //!
-//! A group has the annotations of all its series, including series without points. A group of only
-//! such series has no metric, tags or points, as in OpenTSDB.
+//! A group has the annotations of all its series, including series without points. As in OpenTSDB, a group that
+//! consists only of such series has no metric, tags or points.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use tsd_model::{Annotation, PointColumns, Timestamp};
+use tsd_model::{Annotation, PointColumns, millis_of};
 use tsd_query::{Aggregator, GroupTags, OutputSeries, SubQuery, SubQueryPlan};
 
 type AnnotationsBy<K> = HashMap<K, Vec<Annotation>, foldhash::fast::RandomState>;
@@ -18,7 +18,7 @@ pub(crate) struct GroupOutput {
     pub(crate) series: OutputSeries,
     /// Suffix of the metric name.
     pub(crate) metric_suffix: String,
-    /// True if it has annotations and nothing else; then it has no name.
+    /// True if the group has only annotations; it then has no name.
     pub(crate) is_annotation_only: bool,
     /// `None` if no row had an annotation.
     pub(crate) annotations: Option<Vec<Annotation>>,
@@ -79,11 +79,11 @@ impl GroupOutput {
     }
 }
 
-/// Annotations of a read, to be attached to its groups.
+/// Annotations of a read, waiting to be attached to its groups.
 pub(crate) struct GroupAnnotations {
     range_ms: (i64, i64),
     by_series: AnnotationsBy<Bytes>,
-    /// Annotations of series without points, by group key; by TSUID if there is no aggregation.
+    /// Annotations of series without points, by group key; without aggregation, by TSUID.
     without_points: BTreeMap<Vec<u8>, Vec<Annotation>>,
     aggregator: Aggregator,
 }
@@ -165,7 +165,7 @@ impl GroupAnnotations {
         groups.extend(all.into_iter().map(|(_, group)| group));
     }
 
-    /// Annotations inside the query range, by start.
+    /// Annotations inside the query range, by start time.
     fn in_range(&self, mut annotations: Vec<Annotation>) -> Vec<Annotation> {
         let (from_ms, to_ms) = self.range_ms;
         annotations.retain(|annotation| (from_ms..=to_ms).contains(&start_ms(annotation)));
@@ -181,9 +181,5 @@ pub(crate) fn sort_by_start(annotations: &mut [Annotation]) {
 
 /// Start of an annotation in milliseconds; it is stored in seconds or milliseconds.
 fn start_ms(annotation: &Annotation) -> i64 {
-    if annotation.start_time > Timestamp::MAX_SECS {
-        annotation.start_time
-    } else {
-        annotation.start_time.saturating_mul(1_000)
-    }
+    millis_of(annotation.start_time)
 }

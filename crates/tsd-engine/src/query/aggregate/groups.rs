@@ -1,11 +1,14 @@
-//! Groups the series of a read, aggregates each group, and attaches annotations.
+//! Groups the series of a read, aggregates each group and attaches annotations.
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use tsd_query::{ExecutionLimits, HistogramOutput, OrderedSpans, SpanGroup, group_ordered};
+use tsd_query::{
+    DataError, ExecutionLimits, HistogramOutput, OrderedSpans, QueryError, SeriesSource, SpanGroup,
+    group_ordered,
+};
 
 use super::{
     aggregation::Aggregation,
@@ -17,12 +20,12 @@ use crate::query::{
     run::{query_list::RunningStage, task_limits::evaluate},
 };
 
-/// The groups of a read, and what aggregating them took.
+/// The groups of a read, with the times of their aggregation.
 pub(crate) struct AggregatedGroups {
     pub(crate) outputs: Vec<GroupOutput>,
-    /// Sorting series into groups.
+    /// Time of sorting series into groups.
     pub(crate) group_by: Duration,
-    /// Aggregating the groups.
+    /// Time of aggregating the groups.
     pub(crate) aggregation: Duration,
 }
 
@@ -75,6 +78,13 @@ impl Aggregation {
         series: MergedSeries,
     ) -> Result<AggregatedGroups, QueryFailure> {
         let began = Instant::now();
+        if series.has_only_numbers && series.histograms.is_empty() {
+            let name = match &self.sub.source {
+                SeriesSource::Metric(name) => name.clone(),
+                SeriesSource::Tsuids(tsuids) => tsuids.join(","),
+            };
+            return Err(QueryError::from(DataError::NoHistograms(name)).into());
+        }
         let outputs = self.histograms(series.histograms).await?;
         let group = |HistogramOutput { suffix, series }| GroupOutput {
             metric_suffix: suffix,

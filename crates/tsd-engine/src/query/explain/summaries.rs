@@ -1,4 +1,4 @@
-//! Whether hours and days of a read may be summaries, and why not.
+//! Explains whether a read may use summaries for hours and days, and if not, why.
 
 use tsd_model::{DAY_MS, HOUR_MS, SumBucket, SummaryFold, SummaryUse};
 use tsd_query::NoSummaries;
@@ -6,13 +6,13 @@ use tsd_query::NoSummaries;
 /// Whether hours and days may be read as summaries instead of points.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExplainedSummaries {
-    /// True if they may. The store reads points where it has no summaries, or none that are exact.
+    /// True if summaries may be used. The store reads points wherever it has no exact summary.
     pub may_serve: bool,
-    /// What may be summaries, or why none are.
+    /// Which summaries may be used, or why no summary is used.
     pub reason: String,
     /// Most summaries of one series, if it has points in every hour of the range.
     pub most_days: u64,
-    /// Hours beside these days.
+    /// Most hours in addition to these days.
     pub most_hours: u64,
 }
 
@@ -65,7 +65,7 @@ fn text_of(reason: NoSummaries) -> String {
     }
 }
 
-/// Most UTC days, and hours beside them, that are summaries of one series.
+/// Most UTC days that are summaries of one series, and most hours outside of these days.
 fn most_summaries(read: &SummaryUse) -> (u64, u64) {
     let (start, end) = read.range_ms;
     let up = |time: i64, length: i64| time.saturating_add(length - 1).div_euclid(length) * length;
@@ -75,7 +75,7 @@ fn most_summaries(read: &SummaryUse) -> (u64, u64) {
     };
     let hours = (up(start, HOUR_MS), down(end, HOUR_MS));
     let days = (up(start, DAY_MS), down(end, DAY_MS));
-    // Sums of days are those of whole days alone.
+    // Daily sums can use only whole days.
     let needs_days = read.fold == SummaryFold::Sums(SumBucket::Day);
     if !read.has_days || days.0 >= days.1 {
         return (0, if needs_days { 0 } else { count(hours.0, hours.1, HOUR_MS) });

@@ -1,4 +1,4 @@
-//! The reads of a sub query, in the order to try: of which table, which cells, and in which key ranges.
+//! The reads of a sub query in the order to try: table, cells and key ranges of each.
 
 use tsd_query::{
     QueryError, ReadAttempt, ReadSource, ReadStrategy, ResolvedSubQuery, RollupSettings, SubQuery,
@@ -9,7 +9,7 @@ use tsd_storage::Table;
 use super::{row_content::RowContent, row_keys::retain_series_buckets};
 use crate::query::engine::QueryEngine;
 
-/// The reads of a sub query, in the order to try, and whether it is split into exactly two of them.
+/// The reads of a sub query in the order to try. True if the sub query is split into exactly two reads.
 pub(crate) fn read_attempts(
     engine: &QueryEngine,
     sub: &SubQuery,

@@ -1,65 +1,62 @@
-//! Which tag values a filter on names accepts, by UID.
+//! Caches which tag values a filter on names accepts, by UID.
 //!
-//! A regular expression or a wildcard has to be compared with the name of every value that its metric
-//! has. Dashboards repeat their filters, and the name of a UID changes only by an operator's command: so
-//! each value is named and compared once for each filter.
+//! A regular expression or wildcard must be compared with the name of every value of its metric. Dashboards repeat
+//! their filters, and only an operator's command changes the name of a UID. So each value is looked up and compared
+//! once for each filter.
 
+use parking_lot::{Mutex, RwLock};
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError, RwLock,
+    Arc,
     atomic::{AtomicUsize, Ordering},
 };
 
 use tsd_query::TagFilter;
 
-/// Most filters that are kept.
+/// Most filters in the cache.
 const MAX_FILTERS: usize = 64;
-/// Most bytes of all filters that are kept.
+/// Most bytes of all filters in the cache.
 const MAX_BYTES: usize = 16 << 20;
 /// Values in a word: two bits for each.
 const VALUES_PER_WORD: u64 = 32;
-/// Values with larger UIDs are not kept: the bits of all smaller UIDs are allocated.
+/// Values with larger UIDs are not cached, because the bits of all smaller UIDs are allocated too.
 const MAX_UID: u64 = (1 << 24) - 1;
 
-const HITS: &str = "tsd_query_filter_cache_hits_total";
-const MISSES: &str = "tsd_query_filter_cache_misses_total";
-const BYTES: &str = "tsd_query_filter_cache_bytes";
-
-/// The last filters used. When it is full, those that were not used for the longest time are dropped.
+/// The filters used last. A full cache drops the least recently used ones.
 #[derive(Debug, Default)]
 pub(crate) struct FilterCache(Mutex<CachedFilters>);
 
 #[derive(Debug, Default)]
 struct CachedFilters {
-    /// Names may have changed since an earlier epoch of the UIDs.
+    /// Epoch of the UIDs. In a later epoch, names may have changed.
     epoch: u64,
-    /// The last one was used last.
+    /// Ordered by last use, the most recent last.
     filters: Vec<(FilterKey, Arc<FilterVerdicts>)>,
 }
 
-/// Type and text: filters that have both in common accept the same names.
+/// Type and text. Filters that have both in common accept the same names.
 type FilterKey = (&'static str, Box<str>);
 
-/// What is known of the values that a filter accepts.
+/// Known verdicts of a filter on tag values.
 #[derive(Debug, Default)]
 pub(crate) struct FilterVerdicts {
-    /// For each UID a bit that is set if it is known, and one that is set if it is accepted.
+    /// Two bits for each UID: whether its verdict is known, and whether it is accepted.
     words: RwLock<Vec<u64>>,
     bytes: AtomicUsize,
 }
 
-/// Values of a tag key by their UIDs, divided by what a filter says of them.
+/// UIDs of the values of a tag key, divided by a filter's verdict.
 #[derive(Debug, Default)]
 pub(crate) struct DividedValues {
     pub(crate) accepted: Vec<u64>,
     pub(crate) rejected: Vec<u64>,
-    /// To be named.
+    /// Values whose names must be looked up.
     pub(crate) unknown: Vec<u64>,
 }
 
 impl FilterCache {
-    /// What is known of a filter in an epoch of the UIDs, which was read before any name.
+    /// Verdicts of a filter. `epoch` is the epoch of the UIDs; read it before looking up any name.
     pub(crate) fn verdicts(&self, filter: &TagFilter, epoch: u64) -> Arc<FilterVerdicts> {
-        let mut cached = self.lock();
+        let mut cached = self.0.lock();
         if cached.epoch != epoch {
             cached.epoch = epoch;
             cached.filters.clear();
@@ -74,18 +71,13 @@ impl FilterCache {
         );
         let verdicts = Arc::clone(&entry.1);
         cached.filters.push(entry);
-        // The others may have grown since.
+        // The cached filters may have grown since the last call.
         let mut bytes: usize = cached.filters.iter().map(FilterVerdicts::entry_bytes).sum();
         while (bytes > MAX_BYTES || cached.filters.len() > MAX_FILTERS) && cached.filters.len() > 1
         {
             bytes -= FilterVerdicts::entry_bytes(&cached.filters.remove(0));
         }
-        metrics::gauge!(BYTES).set(bytes as f64);
         verdicts
-    }
-
-    fn lock(&self) -> MutexGuard<'_, CachedFilters> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -94,9 +86,9 @@ impl FilterVerdicts {
         size_of::<(FilterKey, Self)>() + key.1.len() + verdicts.bytes.load(Ordering::Relaxed)
     }
 
-    /// Divides values, given by their UIDs.
+    /// Divides values, given by their UIDs, by the known verdicts.
     pub(crate) fn divide(&self, values: &[u64]) -> DividedValues {
-        let words = self.words.read().unwrap_or_else(PoisonError::into_inner);
+        let words = self.words.read();
         let mut divided = DividedValues::default();
         for uid in values {
             let word = words.get((uid / VALUES_PER_WORD) as usize).copied().unwrap_or_default();
@@ -106,16 +98,12 @@ impl FilterVerdicts {
                 _ => divided.unknown.push(*uid),
             }
         }
-        drop(words);
-        let known = divided.accepted.len() + divided.rejected.len();
-        metrics::counter!(HITS).increment(known as u64);
-        metrics::counter!(MISSES).increment(divided.unknown.len() as u64);
         divided
     }
 
-    /// Keeps verdicts on named values.
+    /// Caches verdicts on values whose names were looked up.
     pub(crate) fn keep(&self, verdicts: impl IntoIterator<Item = (u64, bool)>) {
-        let mut words = self.words.write().unwrap_or_else(PoisonError::into_inner);
+        let mut words = self.words.write();
         for (uid, is_accepted) in verdicts.into_iter().filter(|(uid, _)| *uid <= MAX_UID) {
             let index = (uid / VALUES_PER_WORD) as usize;
             if index >= words.len() {
@@ -168,7 +156,7 @@ mod tests {
             of(number).keep([(MAX_UID, true)]);
             assert_eq!(divided(&of(0), &wide), [1, 0, 0], "{number}");
         }
-        let kept = cache.lock().filters.len();
+        let kept = cache.0.lock().filters.len();
         // 4 MiB each.
         assert!((2..=4).contains(&kept), "{kept}");
         let long = FilterVerdicts::default();

@@ -1,14 +1,12 @@
-//! Names to UIDs for a plan, and UIDs to names for its result.
+//! Resolves names to UIDs for a plan, and UIDs to names for its result.
 
 use bytes::Bytes;
 use hashbrown::HashMap;
+use tsd_meta::UidError;
 use tsd_model::{Uid, UidKind};
 use tsd_query::{PlanSettings, ResolvedSubQuery, SeriesSource, SubQuery};
 
-use crate::{
-    query::{engine::QueryEngine, failure::QueryFailure},
-    uid::UidError,
-};
+use crate::query::{engine::QueryEngine, failure::QueryFailure};
 
 /// Names by UID.
 pub(crate) type NameMap = HashMap<Bytes, String, foldhash::fast::RandomState>;
@@ -70,13 +68,13 @@ impl QueryEngine {
         }
     }
 
-    /// Name of a metric; fails if it has none.
+    /// Name of a metric; fails if its UID has no name.
     pub(crate) async fn metric_name(&self, metric: &Bytes) -> Result<String, QueryFailure> {
         let names = self.names(UidKind::Metric, vec![metric]).await?;
         Ok(names.into_values().next().unwrap_or_default())
     }
 
-    /// Names of UIDs; fails if one of them has none.
+    /// Names of UIDs; fails if one of them has no name.
     pub(crate) async fn names(
         &self,
         kind: UidKind,

@@ -18,9 +18,9 @@ pub(crate) struct PlannedRead<'a> {
     pub(crate) table: &'a Table,
     pub(crate) content: &'a RowContent,
     pub(crate) plan: &'a SubQueryPlan,
-    /// Row keys are returned, to delete the rows.
+    /// The read returns row keys, to delete the rows.
     pub(crate) with_keys: bool,
-    /// Cells are read by their times. Gets cannot do that.
+    /// The read selects cells by their timestamps, which gets cannot do.
     pub(crate) has_time_range: bool,
 }
 
@@ -29,11 +29,11 @@ pub(crate) struct RowAccess {
     pub(crate) rows: FoundRows,
     /// Points are read by series, not row by row.
     pub(crate) by_series: bool,
-    /// What the series index says; `None` if it was not asked or does not know.
+    /// Counts of the series index; `None` if it was not asked or does not know.
     pub(crate) counts: Option<IndexCounts>,
 }
 
-/// Where rows are.
+/// Location of the rows of a read.
 pub(crate) enum FoundRows {
     /// In the key ranges of the plan.
     Scan,
@@ -41,7 +41,7 @@ pub(crate) enum FoundRows {
     Keys(Vec<Bytes>),
     /// In these series, by keys without base times.
     Listed(Vec<Bytes>),
-    /// In series that the index has selected, about so many.
+    /// In series that the index selected; the number is an estimate of their rows.
     Series(SeriesRows, u64),
 }
 
@@ -76,14 +76,13 @@ impl QueryEngine {
         Ok(access)
     }
 
-    /// True if rows may be fetched by key: every series is in its own salt bucket, and rows start at
-    /// each hour.
+    /// True if rows may be fetched by key: every series is in one salt bucket, and rows start every hour.
     fn reads_by_key(&self, content: &RowContent) -> bool {
         (self.config.series_keep_bucket || self.schema.salt_width() == 0)
             && !matches!(content, RowContent::Rollup { .. })
     }
 
-    /// True if the store reads the points of a table by series. Row keys come only from rows.
+    /// True if the store reads the points of a table by series. Such reads return no row keys.
     fn reads_series(&self, read: PlannedRead<'_>) -> bool {
         let probe = || SeriesRead {
             prefix_len: self.schema.base_time_start(),

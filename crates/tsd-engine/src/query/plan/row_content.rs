@@ -1,9 +1,9 @@
-//! What is read from the rows of a table.
+//! The kinds of cells that a read takes from the rows of a table.
 
 use tsd_model::RollupInterval;
 use tsd_query::RollupCells;
 
-/// What is read from rows.
+/// Kind of cells to read from each row.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum RowContent {
     /// Points and annotations.

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use tsd_query::{SeriesSelection, SubQueryPlan};
-use tsd_storage::{RowFilter, SeriesSet, TagCondition};
-
-use crate::series_scan::tag_pattern;
+use tsd_storage::{RowFilter, SeriesSet, TagCondition, tag_pattern};
 
 /// The filter of a plan's scans; `None` if every row of its ranges matches.
 pub(crate) fn row_filter(plan: &SubQueryPlan) -> Option<RowFilter> {

@@ -1,11 +1,10 @@
 //! Decides which rows are fetched by key instead of being scanned.
 //!
-//! All series of a metric and hour are adjacent in the key space, so a scan for one series passes
-//! the keys of all others. If a query names few series (by TSUID, or by explicit tags whose values
-//! are all literals), their rows are fetched by key, in batches like those of scans. Of 1000 series
-//! over a day in the embedded store, one takes 0.7 ms by key and 14 ms by scan, 32 take 6 and 17
-//! ms, and 100 take equally long. A query that names more series likely reads a large part of the
-//! metric, and scans with a filter.
+//! All series of a metric and hour are adjacent in the key space, so a scan for one series passes the keys of all
+//! others. If a query names few series (by TSUID, or by explicit tags whose values are all literals), their rows are
+//! fetched by key, in batches like those of scans. In the embedded store, with 1000 series over a day, one series
+//! takes 0.7 ms by key and 14 ms by scan; 32 series take 6 and 17 ms; 100 series take equally long. A query that names
+//! more series likely reads a large fraction of the metric, so it scans with a filter.
 
 use std::collections::HashSet;
 
@@ -43,7 +42,7 @@ pub(crate) fn row_keys(plan: &SubQueryPlan) -> Option<Vec<Bytes>> {
     Some(keys)
 }
 
-/// Most series that a plan may list where the store reads points by series.
+/// Most series that a plan may list if the store reads points by series.
 const MAX_LISTED_SERIES: u64 = 4_096;
 
 /// Keys without base times of all series of a plan, sorted; `None` if they are unknown or too many.
@@ -63,7 +62,7 @@ pub(crate) fn series_keys(plan: &SubQueryPlan) -> Option<Vec<Bytes>> {
     Some(keys)
 }
 
-/// Drops the ranges of salt buckets that have none of the series that a plan lists.
+/// Drops the ranges of salt buckets that contain no series of the plan's list.
 pub(crate) fn retain_series_buckets(plan: &mut SubQueryPlan) {
     let SeriesSelection::Tsuids(tags) = &plan.selection else { return };
     let bucket = |tags: &Bytes| SaltBucket::of_series(&plan.schema, &plan.metric, tags).index();
@@ -88,7 +87,7 @@ fn series_of(plan: &SubQueryPlan, max: u64) -> Option<Vec<SeriesKey>> {
         .collect()
 }
 
-/// All combinations of tag values; `None` if a tag accepts any value, or above `max`.
+/// All combinations of tag values; `None` if a tag accepts any value, or if there are more than `max`.
 fn combinations(tags: &TagSelection, max: u64) -> Option<Vec<Bytes>> {
     let mut combinations: Vec<Vec<u8>> = vec![Vec::new()];
     for condition in &tags.conditions {

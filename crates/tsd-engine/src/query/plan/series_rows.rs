@@ -1,4 +1,4 @@
-//! Row keys of selected series, made one at a time.
+//! Row keys of selected series, generated one at a time.
 
 use std::{ops::Range, sync::Arc};
 
@@ -7,11 +7,12 @@ use tsd_model::{BaseTime, DAY_SECS, SeriesKey};
 use tsd_query::KeyRange;
 use tsd_series_index::DayRows;
 
-/// Fewest series for each part, if the series are divided among parts.
-const MIN_PART_SERIES: usize = 16;
-/// Rows that are read by one part.
-const MIN_PART_ROWS: u64 = 128;
-/// Keys of series in one allocation: few are allocated, and copies of keys seldom meet at one counter.
+/// Fewest series of a scan range, if the series are divided.
+const MIN_RANGE_SERIES: usize = 16;
+/// Fewest rows of a scan range, if the rows are divided.
+const MIN_RANGE_ROWS: u64 = 128;
+/// Keys of series in one allocation. Sharing saves allocations, and clones of a key rarely contend for the same
+/// counter.
 const SHARED_KEYS: usize = 256;
 
 /// A selected series.
@@ -22,17 +23,17 @@ pub(crate) struct SelectedSeries {
     pub(crate) key: SeriesKey,
 }
 
-/// The rows of series in a range of hours, with those that exist on each day. Cheap to clone.
+/// The rows of series in a range of hours, and which of them exist on each day. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct SeriesRows {
-    /// By salt bucket and tags: the order of their keys.
+    /// Ordered by salt bucket and tags, which is the order of their keys.
     all: Arc<[SelectedSeries]>,
     days: Arc<[DayRows]>,
     /// Base times with the index of their day.
     all_hours: Arc<[(BaseTime, usize)]>,
-    /// Ranges that the keys must be in.
+    /// Ranges that must contain the keys.
     ranges: Arc<[KeyRange]>,
-    /// The series and hours of this part.
+    /// The series and hours of this scan range.
     series: Range<usize>,
     hours: Range<usize>,
 }
@@ -58,27 +59,27 @@ impl SeriesRows {
         }
     }
 
-    /// Divides the rows into at most `count` parts: by series, or by time if these are few. With
-    /// each part, whether an earlier one may have rows of its series; those rows are older.
+    /// Divides the rows into at most `count` scan ranges: by series, or by time if there are few series. True for a
+    /// scan range whose series may have older rows in an earlier one.
     pub(crate) fn divide(self, count: usize, rows: u64) -> Vec<(Self, bool)> {
         if self.series.is_empty() || self.hours.is_empty() {
             return Vec::new();
         }
-        let count = count.min((rows / MIN_PART_ROWS) as usize).max(1);
-        let by_series = self.series.len() >= count * MIN_PART_SERIES;
+        let count = count.min((rows / MIN_RANGE_ROWS) as usize).max(1);
+        let by_series = self.series.len() >= count * MIN_RANGE_SERIES;
         let whole = if by_series { &self.series } else { &self.hours };
         let size = whole.len().div_ceil(count).max(1);
         let starts = whole.clone().step_by(size);
-        let part = |start: usize| {
+        let range_at = |start: usize| {
             let range = start..(start + size).min(whole.end);
-            let part = self.clone();
+            let whole_rows = self.clone();
             if by_series {
-                (Self { series: range, ..part }, false)
+                (Self { series: range, ..whole_rows }, false)
             } else {
-                (Self { hours: range, ..part }, start > whole.start)
+                (Self { hours: range, ..whole_rows }, start > whole.start)
             }
         };
-        starts.map(part).collect()
+        starts.map(range_at).collect()
     }
 
     /// Numbers of the UTC days on which some of the series have rows, ascending.
@@ -114,7 +115,7 @@ impl SeriesRows {
         keys
     }
 
-    /// The keys of the rows; those of a series are in time order, those of a salt bucket are sorted.
+    /// The keys of the rows: in time order within a series, and sorted within a salt bucket.
     pub(crate) fn into_keys(self) -> impl Iterator<Item = Bytes> + Send {
         let start = self.series.start;
         KeysOfRows { run: start..start, at: start, hour: self.hours.start, rows: self }
@@ -127,10 +128,10 @@ pub(crate) fn without_base(row_key: &[u8], base_time_at: usize) -> Bytes {
     [prefix, rest.get(size_of::<BaseTime>()..).unwrap_or_default()].concat().into()
 }
 
-/// Iterates over the series of a salt bucket for each hour, then over those of the next bucket.
+/// Iterates over the series of a salt bucket for each hour, then over the next bucket.
 struct KeysOfRows {
     rows: SeriesRows,
-    /// Series of the present bucket.
+    /// Series of the current bucket.
     run: Range<usize>,
     /// Index of the next series.
     at: usize,
@@ -138,7 +139,7 @@ struct KeysOfRows {
 }
 
 impl KeysOfRows {
-    /// Goes to the series of the next bucket. Returns false after the last.
+    /// Moves to the series of the next bucket. Returns false after the last bucket.
     fn next_run(&mut self) -> bool {
         let start = self.run.end;
         let rest = self.rows.all.get(start..self.rows.series.end).unwrap_or_default();

@@ -1,12 +1,13 @@
-//! Selects the series of a plan by the series index of the store, and decides whether their rows are
-//! fetched by key or found by scans.
+//! Selects the series of a plan by the series index of the store, and decides how to read their rows: by key or by
+//! scans.
 //!
-//! A scan walks past the rows of all series of the metric; a get costs about as much as walking past
-//! [`GET_COST_ROWS`] rows. Both numbers of rows come from the index, which knows the series of each day
-//! and the hours at which the metric has any. What the index selects may be more than what matches:
-//! rows that are read are checked as those of scans are. Where the store reads points by series, a listed
-//! series costs what it returns, and the list is used unless it has more than half of the rows; also then if
-//! they are a few rows in years, since only their days are read.
+//! A scan walks past the rows of all series of the metric. A get costs about as much as walking past [`GET_COST_ROWS`]
+//! rows. The index supplies both numbers of rows: it knows the series of each day and the hours in which the metric
+//! has rows. The index may select more series than match, so rows that are read are checked like those of scans.
+//!
+//! If the store reads points by series, a listed series costs what it returns. The list is then used unless it has
+//! more than half of the rows. It is also used if the series have only a few rows in years, because then only the days
+//! of these rows are read.
 
 use std::sync::Arc;
 
@@ -28,46 +29,46 @@ use crate::{
 
 /// Rows that a scan walks past in the time of one get.
 const GET_COST_ROWS: u64 = 8;
-/// The same for a store whose index does not know which rows exist, which is HBase: a get of a row that is there
-/// takes as long as 80 rows that its servers walk past.
+/// The same for HBase, whose index does not know which rows exist: a get of an existing row takes as long as 80 rows
+/// that its servers walk past.
 const REMOTE_GET_COST_ROWS: u64 = 64;
-/// Most rows that are fetched by key if the index does not know which of them exist: a scan of a long range
-/// does not pay for hours without rows.
+/// Most rows that are fetched by key if the index does not know which of them exist. Gets of missing rows cost time,
+/// and a scan skips hours without rows.
 const MAX_SUPPOSED_ROWS: u64 = 200_000;
-/// Rows of all series that are read in the time of one row of a listed series, by a store that reads points
-/// by series. A listed row takes up to half as long again, and those of other series are dropped early.
+/// Rows of all series that are read in the time of one row of a listed series, if the store reads points by series. A
+/// listed row takes up to 1.5 times as long, and rows of other series are dropped early.
 const LISTED_COST_ROWS: u64 = 2;
-/// Days for each row from which on the rows are so few that those of all series are listed.
+/// If the selected series have at most one row in this many days, they are listed.
 const DAYS_PER_SPARSE_ROW: u64 = 8;
 /// Tag values whose names are looked up together.
 const NAMES_BATCH: usize = 8_192;
 /// Tag values that are looked up in the cache of a filter in one time slice.
 const VALUES_BATCH: usize = 1 << 16;
-/// Memory of a selected series beside its row key.
+/// Memory of a selected series in addition to its row key.
 const SERIES_BYTES: usize = size_of::<SelectedSeries>() + 16;
 
-/// What the index knows of a plan.
+/// Counts of the series index for a plan.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct IndexCounts {
-    /// Series that are selected.
+    /// Selected series.
     pub(crate) series: u64,
-    /// Rows of these, at most.
+    /// Rows of the selected series, at most.
     pub(crate) rows: u64,
     /// Rows that a scan walks past, at most.
     pub(crate) scanned_rows: u64,
 }
 
-/// What the index says of a plan.
+/// Result of selecting the series of a plan by the index.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IndexedRead {
     pub(crate) counts: IndexCounts,
-    /// The rows to fetch by key, or the series to list; `None`: a read of all series is cheaper.
+    /// The rows to fetch by key, or the series to list; `None` if reading all series is cheaper.
     pub(crate) by_key: Option<SeriesRows>,
 }
 
 impl QueryEngine {
-    /// Selects the series of a plan; `None` if the table has no complete index. `by_series`: the store
-    /// reads points by series.
+    /// Selects the series of a plan; `None` if the table has no complete index. `by_series` says that the store reads
+    /// points by series.
     pub(crate) async fn indexed_read(
         &self,
         table: &Table,
@@ -108,7 +109,7 @@ impl QueryEngine {
         };
         let is_cheaper =
             counts.selected.saturating_mul(cost) <= counts.all && counts.selected <= most;
-        // A range of series is read on all days, a list only where it has rows.
+        // A range of series is read on all days; a list is read only on days with rows.
         let days = u64::from(to.as_secs() - from.as_secs()) / u64::from(DAY_SECS);
         let is_sparse = by_series
             && index.has_days()
@@ -119,7 +120,7 @@ impl QueryEngine {
         Ok(Some(read))
     }
 
-    /// Removes the series whose value is not accepted by a filter on its name.
+    /// Removes the series whose tag value a filter on names rejects.
     async fn restrict(
         &self,
         metric: &MetricIndex,
@@ -129,7 +130,7 @@ impl QueryEngine {
     ) -> Result<(), QueryFailure> {
         let values = metric.values(&post.tagk, set);
         let (accepted, rejected) = self.divide_values(&post.filter, &values, context).await?;
-        // The shorter list is looked up. Series without the key are only in a selection by TSUID.
+        // Looks up the shorter list. Only a selection by TSUID may contain series without the key.
         let with_key = metric.with_key(&post.tagk);
         if !post.filter.accepts_absence() {
             set.intersect(&with_key);
@@ -144,8 +145,8 @@ impl QueryEngine {
         Ok(())
     }
 
-    /// Divides the values of a tag key, given by their UIDs, by what a filter says of their names: accepted
-    /// ones, then rejected ones.
+    /// Divides the values of a tag key, given by their UIDs, into those that a filter accepts and those that it
+    /// rejects.
     pub(crate) async fn divide_values(
         &self,
         filter: &TagFilter,
@@ -168,7 +169,7 @@ impl QueryEngine {
             rejected.extend(divided.rejected);
             unknown.extend(divided.unknown);
         }
-        // The names of neighbours are read together.
+        // Sorted, because the names of adjacent UIDs are read together.
         unknown.sort_unstable();
         for batch in unknown.chunks(NAMES_BATCH) {
             let uids: Vec<Uid> = batch.iter().filter_map(uid_of).collect();
@@ -176,7 +177,7 @@ impl QueryEngine {
             let slice = time_slice(context).await?;
             let mut named = Vec::with_capacity(batch.len());
             for (uid, name) in batch.iter().copied().zip(names) {
-                // A value without a name matches no filter. It may have one later.
+                // A value without a name matches no filter. It may get a name later.
                 let is_accepted = name.as_deref().is_some_and(|name| filter.accepts(name));
                 if is_accepted {
                     accepted.push(uid);
@@ -194,7 +195,7 @@ impl QueryEngine {
     }
 }
 
-/// A time slice of a query that has not reached its deadline.
+/// Waits for a time slice; fails if the query has reached its deadline.
 async fn time_slice(context: Option<&QueryContext>) -> Result<Option<TimeSlice>, QueryFailure> {
     let Some(context) = context else { return Ok(None) };
     context.check_time()?;
@@ -209,7 +210,7 @@ fn hours(plan: &SubQueryPlan) -> Option<(BaseTime, BaseTime)> {
     (from <= to).then(|| (BaseTime::containing(from), BaseTime::containing(to)))
 }
 
-/// The series that match by their UIDs.
+/// The series that match by their UIDs, before filters on names.
 fn selected(metric: &MetricIndex, selection: &SeriesSelection) -> SeriesSet {
     match selection {
         SeriesSelection::Tsuids(tags) => metric.of_tags(tags.iter().map(AsRef::as_ref)),
@@ -239,7 +240,7 @@ fn list_rows(
     let days = metric.rows(set, from, to);
     let mut series = Vec::with_capacity(set.len() as usize);
     metric.for_each(set, |number, tags| {
-        // One deviation and the like are not in the index.
+        // The index cannot check every condition of the plan.
         if plan.admits(tags)
             && let Ok(key) = SeriesKey::from_tags(&plan.schema, &plan.metric, tags)
         {
@@ -257,8 +258,8 @@ fn list_rows(
     Ok(Some(SeriesRows::new(Arc::from(series), days, Arc::from(plan.ranges.as_slice()))))
 }
 
-/// Sorts series by salt bucket, if they are salted, and tags. Most are in order by the first tag pairs, which
-/// are compared without a look at the keys.
+/// Sorts series by salt bucket (if salted) and tags. The first tag pairs decide most comparisons without reading the
+/// keys.
 fn sort_by_key(series: &mut [SelectedSeries], is_salted: bool) {
     let head = |series: &SelectedSeries| {
         let bucket = if is_salted { series.key.bucket().index() } else { 0 };

@@ -1,4 +1,4 @@
-//! The rows of a batch: how many they are, and how blocks of them are added to their series.
+//! Counts the rows of a batch, and adds blocks to their series.
 
 use tsd_model::{BaseTime, PackedRun, PointColumns, Row};
 use tsd_storage::{BlockPiece, SeriesBlock};
@@ -6,8 +6,8 @@ use tsd_storage::{BlockPiece, SeriesBlock};
 use super::{row_decoder::RowDecoder, scan_job::ScanJob, series_state::SeriesState};
 use crate::query::failure::QueryFailure;
 
-/// Adds columns and rows of a block to its series, in the order in which a scan adds rows. Columns may be
-/// moved. With a failure, the row that caused it.
+/// Adds columns and rows of a block to its series, in the order in which a scan adds rows. May move columns out of the
+/// block. A failure comes with the row that caused it.
 pub(crate) fn add_pieces(
     job: &ScanJob,
     decoder: &mut RowDecoder,
@@ -45,19 +45,19 @@ pub(crate) fn cell_count(row: &Row) -> u64 {
     (row.cells.len() + row.runs.iter().map(PackedRun::point_count).sum::<usize>()) as u64
 }
 
-/// A failure, and a copy of the row that caused it if there is one.
+/// A failure, with a copy of the row that caused it, if a row did.
 pub(crate) type FailedRow = (QueryFailure, Option<Box<Row>>);
 
 pub(crate) fn failed_row(failure: impl Into<QueryFailure>, row: &Row) -> FailedRow {
     (failure.into(), Some(Box::new(row.clone())))
 }
 
-/// What a batch counts for.
+/// What a batch counts for in limits and statistics.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BatchSize {
     pub(crate) rows: u64,
     pub(crate) cells: u64,
-    /// As read from the store.
+    /// Bytes read from the store.
     pub(crate) bytes: usize,
     pub(crate) memory: usize,
     pub(crate) summaries: u64,
@@ -80,7 +80,8 @@ impl BatchSize {
         size
     }
 
-    /// A block counts as the rows of its hours; points as cells, and a summary as a row of one.
+    /// Size of blocks. A block counts a row for each hour with points and a cell for each point. A summary counts as a
+    /// row with one cell.
     pub(crate) fn of_blocks<'b>(blocks: impl IntoIterator<Item = &'b SeriesBlock>) -> Self {
         let mut size = Self::default();
         for block in blocks {

@@ -1,4 +1,4 @@
-//! Reads of parts that take ended days from the cache.
+//! Reads scan ranges, taking ended days from the query cache.
 
 use std::sync::Arc;
 
@@ -7,67 +7,67 @@ use tsd_storage::{ReadSelection, SeriesRead, SeriesVersion};
 use super::{
     day_cache::{CachedDays, DayCache, DayKey},
     ended_days::divide_ended_days,
-    scan_job::{ENTRY_OVERHEAD_BYTES, PartSeries, ScanJob},
-    scan_part::{PartRows, ScanPart},
-    series_merge::merge_parts,
+    scan_job::{ENTRY_OVERHEAD_BYTES, RangeSeries, ScanJob},
+    scan_range::{RangeRows, ScanRange},
+    series_merge::merge_ranges,
     series_state::SeriesState,
 };
 use crate::query::{failure::QueryFailure, stats::ScannerStats};
 
-/// Most listed series of a read that is kept: their keys are part of the key of each entry.
+/// Most listed series of a cached read, because their keys are part of the key of each entry.
 const MAX_LISTED_SERIES: usize = 4_096;
 
-/// A range of base times of a part.
-struct Piece {
+/// Some base times of a scan range.
+struct ReadChunk {
     read: Arc<SeriesRead>,
-    /// The version of its rows, if it is made of whole ended days.
+    /// Version of the rows, if the chunk consists of whole ended days.
     version: Option<SeriesVersion>,
 }
 
 impl ScanJob {
-    /// Reads all rows of a part; ended days are taken from the cache if they are there, and kept if the
-    /// read is repeated.
-    pub(crate) async fn read_part(
+    /// Reads all rows of a scan range. Ended days come from the cache if it has them; they are cached if the read is
+    /// repeated.
+    pub(crate) async fn read_range(
         self: Arc<Self>,
-        part: ScanPart,
-    ) -> Result<PartSeries, QueryFailure> {
+        scan_range: ScanRange,
+    ) -> Result<RangeSeries, QueryFailure> {
         let engine = Arc::clone(&self.engine);
-        let (Some(cache), PartRows::Points(read)) = (&engine.days, &part.rows) else {
-            return self.read(part).await;
+        let (Some(cache), RangeRows::Points(read)) = (&engine.days, &scan_range.rows) else {
+            return self.read(scan_range).await;
         };
-        let Some((identity, pieces)) = self.pieces(cache, read) else {
-            return self.read(part).await;
+        let Some((identity, chunks)) = self.chunks(cache, read) else {
+            return self.read(scan_range).await;
         };
-        let mut parts = Vec::with_capacity(pieces.len());
-        let mut is_continuation = part.is_continuation;
-        for Piece { read, version } in pieces {
+        let mut scan_ranges = Vec::with_capacity(chunks.len());
+        let mut is_continuation = scan_range.is_continuation;
+        for ReadChunk { read, version } in chunks {
             let bases = read.bases;
-            let id = part.id.clone();
-            // Other pieces may have rows of the same series.
-            let rows = PartRows::Points(read);
-            // Buckets begin with a day, so that neither whole days nor what is after them continues one.
+            let id = scan_range.id.clone();
+            // Other chunks may have rows of the same series.
+            let rows = RangeRows::Points(read);
+            // Downsampling buckets begin with a day, so neither whole days nor the rows after them continue a bucket.
             is_continuation &= version.is_none();
-            let piece = ScanPart { rows, is_continuation, is_whole: false, id };
+            let chunk = ScanRange { rows, is_continuation, is_whole: false, id };
             is_continuation = false;
-            parts.push(match version {
-                None => Arc::clone(&self).read(piece).await?,
+            scan_ranges.push(match version {
+                None => Arc::clone(&self).read(chunk).await?,
                 Some(version) => {
                     let key = DayKey { read: Arc::clone(&identity), bases, version };
-                    self.cached_days(cache, &key, piece).await?
+                    self.cached_days(cache, &key, chunk).await?
                 }
             });
         }
-        let mut stats = ScannerStats { id: part.id, ..ScannerStats::default() };
-        for part in &parts {
-            stats.add(&part.stats);
+        let mut stats = ScannerStats { id: scan_range.id, ..ScannerStats::default() };
+        for scan_range in &scan_ranges {
+            stats.add(&scan_range.stats);
         }
         stats.successful = true;
-        let (merged, _) = merge_parts(&self, parts, true).await?;
-        Ok(PartSeries { stats, ..merged })
+        let (merged, _) = merge_ranges(&self, scan_ranges, true).await?;
+        Ok(RangeSeries { stats, ..merged })
     }
 
-    /// The pieces of a read, and what makes another read the same. `None` if it is to be read as a whole.
-    fn pieces(&self, cache: &DayCache, read: &SeriesRead) -> Option<(Arc<str>, Vec<Piece>)> {
+    /// The chunks of a read, and the identity that equal reads share. `None` if the cache does not apply.
+    fn chunks(&self, cache: &DayCache, read: &SeriesRead) -> Option<(Arc<str>, Vec<ReadChunk>)> {
         let is_listed_long = match &read.selection {
             ReadSelection::Keys(keys) => keys.len() > MAX_LISTED_SERIES,
             ReadSelection::Range(_) => false,
@@ -85,7 +85,7 @@ impl ScanJob {
         }
         let plan = &self.plan;
         let identity = self.kept_identity.get_or_init(|| {
-            // The epoch before names are resolved: filters on names depend on them.
+            // Read the epoch before resolving names, because filters depend on names.
             let epoch = self.engine.uids.epoch();
             let identity = format!(
                 "{} {epoch} {:?} {} {:?} {:?} {}",
@@ -100,40 +100,40 @@ impl ScanJob {
         });
         let identity = identity.as_ref()?;
         let identity = format!("{identity} {} {:?}", read.prefix_len, read.selection);
-        let mut pieces: Vec<Piece> = Vec::new();
+        let mut chunks: Vec<ReadChunk> = Vec::new();
         for (bases, is_days) in ranges {
             let read = SeriesRead { bases: (*bases.start(), *bases.end()), ..read.clone() };
             let storage = &self.engine.storage;
             let version = if is_days { storage.series_version(&self.table, &read) } else { None };
-            match pieces.last_mut() {
-                // What is not kept is read together.
-                Some(Piece { read: before, version: None }) if version.is_none() => {
+            match chunks.last_mut() {
+                // Adjacent chunks that are not cached are read together.
+                Some(ReadChunk { read: before, version: None }) if version.is_none() => {
                     let bases = (before.bases.0, read.bases.1);
                     *before = Arc::new(SeriesRead { bases, ..read });
                 }
-                _ => pieces.push(Piece { read: Arc::new(read), version }),
+                _ => chunks.push(ReadChunk { read: Arc::new(read), version }),
             }
         }
-        let has_versions = pieces.iter().any(|piece| piece.version.is_some());
-        has_versions.then(|| (identity.into(), pieces))
+        let has_versions = chunks.iter().any(|chunk| chunk.version.is_some());
+        has_versions.then(|| (identity.into(), chunks))
     }
 
-    /// The series of whole days, from the cache or read and kept.
+    /// The series of whole days, from the cache, or read and then cached.
     async fn cached_days(
         self: &Arc<Self>,
         cache: &DayCache,
         key: &DayKey,
-        piece: ScanPart,
-    ) -> Result<PartSeries, QueryFailure> {
+        chunk: ScanRange,
+    ) -> Result<RangeSeries, QueryFailure> {
         match cache.get(key).await {
             Ok(days) => self.series_of(&days).await,
             Err(missing) => {
-                let PartRows::Points(read) = &piece.rows else {
-                    return self.clone().read(piece).await;
+                let RangeRows::Points(read) = &chunk.rows else {
+                    return self.clone().read(chunk).await;
                 };
                 let read = Arc::clone(read);
-                let series = Arc::clone(self).read(piece).await?;
-                // Rows that came meanwhile may be among those that were read.
+                let series = Arc::clone(self).read(chunk).await?;
+                // The result may include rows written during the read: cache it only if the version is still the same.
                 let version = self.engine.storage.series_version(&self.table, &read);
                 if version.as_ref() == Some(&key.version) {
                     let slice = self.budget.context().time_slice().await?;
@@ -148,8 +148,8 @@ impl ScanJob {
     }
 
     /// A copy of the series of an entry, charged to the query.
-    async fn series_of(&self, days: &CachedDays) -> Result<PartSeries, QueryFailure> {
-        let mut copy = PartSeries::default();
+    async fn series_of(&self, days: &CachedDays) -> Result<RangeSeries, QueryFailure> {
+        let mut copy = RangeSeries::default();
         copy.series.reserve(days.series.len());
         let mut series = days.series.iter();
         while series.len() > 0 {

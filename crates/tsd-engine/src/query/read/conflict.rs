@@ -1,18 +1,18 @@
-//! Names the points that a query refuses to choose from.
+//! Describes the points that a query refuses to choose from.
 //!
-//! The error of a row has its key in bytes; here it gets the names of the series, the instant, and both
-//! cells, so that an operator finds them.
+//! The error of a row has its key in bytes. To let an operator find the cells, this adds the names of the series, the
+//! instant, and the conflicting cells.
 
 use tsd_model::{Row, RowKey, Uid, UidKind, conflicting_points};
 use tsd_query::{DataError, PointConflict, QueryError};
 
 use crate::query::{engine::QueryEngine, failure::QueryFailure};
 
-/// Cells named in an error; more than two have one instant only after repeated corrections.
+/// Most cells in an error. Only repeated corrections leave more than two cells for one instant.
 const MAX_CELLS: usize = 4;
 
 impl QueryEngine {
-    /// Adds metric, tags, time and cells to the error of a row with two values of one instant.
+    /// Adds metric, tags, time and cells to the error of a row that has two values for one instant.
     pub(crate) async fn name_conflict(
         &self,
         failure: QueryFailure,
@@ -39,8 +39,8 @@ impl QueryEngine {
         QueryError::from(DataError::Conflict(Box::new(conflict))).into()
     }
 
-    /// The name of a UID, or the UID in hex if it has none or cannot be looked up.
-    async fn name_or_uid(&self, kind: UidKind, uid: &[u8]) -> String {
+    /// The name of a UID, or the UID in hex if it has no name or the look-up fails.
+    pub(crate) async fn name_or_uid(&self, kind: UidKind, uid: &[u8]) -> String {
         let name = match Uid::try_new(uid) {
             Ok(uid) => self.uids.names_of(kind, &[uid]).await.ok(),
             Err(_) => None,

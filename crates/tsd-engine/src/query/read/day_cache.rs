@@ -1,16 +1,17 @@
-//! Series of ended UTC days, as reads have downsampled them.
+//! The query cache: downsampled series of ended UTC days.
 //!
-//! A dashboard repeats its queries while their range moves: all days but the first and the last are the
-//! same each time. Those days are kept, one entry for each day (or several) of a read, where the store
-//! tells a version of their rows; rows in memory have none. So an entry never hides a write: it is not
-//! found any more. Two queries that need the same entry at the same time compute it once.
+//! A dashboard repeats its queries while their range moves: all days but the first and the last stay the same. The
+//! cache keeps these days, one entry for each day (or several) of a read. It needs a version of the rows from the
+//! store, which rows in memory do not have. A write changes the version, so later reads do not find the stale entry.
+//! If two queries need the same entry at the same time, one of them computes it.
 //!
-//! A read is kept from its second time on, so that one that is not repeated costs nothing.
+//! A read is cached from its second execution on, so that reads that are not repeated cost nothing.
 
+use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
     hash::{BuildHasher, Hash},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use foldhash::fast::{FixedState, RandomState};
@@ -23,21 +24,21 @@ use tsd_storage::SeriesVersion;
 
 use super::series_state::SeriesState;
 
-/// Reads that are remembered, to know which are repeated.
+/// Most reads that are remembered to detect repeated ones.
 const REMEMBERED_READS: usize = 1_024;
-/// The largest entry, as a divisor of the cache.
+/// Largest entry, as a divisor of the size of the cache.
 const LARGEST_ENTRY: u64 = 4;
-/// Memory of an entry beside its key and its series.
+/// Memory of an entry in addition to its key and its series.
 const ENTRY_BYTES: usize = 192;
-/// Memory of a series beside its tags and its state.
+/// Memory of a series in addition to its tags and its state.
 const SERIES_BYTES: usize = 40;
-/// Size of an average entry.
+/// Size of an average entry, in bytes.
 const AVERAGE_BYTES: u64 = 32 << 10;
 
-/// What an entry was read for.
+/// Key of an entry: the read and the version of its rows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct DayKey {
-    /// Selection of the series, downsampling, and all else that the series depend on.
+    /// Selection, downsampling, and everything else that the series depend on.
     pub(crate) read: Arc<str>,
     /// First and last base time of the rows.
     pub(crate) bases: (u32, u32),
@@ -78,7 +79,7 @@ impl Weighter<DayKey, Arc<CachedDays>> for DaysWeight {
 
 type Entries = Cache<DayKey, Arc<CachedDays>, DaysWeight, RandomState>;
 
-/// Reserves an entry: others who want it wait until this is inserted or dropped.
+/// The right to insert an entry. Others who want the entry wait until it is inserted or this is dropped.
 pub(crate) type MissingDays<'a> = PlaceholderGuard<
     'a,
     DayKey,
@@ -88,12 +89,12 @@ pub(crate) type MissingDays<'a> = PlaceholderGuard<
     DefaultLifecycle<DayKey, Arc<CachedDays>>,
 >;
 
-/// The entries. When it is full, those that were not used for long are dropped.
+/// The cached entries. A full cache drops entries that were not used for long.
 #[derive(Debug)]
 pub(crate) struct DayCache {
     entries: Entries,
     max_entry_bytes: u64,
-    /// Hashes of the last reads, the newest last.
+    /// Hashes of the last reads, newest last.
     reads: Mutex<VecDeque<u64>>,
     metrics: DayCacheMetrics,
 }
@@ -111,11 +112,11 @@ impl std::fmt::Debug for DayCacheMetrics {
 }
 
 impl DayCache {
-    /// A cache of so many bytes; `None` without any.
+    /// A cache of this many bytes; `None` for 0 bytes.
     pub(crate) fn new(bytes: u64) -> Option<Self> {
         let items = usize::try_from(bytes / AVERAGE_BYTES).unwrap_or(usize::MAX).max(16);
         let mut options = OptionsBuilder::new();
-        // One shard: the limit holds for all together.
+        // One shard, so that the limit holds for the whole cache.
         options.shards(1).estimated_items_capacity(items).weight_capacity(bytes);
         let options = options.build().ok().filter(|_| bytes > 0)?;
         let entries = Cache::with_options(
@@ -133,10 +134,10 @@ impl DayCache {
         Some(Self { entries, max_entry_bytes, reads: Mutex::default(), metrics })
     }
 
-    /// Remembers a read. True if it was remembered already: it is repeated.
+    /// Remembers a read. True if it was remembered already, which means that it is repeated.
     pub(crate) fn is_repeated(&self, read: &str) -> bool {
         let hash = FixedState::default().hash_one(read);
-        let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reads = self.reads.lock();
         let found = reads.iter().position(|other| *other == hash);
         match found {
             Some(at) => drop(reads.remove(at)),
@@ -157,10 +158,10 @@ impl DayCache {
         found
     }
 
-    /// Keeps an entry, unless it is too large.
+    /// Caches an entry, unless it is too large.
     pub(crate) fn keep(&self, missing: MissingDays<'_>, days: CachedDays) {
         if days.bytes as u64 <= self.max_entry_bytes {
-            // It fails if the cache was cleared meanwhile.
+            // Fails if the cache was cleared meanwhile.
             let _ = missing.insert(Arc::new(days));
         }
         self.metrics.bytes.set(self.entries.weight() as f64);

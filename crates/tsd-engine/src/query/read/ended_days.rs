@@ -1,15 +1,15 @@
-//! Ranges of whole UTC days that have ended.
+//! Divides base times into ranges of whole ended UTC days.
 
 use std::ops::RangeInclusive;
 
 use tsd_model::DAY_SECS;
 
-/// Days of an entry, the most first, and the least number of days of a read for it: a read of years must
-/// not be thousands of small reads.
+/// Days of an entry, and the fewest days of a read that uses entries of this length; longest first. A read of years
+/// must not become thousands of small reads.
 const ENTRY_DAYS: [(u32, u32); 3] = [(64, 512), (8, 64), (1, 1)];
 
-/// Divides a range of base times into ranges of whole ended days, and what is before and after them.
-/// True marks those of whole days; entries of equal days are the same in every range that has them.
+/// Divides a range of base times into ranges of whole ended days and the times before and after them. True marks whole
+/// days. Equal days are divided in the same way in every range that contains them.
 pub(crate) fn divide_ended_days(
     bases: &RangeInclusive<u32>,
     from_secs: u32,
@@ -36,7 +36,7 @@ pub(crate) fn divide_ended_days(
         ranges.push((start..=start + (days * DAY_SECS - 1), true));
         day += days;
     }
-    // The last day of 32 bits has no end of its own.
+    // The last day of 32-bit times has no end.
     if let Some(rest) = day.checked_mul(DAY_SECS).filter(|rest| *rest <= last) {
         ranges.push((rest..=last, false));
     }

@@ -1,4 +1,4 @@
-//! Finishes series: what the pipeline does once all rows of a series were read.
+//! Finishes series: the steps of the pipeline after all rows of a series were read.
 
 use bytes::Bytes;
 use tsd_query::{QueryError, SpanList};
@@ -10,22 +10,22 @@ use super::{
 };
 use crate::query::{failure::QueryFailure, run::memory_budget::BYTES_PER_POINT};
 
-/// More than any memory has, and so little that sums of it do not overflow.
+/// Larger than any memory, and small enough that sums do not overflow.
 const MAX_FILL_BYTES: u64 = 1 << 50;
 
-/// Bytes that the fill policy, if there is one, makes of so many series.
+/// Bytes that the fill policy adds to this many series; 0 without a fill policy.
 pub(crate) fn fill_bytes(job: &ScanJob, series: usize) -> usize {
     let points = job.pipeline.points_to_fill().unwrap_or(0);
     let bytes = points.saturating_mul(BYTES_PER_POINT).saturating_mul(series as u64);
     bytes.min(MAX_FILL_BYTES) as usize
 }
 
-/// Rejects fill policies that would add more points than memory allows, before any is added.
+/// Rejects fill policies that would need more memory than allowed, before they add any point.
 pub(crate) fn check_fill(job: &ScanJob, series: usize) -> Result<(), QueryFailure> {
     job.budget.context().check_available(fill_bytes(job, series))
 }
 
-/// Finishes series; they stay in their order.
+/// Finishes series and keeps their order.
 pub(crate) async fn finish_chunk(
     job: &ScanJob,
     chunk: Vec<(Box<[u8]>, Box<SeriesState>)>,
@@ -82,6 +82,7 @@ impl FinishedList {
                 self.spans.push_absent([&tsuid, &[]]);
                 self.others.annotation_only.push((tsuid, annotations));
             }
+            (FinishedValues::OnlyNumbers, _) => self.others.has_only_numbers = true,
             (FinishedValues::NoPoints, None) | (FinishedValues::OutOfRange, _) => {
                 self.spans.push_absent([&tsuid, &[]]);
             }
@@ -89,7 +90,7 @@ impl FinishedList {
         Ok(())
     }
 
-    /// Counts points of a series that was added to `spans` directly.
+    /// Counts the points of a series that was added to `spans` directly.
     pub(crate) const fn count_read(&mut self, points: u64) {
         self.others.read_points += points;
     }

@@ -1,4 +1,4 @@
-//! Filters on the names of tag values.
+//! Applies filters on the names of tag values to series.
 
 use std::time::Instant;
 
@@ -7,8 +7,8 @@ use tsd_model::Uid;
 use super::scan_job::ScanJob;
 use crate::query::{failure::QueryFailure, run::context::QueryContext, stats::ScannerStats};
 
-/// Clears the entries of `admitted` whose series a filter on names rejects; `tags_of` returns the tags of
-/// such an entry. Each value is looked up once for a filter.
+/// Clears the entries of `admitted` whose series a filter on names rejects; `tags_of` returns the tags of an entry.
+/// Looks up each value once per filter.
 pub(crate) async fn apply_name_filters<'t>(
     job: &ScanJob,
     stats: &mut ScannerStats,
@@ -33,7 +33,7 @@ pub(crate) async fn apply_name_filters<'t>(
             *admitted = *admitted
                 && match value(index) {
                     Some(value) => accepted.binary_search(&value).is_ok(),
-                    // Only series that are named by TSUID may lack the key of a filter.
+                    // Only series that a query names by TSUID may lack the key of a filter.
                     None => filter.filter.accepts_absence(),
                 };
         }

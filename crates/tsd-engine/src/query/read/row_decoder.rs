@@ -14,7 +14,7 @@ use crate::query::{engine::QueryEngine, plan::row_content::RowContent};
 pub(crate) struct RowDecoder {
     columns: [PointColumns; 2],
     extras: RowExtras,
-    /// Offset of the instant for which the last row had two values, in milliseconds.
+    /// Offset in milliseconds of the instant for which the last row had two values.
     conflict_ms: Option<u32>,
 }
 
@@ -38,9 +38,10 @@ impl RowDecoder {
                 builder.push(pipeline, first);
                 self.add_annotations(with_annotations, series);
             }
-            (RowContent::Histograms, SeriesValues::Histograms { points, bytes }) => {
+            (RowContent::Histograms, SeriesValues::Histograms { points, bytes, has_numbers }) => {
                 decode_row(row, base, engine.merge, first, &mut self.extras)
                     .map_err(|error| failed(error, &mut self.conflict_ms))?;
+                *has_numbers |= !first.is_empty() && self.extras.histograms.is_empty();
                 let before = points.len();
                 *bytes += self.add_histograms(engine, base, points)?;
                 series.read_points += (points.len() - before) as u64;
@@ -69,13 +70,19 @@ impl RowDecoder {
                     SeriesValues::Histograms { .. } => {}
                 }
             }
-            // A series is created for the content it is read for.
+            // Each series is created for the content that is read, so other combinations do not occur.
             _ => {}
         }
         Ok(())
     }
 
-    /// Offset of the instant for which a row had two values, if that made [`Self::add_row`] fail.
+    /// Points of the last row, if points were read.
+    pub(crate) const fn points(&self) -> &PointColumns {
+        let [first, _] = &self.columns;
+        first
+    }
+
+    /// Takes the offset of the instant with two values, if that made [`Self::add_row`] fail.
     pub(crate) const fn take_conflict(&mut self) -> Option<u32> {
         self.conflict_ms.take()
     }
@@ -103,7 +110,7 @@ impl RowDecoder {
         }
     }
 
-    /// Adds the histograms of a row; returns their memory in bytes.
+    /// Adds the histograms of a row. Returns their memory in bytes.
     fn add_histograms(
         &mut self,
         engine: &QueryEngine,
@@ -122,7 +129,7 @@ impl RowDecoder {
             bytes += size_of::<i64>() + histogram.memory_bytes();
             points.push((base.as_millis() + i64::from(offset_ms), histogram));
         }
-        // Columns are not in time order: offsets in seconds and in milliseconds differ in length.
+        // Columns are not in time order, because offsets in seconds and in milliseconds differ in length.
         points.get_mut(from..).unwrap_or_default().sort_by_key(|(time, _)| *time);
         Ok(bytes)
     }

@@ -7,7 +7,7 @@ use futures_util::future::try_join_all;
 use tsd_model::{Family, Row, RowKey, TableSchema};
 use tsd_storage::{Get, RowScanner, SeriesBlock, SeriesScanner, Storage, StorageError, Table};
 
-/// Points that decoding a row takes the time of.
+/// Number of points whose decoding takes as long as that of a row.
 const POINTS_PER_ROW: usize = 256;
 
 /// Batches of rows; the rows of a series are in time order.
@@ -24,7 +24,7 @@ pub(crate) enum RowSource {
     Failed(StorageError),
 }
 
-/// Some of what a source returns.
+/// One batch of a source: rows or blocks.
 pub(crate) enum Batch {
     Rows(Vec<Row>),
     Blocks(Vec<SeriesBlock>),
@@ -39,10 +39,10 @@ impl Batch {
         }
     }
 
-    /// Number of points of a row or block, about.
+    /// Approximate cost of a row or block, in points.
     pub(crate) fn points(&self, index: usize) -> usize {
         match self {
-            // Decoding a row takes much longer than a look at the clock.
+            // Decoding a row takes much longer than reading the clock, so the time slice is checked after each row.
             Self::Rows(_) => usize::MAX / 2,
             Self::Blocks(blocks) => {
                 let block = blocks.get(index);
@@ -86,6 +86,8 @@ pub(crate) struct RowsByKey {
     table: Table,
     keys: Box<dyn Iterator<Item = Bytes> + Send>,
     batch_rows: usize,
+    /// True if the intact data of damaged rows is enough.
+    reads_past_losses: bool,
 }
 
 impl RowsByKey {
@@ -94,12 +96,15 @@ impl RowsByKey {
         table: Table,
         keys: impl Iterator<Item = Bytes> + Send + 'static,
         batch_rows: usize,
+        reads_past_losses: bool,
     ) -> Self {
-        Self { storage, table, keys: Box::new(keys), batch_rows: batch_rows.max(1) }
+        let (keys, batch_rows) = (Box::new(keys), batch_rows.max(1));
+        Self { storage, table, keys, batch_rows, reads_past_losses }
     }
 
     async fn next_rows(&mut self) -> Result<Option<Vec<Row>>, StorageError> {
-        let get = |row| Get { row, family: Some(Family::T), qualifiers: Vec::new() };
+        let reads_past_losses = self.reads_past_losses;
+        let get = |row| Get { family: Some(Family::T), reads_past_losses, ..Get::row(row) };
         loop {
             let gets: Vec<Get> = self.keys.by_ref().take(self.batch_rows).map(get).collect();
             if gets.is_empty() {
@@ -170,7 +175,7 @@ impl MergedBuckets {
     }
 
     fn put_back(&mut self, row: Row) {
-        // Any bucket works: the row's key is the least of all.
+        // Any bucket works, because the key of this row is the least of all.
         if let Some(bucket) = self.buckets.first_mut() {
             bucket.batch.push_front(row);
         }

@@ -1,4 +1,4 @@
-//! One scan: reads the rows of a key range and builds the series in it.
+//! One scan: reads the rows of a scan range and builds the series in it.
 
 use std::{sync::Arc, time::Instant};
 
@@ -6,7 +6,9 @@ use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
 use tsd_model::{DAY_SECS, Family, Row, RowKey, SeriesKey, SummaryUse};
 use tsd_query::KeyRange;
-use tsd_storage::{RowFilter, RowScanner, Scan, ScanGroup, SeriesBlock, StorageError};
+use tsd_storage::{
+    QuarantinedFile, RowFilter, RowScanner, Scan, ScanGroup, SeriesBlock, StorageError,
+};
 
 use super::{
     block_rows::{BatchSize, FailedRow, add_pieces, cell_count, failed_row},
@@ -15,14 +17,16 @@ use super::{
     name_filters::apply_name_filters,
     row_decoder::RowDecoder,
     row_source::{Batch, MergedBuckets, RowSource, RowsByKey},
-    scan_job::{ENTRY_OVERHEAD_BYTES, PartSeries, ScanJob, SeriesMap},
-    scan_part::{PartRows, ScanPart},
+    row_to_delete::row_to_delete,
+    scan_job::{ENTRY_OVERHEAD_BYTES, RangeSeries, ScanJob, SeriesMap},
+    scan_range::{RangeRows, ScanRange},
     series_state::SeriesState,
     whole_series::WholeSeriesReader,
 };
 use crate::{
     compaction::{CompactionMessage, RowCompactor, is_due, needs_compaction},
     query::{
+        delete::ReadRow,
         failure::{QueryFailure, task_failure},
         plan::row_content::RowContent,
         stats::ScannerStats,
@@ -32,69 +36,72 @@ use crate::{
 /// Fragmented rows reported in one message.
 const REPORT_BATCH_ROWS: usize = 256;
 
-/// Bytes reserved for the first batch of a scan before it is read; later ones are at least as large
-/// as the one before, which stays reserved.
+/// Bytes reserved for the first batch of a scan before it is read. Later batches reserve at least as much.
 const FIRST_BATCH_BYTES: usize = if cfg!(test) { 1 << 10 } else { 64 << 10 };
 
-/// Points after which the end of a time slice is checked, and for how many points a row or a block counts
-/// beside its own.
+/// Number of points between two checks of the time slice.
 const POINTS_PER_CHECK: usize = 512;
+/// Cost of a row or block in points, in addition to its own points.
 const POINTS_PER_SERIES: usize = 32;
 
-/// Memory overhead of a retained row key beyond its bytes.
-const KEY_OVERHEAD_BYTES: usize = size_of::<Bytes>() + 16;
-
 impl ScanJob {
-    /// True if what is left of damaged files is enough. It is not for a delete: what it has not read stays,
-    /// and would come back when the file is put back.
-    fn reads_past_losses(&self) -> bool {
-        self.engine.config.partial_results && !self.with_keys
+    /// True if the intact data of damaged files is enough. A delete needs all data: points that it missed would come
+    /// back when the file is put back.
+    pub(crate) fn reads_past_losses(&self) -> bool {
+        self.budget.context().query.allows_damaged && !self.with_keys
     }
 
-    /// Notes the quarantined files of which this read may miss points.
+    /// Notes the quarantined files from which this read may miss points.
     pub(crate) async fn note_losses(&self) -> Result<(), QueryFailure> {
         if !self.reads_past_losses() {
             return Ok(());
         }
         let Some(quarantine) = self.engine.storage.quarantine() else { return Ok(()) };
-        // It reads the damaged files.
+        // Blocks the thread, because it reads the damaged files.
         let files = self.engine.runtime.spawn_blocking(move || quarantine.files()).await;
         let seconds = |at: i64| u64::try_from(at).unwrap_or_default();
         let window = &self.plan.window;
         let bases = (seconds(window.scan_start_secs), seconds(window.scan_end_secs));
         let files = files.map_err(task_failure)?;
-        let missed = files.into_iter().filter(|file| file.may_miss(&self.table, bases));
+        let prefix = self.plan.schema.base_time_start();
+        let prefixes: Vec<_> =
+            self.plan.ranges.iter().filter_map(|range| range.start.get(..prefix)).collect();
+        let is_missed = |file: &QuarantinedFile| file.may_miss(&self.table, bases, &prefixes);
+        let missed = files.into_iter().filter(is_missed);
         self.budget.context().note_losses(missed.map(|file| file.name));
         Ok(())
     }
 
-    /// True if fragmented rows are reported to row compaction; only rows of the data table are.
+    /// True if the scan reports fragmented rows to row compaction. Only the data table is compacted.
     fn compacts_on_read(&self) -> bool {
         self.engine.compacts_on_read() && self.table == self.engine.data_table
     }
 
-    /// Reads all rows of a part.
-    pub(crate) async fn read(self: Arc<Self>, part: ScanPart) -> Result<PartSeries, QueryFailure> {
+    /// Reads all rows of a scan range.
+    pub(crate) async fn read(
+        self: Arc<Self>,
+        scan_range: ScanRange,
+    ) -> Result<RangeSeries, QueryFailure> {
         let context = self.budget.context();
         let _open = context.acquire_scan_permit().await;
-        // Many queries may start at the same time: each reserves before it reads.
+        // Reserve before reading, because many queries may start at the same time.
         context.reserve(2 * FIRST_BATCH_BYTES)?;
         let opened = Instant::now();
-        let is_reread = matches!(part.rows, PartRows::Reread(..));
-        let has_whole_blocks = part.is_whole && is_of_one_day(&part.rows);
-        let mut rows = self.open(part.rows);
-        let mut reader = PartReader {
+        let is_reread = matches!(scan_range.rows, RangeRows::Reread(..));
+        let has_whole_blocks = scan_range.is_whole && is_of_one_day(&scan_range.rows);
+        let mut rows = self.open(scan_range.rows);
+        let mut reader = RangeReader {
             job: &self,
             now_secs: self.engine.clock.now_secs(),
-            is_continuation: part.is_continuation,
+            is_continuation: scan_range.is_continuation,
             is_reread,
             series: SeriesMap::default(),
             rejected: HashSet::default(),
             whole: has_whole_blocks.then(|| WholeSeriesReader::new(&self)),
             decoder: RowDecoder::default(),
             fragmented: Vec::new(),
-            keys: Vec::new(),
-            stats: ScannerStats { id: part.id, ..ScannerStats::default() },
+            read_rows: Vec::new(),
+            stats: ScannerStats { id: scan_range.id, ..ScannerStats::default() },
             batch_bytes: 2 * FIRST_BATCH_BYTES,
             series_change: 0,
         };
@@ -127,40 +134,41 @@ impl ScanJob {
         context.finish_scan();
         reader.stats.total = opened.elapsed();
         reader.stats.successful = true;
-        let PartReader { mut series, whole, keys, stats, .. } = reader;
+        let RangeReader { mut series, whole, read_rows, stats, .. } = reader;
         let mut finished = MergedSeries::default();
         if let Some(whole) = whole {
             finished = whole.into_merged();
-        } else if part.is_whole {
+        } else if scan_range.is_whole {
             let mut in_order: Vec<_> = series.drain().collect();
             in_order.sort_unstable_by(|a, b| a.0.cmp(&b.0));
             check_fill(&self, in_order.len())?;
             finished = finish_chunk(&self, in_order).await?;
         }
-        Ok(PartSeries { series, finished, keys, stats })
+        Ok(RangeSeries { series, finished, read_rows, stats })
     }
 
-    fn open(&self, rows: PartRows) -> RowSource {
+    fn open(&self, rows: RangeRows) -> RowSource {
         let batch_rows = self.engine.config.scan_batch_rows;
+        let past = self.reads_past_losses();
         match rows {
-            PartRows::Range(range) => {
+            RangeRows::Range(range) => {
                 let group = self.scans.get().cloned();
                 RowSource::Scan(self.scan(range, self.filter.clone(), group))
             }
-            PartRows::Keys(keys) => {
+            RangeRows::Keys(keys) => {
                 let storage = Arc::clone(&self.engine.storage);
                 let keys = keys.into_iter();
-                RowSource::Keys(RowsByKey::new(storage, self.table.clone(), keys, batch_rows))
+                RowSource::Keys(RowsByKey::new(storage, self.table.clone(), keys, batch_rows, past))
             }
-            PartRows::Series(rows) => {
+            RangeRows::Series(rows) => {
                 let storage = Arc::clone(&self.engine.storage);
                 let (table, keys) = (self.table.clone(), rows.into_keys());
-                RowSource::Keys(RowsByKey::new(storage, table, keys, batch_rows))
+                RowSource::Keys(RowsByKey::new(storage, table, keys, batch_rows, past))
             }
-            PartRows::Points(read) => {
+            RangeRows::Points(read) => {
                 let mut read = Arc::unwrap_or_clone(read);
                 read.summaries = self.summary_use();
-                read.reads_past_losses = self.reads_past_losses();
+                read.reads_past_losses = past;
                 match self.engine.storage.read_series(&self.table, &read) {
                     Some(series) => RowSource::Series(series),
                     None => RowSource::Failed(StorageError::Backend(
@@ -168,7 +176,7 @@ impl ScanJob {
                     )),
                 }
             }
-            PartRows::Reread(ranges, filter) => {
+            RangeRows::Reread(ranges, filter) => {
                 let scan = |range| self.scan(range, Some(filter.clone()), None);
                 let scans = ranges.into_iter().map(scan);
                 RowSource::Merged(MergedBuckets::new(
@@ -180,7 +188,7 @@ impl ScanJob {
         }
     }
 
-    /// Which points are read as summaries.
+    /// Decides which points the store may return as summaries.
     fn summary_use(&self) -> Option<SummaryUse> {
         let reads_points = self.content == RowContent::Points && self.engine.config.summaries;
         self.pipeline.summary_use().ok().filter(|_| reads_points)
@@ -207,38 +215,38 @@ impl ScanJob {
     }
 }
 
-/// True if a read returns the blocks of one UTC day, which come in the order of their series.
-fn is_of_one_day(rows: &PartRows) -> bool {
+/// True if the read returns only blocks of one UTC day, which come in the order of their series.
+fn is_of_one_day(rows: &RangeRows) -> bool {
     match rows {
-        PartRows::Points(read) => read.bases.0 / DAY_SECS == read.bases.1 / DAY_SECS,
+        RangeRows::Points(read) => read.bases.0 / DAY_SECS == read.bases.1 / DAY_SECS,
         _ => false,
     }
 }
 
-struct PartReader<'a> {
+struct RangeReader<'a> {
     job: &'a ScanJob,
     now_secs: i64,
     is_continuation: bool,
-    /// True if the rows were read and counted before.
+    /// True if an earlier scan read and counted the rows already.
     is_reread: bool,
     /// Series that the filters accept.
     series: SeriesMap,
-    /// Tags of the series that they reject.
+    /// Tags of the series that the filters reject.
     rejected: HashSet<Box<[u8]>, foldhash::fast::RandomState>,
-    /// If each block has a whole series: then the two above stay empty.
+    /// Set if each block has a whole series; then `series` and `rejected` stay empty.
     whole: Option<WholeSeriesReader>,
     decoder: RowDecoder,
     /// Keys of fragmented rows that are not reported yet.
     fragmented: Vec<Bytes>,
-    keys: Vec<Bytes>,
+    read_rows: Vec<ReadRow>,
     stats: ScannerStats,
-    /// Bytes reserved for batches: the current one, and the one that the store prefetches.
+    /// Bytes reserved for batches: the current batch and the one that the store prefetches.
     batch_bytes: usize,
     /// Change of series memory that is not reserved yet, in bytes.
     series_change: isize,
 }
 
-impl PartReader<'_> {
+impl RangeReader<'_> {
     /// Adds the rows or blocks of a batch, in time slices.
     async fn add_batch(&mut self, batch: &mut Batch) -> Result<(), QueryFailure> {
         let mut next = 0;
@@ -251,7 +259,7 @@ impl PartReader<'_> {
             let slice = context.time_slice().await?;
             let mut points = 0_usize;
             while next < batch.len() {
-                // The points of a block may be moved.
+                // Count first: adding a block may move its points out.
                 let of_block = batch.points(next).saturating_add(points_per_series);
                 points = points.saturating_add(of_block);
                 if let Err(failure) = self.add(batch, next) {
@@ -259,7 +267,7 @@ impl PartReader<'_> {
                     break;
                 }
                 next += 1;
-                // The time of a series of few points is that of reading the clock.
+                // For a series of few points, reading the clock takes as long as adding the points.
                 if points >= POINTS_PER_CHECK {
                     points = 0;
                     if slice.is_expired() {
@@ -284,7 +292,7 @@ impl PartReader<'_> {
             Batch::Rows(rows) => BatchSize::of_rows(rows),
             Batch::Blocks(blocks) => BatchSize::of_blocks(blocks),
         };
-        // One is read while this one is processed.
+        // The store reads the next batch while this one is processed.
         let after = 2 * (size.memory + size.bytes).max(FIRST_BATCH_BYTES);
         self.job.budget.context().adjust_reservation(self.batch_bytes, after)?;
         self.batch_bytes = after;
@@ -300,14 +308,14 @@ impl PartReader<'_> {
         Ok(size)
     }
 
-    /// Reserves the memory that the series of this scan have grown by.
+    /// Reserves the memory by which the series of this scan have grown.
     fn settle_memory(&mut self) -> Result<(), QueryFailure> {
         let finished = self.whole.as_mut().map_or(0, WholeSeriesReader::take_growth);
         let change = std::mem::take(&mut self.series_change) + finished;
         self.job.budget.adjust_series_memory(change)
     }
 
-    /// Applies the filters to the series of a batch that are new to this scan.
+    /// Applies the filters to the series that this scan meets for the first time.
     async fn admit_series(&mut self, batch: &Batch) -> Result<(), QueryFailure> {
         let plan = &self.job.plan;
         let mut unresolved: Vec<Box<[u8]>> = Vec::new();
@@ -316,7 +324,7 @@ impl PartReader<'_> {
             if self.series.contains_key(tags) || self.rejected.contains(tags) {
                 continue;
             }
-            // Rows without tags have global annotations.
+            // Rows without tags contain global annotations.
             let admitted = !tags.is_empty() && plan.admits(tags);
             if admitted && !plan.post_filters.is_empty() {
                 unresolved.push(tags.into());
@@ -346,7 +354,7 @@ impl PartReader<'_> {
         Ok(())
     }
 
-    /// Adds a row or a block to its series. With a failure, the row that caused it.
+    /// Adds a row or a block to its series. A failure comes with the row that caused it.
     fn add(&mut self, batch: &mut Batch, index: usize) -> Result<(), FailedRow> {
         match batch {
             Batch::Rows(rows) => match rows.get(index) {
@@ -378,7 +386,7 @@ impl PartReader<'_> {
         Ok(())
     }
 
-    /// Adds the content of a row to its series.
+    /// Adds the cells of a row to its series.
     fn add_row(&mut self, row: &Row) -> Result<(), QueryFailure> {
         let job = self.job;
         job.budget.context().check_ended()?;
@@ -399,13 +407,14 @@ impl PartReader<'_> {
             return Ok(());
         }
         if job.with_keys {
-            self.series_change += (row.key.len() + KEY_OVERHEAD_BYTES) as isize;
-            self.keys.push(Bytes::copy_from_slice(&row.key));
+            let read = row_to_delete(job, row, key.base_time(), self.decoder.points());
+            self.series_change += read.as_ref().map_or(0, ReadRow::memory_bytes) as isize;
+            self.read_rows.extend(read);
         } else if job.compacts_on_read()
             && is_due(job.plan.schema, &row.key, self.now_secs)
             && needs_compaction(row, job.engine.rows.repair_appends)
         {
-            // A copy: a slice of the key would keep the memory of its whole batch alive.
+            // Copied, because a slice of the key would keep the memory of its whole batch alive.
             self.fragmented.push(Bytes::copy_from_slice(&row.key));
             if self.fragmented.len() >= REPORT_BATCH_ROWS {
                 self.report_fragmented();

@@ -1,22 +1,21 @@
-//! What the scans of one read share, and what each of them returns.
+//! The state that the scans of one read share, and the result of each scan.
 
 use std::sync::{Arc, OnceLock};
 
-use bytes::Bytes;
 use hashbrown::HashMap;
 use tsd_query::{SeriesPipeline, SubQueryPlan};
 use tsd_storage::{RowFilter, ScanGroup, SeriesBlock, Table};
 
 use super::{merged_series::MergedSeries, series_state::SeriesState};
 use crate::query::{
-    engine::QueryEngine, plan::row_content::RowContent, run::read_budget::ReadBudget,
-    stats::ScannerStats,
+    delete::ReadRow, engine::QueryEngine, plan::row_content::RowContent,
+    run::read_budget::ReadBudget, stats::ScannerStats,
 };
 
-/// Memory overhead of an entry in the series map beyond its tags and its series.
+/// Memory of an entry of the series map in addition to its tags and its series, in bytes.
 pub(crate) const ENTRY_OVERHEAD_BYTES: usize = 48;
 
-/// Shared by the scans of one read.
+/// State that the scans of one read share.
 pub(crate) struct ScanJob {
     pub(crate) engine: Arc<QueryEngine>,
     pub(crate) table: Table,
@@ -27,27 +26,27 @@ pub(crate) struct ScanJob {
     pub(crate) time_range_ms: Option<(i64, i64)>,
     /// Return the annotations of the series.
     pub(crate) with_annotations: bool,
-    /// What the days of another read have in common with those of this one; `None` if they are not kept.
+    /// Identity of the read in the query cache; `None` if its days are not cached.
     pub(crate) kept_identity: OnceLock<Option<String>>,
-    /// The scans of its ranges, if there are several.
+    /// The scans of the key ranges, if there are several ranges.
     pub(crate) scans: OnceLock<Arc<ScanGroup>>,
     /// Return the keys of the rows, to delete them.
     pub(crate) with_keys: bool,
     pub(crate) budget: Arc<ReadBudget>,
 }
 
-/// Series by their tag bytes. Boxed: a map that grows moves its entries, and a series is large.
+/// Series by their tag bytes. Boxed, because a map moves its entries when it grows, and a series is large.
 pub(crate) type SeriesMap = HashMap<Box<[u8]>, Box<SeriesState>, foldhash::fast::RandomState>;
 
-/// The series of a part.
+/// The series of one scan range.
 #[derive(Default)]
-pub(crate) struct PartSeries {
-    /// Series that may have rows in other parts too.
+pub(crate) struct RangeSeries {
+    /// Series that may also have rows in other ranges.
     pub(crate) series: SeriesMap,
-    /// Series that have none, in order.
+    /// Series that have all their rows in this range, in order.
     pub(crate) finished: MergedSeries,
-    /// Keys of the rows, if requested.
-    pub(crate) keys: Vec<Bytes>,
+    /// Rows that were read, if the query deletes.
+    pub(crate) read_rows: Vec<ReadRow>,
     pub(crate) stats: ScannerStats,
 }
 

@@ -1,4 +1,4 @@
-//! Merges the series of all scan parts and finishes them.
+//! Merges the series of all scan ranges and finishes them.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use tsd_storage::{RowFilter, SeriesSet};
 use super::{
     finishing::{check_fill, finish_chunk},
     merged_series::MergedSeries,
-    scan_job::{PartSeries, ScanJob},
+    scan_job::{RangeSeries, ScanJob},
 };
 use crate::query::{
     failure::{QueryFailure, task_failure},
     run::{query_list::RunningStage, task_limits::evaluate},
 };
 
-/// Series that are put in order, or sorted into groups, in one time slice.
+/// Most series that are ordered or grouped in one time slice.
 pub(crate) const MAX_SERIES_PER_SLICE: usize = 8_192;
 
 /// Fewest series that a task finishes.
@@ -27,24 +27,24 @@ const MIN_SERIES_PER_TASK: usize = 256;
 /// Tasks that finish series, per thread.
 const TASKS_PER_THREAD: usize = 2;
 
-/// Merges the series of all parts. If `in_time_order`, a series may continue from part to part.
-/// Otherwise parts are salt buckets and a series belongs to one; series found in several are left
+/// Merges the series of all scan ranges. If `in_time_order`, a series may continue from range to range. Otherwise the
+/// ranges are salt buckets, and each series belongs to one of them; series that are found in several buckets are left
 /// out and returned as a filter.
-pub(crate) async fn merge_parts(
+pub(crate) async fn merge_ranges(
     job: &ScanJob,
-    parts: Vec<PartSeries>,
+    scan_ranges: Vec<RangeSeries>,
     in_time_order: bool,
-) -> Result<(PartSeries, Option<RowFilter>), QueryFailure> {
-    let mut all = PartSeries::default();
+) -> Result<(RangeSeries, Option<RowFilter>), QueryFailure> {
+    let mut all = RangeSeries::default();
     let mut multi_bucket: Vec<Bytes> = Vec::new();
-    for part in parts {
-        all.keys.extend(part.keys);
-        all.finished.append(part.finished);
+    for scan_range in scan_ranges {
+        all.read_rows.extend(scan_range.read_rows);
+        all.finished.append(scan_range.finished);
         if all.series.is_empty() {
-            all.series = part.series;
+            all.series = scan_range.series;
             continue;
         }
-        let mut series = part.series.into_iter();
+        let mut series = scan_range.series.into_iter();
         if !in_time_order {
             all.series.reserve(series.len());
         }
@@ -87,14 +87,13 @@ pub(crate) async fn merge_parts(
     Ok((all, Some(filter_of(job, multi_bucket))))
 }
 
-/// A filter of series by their tags, which are sorted.
+/// A filter that selects series by their tags, which must be sorted.
 fn filter_of(job: &ScanJob, tags: Vec<Bytes>) -> RowFilter {
     let tags_start = job.plan.schema.tags_start();
     RowFilter::Series(Arc::new(SeriesSet { tags_start, tags }))
 }
 
-/// Puts the series of all tasks in order. Those that several of them have are left out and returned as a
-/// filter.
+/// Puts the series of all tasks in order. Series that several tasks have are left out and returned as a filter.
 pub(crate) async fn order_series(
     job: &Arc<ScanJob>,
     series: &mut MergedSeries,
@@ -126,20 +125,21 @@ pub(crate) async fn order_series(
 /// Finishes the series of a read on all threads.
 pub(crate) async fn finish_series(
     job: &Arc<ScanJob>,
-    all: PartSeries,
+    all: RangeSeries,
 ) -> Result<MergedSeries, QueryFailure> {
-    let PartSeries { series, keys, finished, .. } = all;
+    let RangeSeries { series, read_rows, finished, .. } = all;
     check_fill(job, series.len())?;
     let threads = (job.engine.threads * TASKS_PER_THREAD).max(1);
     let chunk_len = series.len().div_ceil(threads).max(MIN_SERIES_PER_TASK);
     let mut merged = finished;
-    merged.keys.extend(keys);
+    merged.read_rows.extend(read_rows);
     let mut series = series.into_iter().peekable();
     let mut running = JoinSet::new();
     while series.peek().is_some() {
         let chunk: Vec<_> = series.by_ref().take(chunk_len).collect();
-        let job = Arc::clone(job);
-        running.spawn(async move { finish_chunk(&job, chunk).await });
+        let of_task = Arc::clone(job);
+        let finish = async move { finish_chunk(&of_task, chunk).await };
+        running.spawn(job.budget.context().track(finish));
     }
     while let Some(ended) = running.join_next().await {
         merged.append(ended.map_err(task_failure)??);

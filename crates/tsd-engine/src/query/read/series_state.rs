@@ -1,4 +1,4 @@
-//! A series between its first row and its place in the result.
+//! A series under construction: from its first row to its finished points.
 
 use tsd_model::{Annotation, PointColumns, SimpleHistogram, Summary};
 use tsd_query::{
@@ -12,26 +12,31 @@ use crate::query::plan::row_content::RowContent;
 #[derive(Clone)]
 pub(crate) struct SeriesState {
     pub(super) values: SeriesValues,
-    /// `None` until a row has an annotation; empty if none are requested.
+    /// `None` until a row has an annotation; stays empty if the query requests no annotations.
     pub(super) annotations: Option<Vec<Annotation>>,
     pub(super) annotation_bytes: usize,
-    /// Points, rolled-up values or histograms of its rows, one for each instant.
+    /// Points, rolled-up values or histograms read, one for each instant.
     pub(super) read_points: u64,
 }
 
-/// What the rows of a series have become so far.
+/// Values of the rows of a series so far.
 #[expect(clippy::large_enum_variant, reason = "nearly all series are series of points")]
 #[derive(Clone)]
 pub(super) enum SeriesValues {
     Points(SeriesBuilder),
     Averages(Box<RollupAverageBuilder>),
-    Histograms { points: Vec<(i64, SimpleHistogram)>, bytes: usize },
+    Histograms {
+        points: Vec<(i64, SimpleHistogram)>,
+        bytes: usize,
+        /// True if a row has numbers and no histograms.
+        has_numbers: bool,
+    },
 }
 
-/// A series whose rows were all read.
+/// A series after all its rows were read.
 pub(crate) struct FinishedSeries {
     pub(crate) values: FinishedValues,
-    /// `None` if its rows had no annotation.
+    /// `None` if no row of it had annotations.
     pub(crate) annotations: Option<Vec<Annotation>>,
     annotation_bytes: usize,
     read_points: u64,
@@ -39,18 +44,20 @@ pub(crate) struct FinishedSeries {
 
 /// Values of a [`FinishedSeries`].
 pub(crate) enum FinishedValues {
-    /// It has points that take part in the result.
+    /// Points that take part in the result.
     Span(Span),
-    /// It has histograms.
+    /// Histograms.
     Histograms(HistogramSeries),
-    /// It has no points; it may have annotations.
+    /// No points; the series may have annotations.
     NoPoints,
-    /// It has points, but none that take part in the result.
+    /// Points, all of them outside of the result.
     OutOfRange,
+    /// Numbers, although histograms were requested.
+    OnlyNumbers,
 }
 
 impl SeriesState {
-    /// An empty series. If `is_continuation`, an earlier part may have rows of the same series.
+    /// An empty series. With `is_continuation`, an earlier range may have rows of the same series.
     pub(crate) fn new(
         content: &RowContent,
         pipeline: &SeriesPipeline,
@@ -58,7 +65,7 @@ impl SeriesState {
     ) -> Self {
         let values = match content {
             RowContent::Points | RowContent::Rollup { cells: RollupCells::One(_), .. } => {
-                SeriesValues::Points(pipeline.start_part(is_continuation))
+                SeriesValues::Points(pipeline.start_range(is_continuation))
             }
             RowContent::Rollup { cells: RollupCells::SumAndCount { .. }, .. } => {
                 SeriesValues::Averages(Box::new(RollupAverageBuilder::start(
@@ -66,7 +73,9 @@ impl SeriesState {
                     is_continuation,
                 )))
             }
-            RowContent::Histograms => SeriesValues::Histograms { points: Vec::new(), bytes: 0 },
+            RowContent::Histograms => {
+                SeriesValues::Histograms { points: Vec::new(), bytes: 0, has_numbers: false }
+            }
         };
         Self { values, annotations: None, annotation_bytes: 0, read_points: 0 }
     }
@@ -81,7 +90,7 @@ impl SeriesState {
         size_of::<Self>() + self.annotation_bytes + values
     }
 
-    /// Adds points of the series, later than all before.
+    /// Adds points, which must be later than all before.
     pub(crate) fn push_points(&mut self, pipeline: &SeriesPipeline, columns: &PointColumns) {
         self.read_points += columns.len() as u64;
         // Only points are read by series.
@@ -90,7 +99,7 @@ impl SeriesState {
         }
     }
 
-    /// Adds points of the series, later than all before, which may be moved to it.
+    /// Adds points, which must be later than all before. May move them out of `columns`.
     pub(crate) fn push_owned(&mut self, pipeline: &SeriesPipeline, columns: &mut PointColumns) {
         self.read_points += columns.len() as u64;
         if let SeriesValues::Points(builder) = &mut self.values {
@@ -98,7 +107,7 @@ impl SeriesState {
         }
     }
 
-    /// Adds points of the series, some of them summarized, later than all before.
+    /// Adds points, some of them summarized, which must be later than all before.
     pub(crate) fn push_summaries(
         &mut self,
         pipeline: &SeriesPipeline,
@@ -111,7 +120,7 @@ impl SeriesState {
         }
     }
 
-    /// Appends a later part of the same series.
+    /// Appends the rows of a later range of the same series.
     pub(crate) fn append(&mut self, pipeline: &SeriesPipeline, later: Self) {
         match (&mut self.values, later.values) {
             (SeriesValues::Points(earlier), SeriesValues::Points(later)) => {
@@ -121,13 +130,14 @@ impl SeriesState {
                 earlier.append(pipeline, *later);
             }
             (
-                SeriesValues::Histograms { points, bytes },
-                SeriesValues::Histograms { points: later, bytes: more },
+                SeriesValues::Histograms { points, bytes, has_numbers },
+                SeriesValues::Histograms { points: later, bytes: more, has_numbers: also },
             ) => {
                 points.extend(later);
                 *bytes += more;
+                *has_numbers |= also;
             }
-            // All parts of a read have the same content.
+            // All ranges of a read have the same content.
             _ => {}
         }
         self.read_points += later.read_points;
@@ -155,8 +165,12 @@ impl SeriesState {
             SeriesValues::Averages(builder) => {
                 of(builder.has_points(), builder.finish(pipeline, tsuid)?)
             }
-            SeriesValues::Histograms { points, .. } if points.is_empty() => {
-                FinishedValues::NoPoints
+            SeriesValues::Histograms { points, has_numbers, .. } if points.is_empty() => {
+                if has_numbers {
+                    FinishedValues::OnlyNumbers
+                } else {
+                    FinishedValues::NoPoints
+                }
             }
             SeriesValues::Histograms { points, .. } => {
                 FinishedValues::Histograms(HistogramSeries { tsuid, points })
@@ -171,25 +185,30 @@ impl SeriesState {
     }
 }
 
-/// Number of points, of which some are summarized.
+/// Number of points, including those that are summarized.
 pub(crate) fn summarized_points(columns: &PointColumns, summaries: &[Summary]) -> u64 {
     columns.len() as u64 + summaries.iter().map(|summary| summary.count).sum::<u64>()
 }
 
 impl FinishedSeries {
-    /// Points of its rows, if it takes part in the result.
+    /// Number of points read; 0 unless the series takes part in the result.
     pub(super) const fn read_points(&self) -> u64 {
         match &self.values {
             FinishedValues::Span(_) | FinishedValues::Histograms(_) => self.read_points,
-            FinishedValues::NoPoints | FinishedValues::OutOfRange => 0,
+            FinishedValues::NoPoints | FinishedValues::OutOfRange | FinishedValues::OnlyNumbers => {
+                0
+            }
         }
     }
 
-    /// Bytes of memory used beside a span.
+    /// Bytes of memory used in addition to a span.
     pub(crate) fn other_bytes(&self) -> usize {
         let values = match &self.values {
             FinishedValues::Histograms(series) => series.memory_bytes(),
-            FinishedValues::Span(_) | FinishedValues::NoPoints | FinishedValues::OutOfRange => 0,
+            FinishedValues::Span(_)
+            | FinishedValues::NoPoints
+            | FinishedValues::OutOfRange
+            | FinishedValues::OnlyNumbers => 0,
         };
         values + self.annotation_bytes
     }

@@ -1,7 +1,7 @@
-//! Series that are finished as soon as their block was read.
+//! Finishes each series as soon as its block is read.
 //!
-//! Where a block has a whole series, nothing of it is kept but its points after the pipeline. So a read of
-//! a million series never has their raw points, or a map of their tags, in memory.
+//! If a block has a whole series, only its points after the pipeline are kept. So a read of a million series never
+//! holds their raw points or a map of their tags in memory.
 
 use tsd_query::SeriesBuilder;
 use tsd_storage::SeriesBlock;
@@ -17,15 +17,15 @@ use super::{
 };
 use crate::query::{failure::QueryFailure, stats::ScannerStats};
 
-/// Reads blocks that have whole series, in the order of their series.
+/// Reads blocks that contain whole series, in the order of their series.
 pub(crate) struct WholeSeriesReader {
     builder: SeriesBuilder,
     finished: FinishedList,
-    /// For each block of a batch whether the filters accept its series.
+    /// For each block of the batch, whether the filters accept its series.
     admitted: Vec<bool>,
-    /// What the fill policy will make of each series.
+    /// Bytes that the fill policy adds to each series.
     fill_bytes: usize,
-    /// The same for the series of the batch that are not finished.
+    /// Bytes that the fill policy will add to the unfinished series of the batch.
     unfilled_bytes: usize,
     reserved_bytes: usize,
 }
@@ -42,8 +42,8 @@ impl WholeSeriesReader {
         }
     }
 
-    /// Applies the filters to the series of a batch of this size. What the fill policy will make of them counts
-    /// from now on: many scans at once must not fill the memory that each of them found free.
+    /// Applies the filters to the series of a batch of this size. Counts the memory of filled points in advance, so
+    /// that concurrent scans do not all use the same free memory.
     pub(crate) async fn admit(
         &mut self,
         job: &ScanJob,
@@ -57,7 +57,7 @@ impl WholeSeriesReader {
         self.admitted.clear();
         self.admitted.extend(blocks.iter().map(|block| {
             let tags = job.tags_of(block);
-            // Rows without tags have global annotations.
+            // Rows without tags contain global annotations.
             tags.is_some_and(|tags| !tags.is_empty() && plan.admits(tags))
         }));
         stats.compaction += slice.finish();
@@ -106,7 +106,7 @@ impl WholeSeriesReader {
         finished.map_err(|error| (error.into(), None))
     }
 
-    /// Bytes that the finished series use, and those that will be filled, more than at the last call.
+    /// Growth, since the last call, of the bytes that finished series use and fills will use.
     pub(crate) const fn take_growth(&mut self) -> isize {
         let bytes = self.finished.memory_bytes() + self.unfilled_bytes;
         let growth = bytes as isize - self.reserved_bytes as isize;

@@ -35,7 +35,7 @@ impl QueryEngine {
         let metric = self.metric_name(&metric).await?;
         let tagks = self.names(UidKind::Tagk, tagks).await?;
         let tagvs = self.names(UidKind::Tagv, tagvs).await?;
-        // All of them were looked up, and a UID without a name is an error.
+        // All UIDs were looked up, and a UID without a name is an error, so the default is never used.
         let name = |names: &NameMap, uid: &[u8]| names.get(uid).cloned().unwrap_or_default();
         let name_of = |kind, uid: &[u8]| match kind {
             UidKind::Metric => metric.clone(),

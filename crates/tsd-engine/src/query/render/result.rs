@@ -1,10 +1,13 @@
-//! Results and failures of queries, and how a query is controlled.
+//! Results of queries, as callers see them.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tsd_model::{Annotation, PointColumns};
 use tsd_query::{GexpSeries, NamedSeries};
 
 use crate::query::{
+    delete::DeletedPoints,
     run::{query_guard::QueryGuard, query_list::QueryId},
     stats::{QueryStats, SubQueryStats},
 };
@@ -16,14 +19,23 @@ pub struct QueryResult {
     pub id: QueryId,
     /// One for each sub query, in request order.
     pub sub_results: Vec<SubQueryResult>,
-    /// Global annotations that start inside the query range, by start; `None` unless requested and
-    /// there are some in its hours.
-    pub global_annotations: Option<Vec<Annotation>>,
+    /// Global annotations that start inside the query range, by start time; `None` unless the query requests them and
+    /// its hours have some.
+    pub global_annotations: Option<Arc<[Annotation]>>,
+    /// Counts of what was deleted, or would be; `None` unless the query deletes.
+    pub deleted: Option<DeletedPoints>,
     /// Statistics of the query.
     pub stats: QueryStats,
-    /// Keep until the response was written: until then the query counts as running and its memory
-    /// as reserved.
+    /// Must be kept until the response is written. Until then the query counts as running, and its memory as reserved.
     pub guard: QueryGuard,
+}
+
+/// Series and annotations of a request of functions over series.
+#[derive(Debug)]
+pub(crate) struct GexpOutput {
+    pub(crate) series: Vec<GexpSeries>,
+    /// As in [`QueryResult`].
+    pub(crate) global_annotations: Option<Arc<[Annotation]>>,
 }
 
 /// Result of a request of expressions over series.
@@ -31,9 +43,11 @@ pub struct QueryResult {
 pub struct GexpResult {
     /// Series of all expressions, in request order.
     pub series: Vec<GexpSeries>,
+    /// As in [`QueryResult`].
+    pub global_annotations: Option<Arc<[Annotation]>>,
     /// Statistics of the query.
     pub stats: QueryStats,
-    /// Keep until the response was written.
+    /// Must be kept until the response is written.
     pub guard: QueryGuard,
 }
 
@@ -53,7 +67,7 @@ pub struct SubQueryResult {
 pub struct ResultSeries {
     /// Name of the metric.
     pub metric: String,
-    /// Tags that all series of the group have in common, ordered by the UID of the key.
+    /// Tags that all series of the group have in common, ordered by the UID of the tag key.
     pub tags: Vec<(String, String)>,
     /// Tag keys whose values differ, ordered by UID.
     pub aggregate_tags: Vec<String>,
@@ -61,8 +75,8 @@ pub struct ResultSeries {
     pub tsuids: Vec<Bytes>,
     /// Points inside the query range, in time order.
     pub points: PointColumns,
-    /// Annotations of the series that start inside the query range, by start; `None` if the rows
-    /// read had no annotation at all, or none were requested.
+    /// Annotations that start inside the query range, by start time; `None` if the rows read had no annotation, or the
+    /// query requests no annotations.
     pub annotations: Option<Vec<Annotation>>,
 }
 
@@ -75,7 +89,7 @@ impl ResultSeries {
     }
 }
 
-/// Approximate memory of a series of functions (`gexp`), bytes.
+/// Approximate memory of a series of functions (`gexp`), in bytes.
 pub(crate) fn gexp_series_bytes(series: &GexpSeries) -> usize {
     let NamedSeries { metric, tags, aggregate_tags, tsuids, points, annotations, .. } =
         &series.series;
@@ -83,7 +97,7 @@ pub(crate) fn gexp_series_bytes(series: &GexpSeries) -> usize {
         + series_bytes((metric, tags, aggregate_tags), tsuids, points, annotations.as_deref())
 }
 
-/// Approximate memory of what a series points to, bytes.
+/// Approximate memory behind the pointers of a series, in bytes.
 fn series_bytes(
     (metric, tags, aggregate_tags): (&str, &[(String, String)], &[String]),
     tsuids: &[Bytes],

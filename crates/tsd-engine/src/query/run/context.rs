@@ -1,22 +1,26 @@
-//! The context of one running query: its deadline and limits, whether it was cancelled or has ended, its
-//! time slices, its progress and its statistics.
+//! The context of one running query: deadline, limits, cancellation, time slices, progress and statistics.
 //!
-//! All tasks of a query share one. It does not know the store.
+//! All tasks of a query share it. It does not depend on the store.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::BTreeSet,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio_util::sync::CancellationToken;
+use tokio_util::{
+    sync::CancellationToken,
+    task::{TaskTracker, task_tracker::TrackedFuture},
+};
 use tsd_query::{ExecutionLimits, LimitError, QueryError};
 
 use super::{
+    admission::Claim,
     memory_budget::MemoryBudget,
     query_list::{QueryClient, QueryId, RunningQuery, RunningStage},
     query_message::QueryMessage,
@@ -36,36 +40,44 @@ pub(crate) struct QueryContext {
     pub(crate) id: QueryId,
     pub(crate) query: NewQuery,
     pub(crate) started: Instant,
-    /// Queries that ran when it was submitted, including itself.
+    /// Queries that ran when this query was submitted, including itself.
     pub(crate) running_at_start: usize,
-    /// Cancelled by an operator.
+    /// Cancelled when an operator cancels the query.
     pub(crate) operator_cancel: CancellationToken,
-    /// Set once it has ended. Loops that never await check it.
+    /// Set when the query has ended. Loops that never await check it.
     ended: AtomicBool,
+    /// Set while the tasks of the query stop before it begins again.
+    restarting: AtomicBool,
+    /// The tasks of the query.
+    tasks: TaskTracker,
     actor: OnceLock<ActorRef<QueryMessage>>,
     limit_reached: OnceLock<&'static str>,
-    /// Nanoseconds from the start until the last query that shares the execution times out.
+    /// Nanoseconds from the start until the deadline of the last query that shares the execution.
     shared_limit_nanos: AtomicU64,
     progress: QueryProgress,
     sub_queries: Mutex<Vec<SubQueryStats>>,
-    /// Quarantined files of which the result may miss points.
+    /// Quarantined files from which the result may miss points.
     losses: Mutex<BTreeSet<String>>,
 }
 
-/// What a [`QueryContext`] is made of.
+/// Properties with which a [`QueryContext`] is created.
 #[derive(Debug)]
 pub(crate) struct NewQuery {
     pub(crate) client: Arc<QueryClient>,
     pub(crate) started_ms: i64,
-    /// Whether it asks to ignore the limit on bytes, and that on data points.
+    /// Whether the query asks to ignore the limit on bytes, and the limit on data points.
     pub(crate) ignore_limits: (bool, bool),
     pub(crate) memory: MemoryBudget,
+    /// Bytes that the response needs in addition to the result.
+    pub(crate) response_bytes: usize,
     pub(crate) scheduler: Arc<SchedulerHandle>,
     /// Permits for open scans.
     pub(crate) scans: Semaphore,
     pub(crate) time_limit: Option<Duration>,
-    /// True if identical queries may share its execution, which then goes on without it.
+    /// True if identical queries may share the execution, which then continues without this query.
     pub(crate) is_shareable: bool,
+    /// True if the intact data of damaged files is enough.
+    pub(crate) allows_damaged: bool,
 }
 
 /// Progress counters, for the list of running queries.
@@ -77,11 +89,14 @@ struct QueryProgress {
     bytes: AtomicU64,
     scans_done: AtomicUsize,
     scans_total: AtomicUsize,
+    /// When the query was last queued; `None` stands for its start.
+    queued_since: Mutex<Option<Instant>>,
     queued_nanos: AtomicU64,
 }
 
 impl QueryContext {
     pub(crate) fn new(id: QueryId, running_at_start: usize, query: NewQuery) -> Self {
+        query.memory.set_order(id.0);
         Self {
             id,
             query,
@@ -89,6 +104,8 @@ impl QueryContext {
             running_at_start,
             operator_cancel: CancellationToken::new(),
             ended: AtomicBool::new(false),
+            restarting: AtomicBool::new(false),
+            tasks: TaskTracker::new(),
             actor: OnceLock::new(),
             limit_reached: OnceLock::new(),
             shared_limit_nanos: AtomicU64::new(0),
@@ -98,7 +115,7 @@ impl QueryContext {
         }
     }
 
-    /// Sets the actor that coordinates the query, once.
+    /// Sets the actor that coordinates the query. Only the first call has an effect.
     pub(crate) fn set_actor(&self, actor: ActorRef<QueryMessage>) {
         let _ = self.actor.set(actor);
     }
@@ -111,40 +128,98 @@ impl QueryContext {
     /// Records that the query has ended, with or without a result.
     pub(crate) fn set_ended(&self) {
         self.ended.store(true, Ordering::Relaxed);
+        self.query.memory.end_run();
     }
 
-    /// True if the query has ended: what still works for it stops.
+    /// True if the query has ended or begins again, so that its tasks must stop.
     pub(crate) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Relaxed)
+        self.ended.load(Ordering::Relaxed) || self.restarting.load(Ordering::Relaxed)
     }
 
-    /// Fails once the query has ended; no client sees the error.
+    /// Tracks work of the query. The query begins again only after all tracked work was dropped.
+    pub(crate) fn track<F: Future>(&self, work: F) -> TrackedFuture<F> {
+        self.tasks.track_future(work)
+    }
+
+    /// True if the query failed only because it has outgrown its grant, and must begin again.
+    pub(crate) fn must_restart(&self) -> bool {
+        !self.ended.load(Ordering::Relaxed) && self.query.memory.has_larger_claim()
+    }
+
+    /// Stops all work of the query and waits until it was dropped. Returns the claim with which the query begins
+    /// again.
+    pub(crate) async fn stop_to_restart(&self) -> Option<Claim> {
+        self.restarting.store(true, Ordering::Relaxed);
+        self.tasks.close();
+        self.tasks.wait().await;
+        self.tasks.reopen();
+        let claim = self.query.memory.take_larger_claim();
+        self.restarting.store(false, Ordering::Relaxed);
+        self.lock_sub_queries().clear();
+        let progress = &self.progress;
+        for counter in [&progress.rows, &progress.cells, &progress.bytes] {
+            counter.store(0, Ordering::Relaxed);
+        }
+        progress.scans_done.store(0, Ordering::Relaxed);
+        progress.scans_total.store(0, Ordering::Relaxed);
+        claim
+    }
+
+    /// Fails if the query has ended. No client sees the error.
     pub(crate) fn check_ended(&self) -> Result<(), QueryError> {
         if self.has_ended() { Err(QueryError::Ended) } else { Ok(()) }
     }
 
-    /// Sets the stage. Sub queries run concurrently; the last writer wins.
+    /// Sets the stage. Sub queries run concurrently, so the last writer wins.
     pub(crate) fn set_stage(&self, stage: RunningStage) {
         *self.lock_stage() = stage;
     }
 
     fn lock_stage(&self) -> MutexGuard<'_, RunningStage> {
-        self.progress.stage.lock().unwrap_or_else(PoisonError::into_inner)
+        self.progress.stage.lock()
+    }
+
+    /// The claim of the query before it knows what to read.
+    pub(crate) fn first_claim(&self) -> Claim {
+        self.query.memory.claim_of((self.query.response_bytes as u64).saturating_mul(2))
+    }
+
+    /// Waits until the query may run, and reserves the memory of its response.
+    pub(crate) async fn admit(&self, claim: Claim) -> Result<(), QueryFailure> {
+        let admitted = self.query.memory.admit(claim).await;
+        self.memory_outcome(admitted)?;
+        self.mark_admitted();
+        self.reserve(self.query.response_bytes)
+    }
+
+    /// Records that the query waits for admission, possibly again.
+    pub(crate) fn mark_queued(&self) {
+        *self.lock_queued_since() = Some(Instant::now());
+        self.set_stage(RunningStage::Queued);
     }
 
     /// Records that the query was admitted and is no longer queued.
     pub(crate) fn mark_admitted(&self) {
-        let queued = self.started.elapsed().as_nanos() as u64;
-        self.progress.queued_nanos.store(queued, Ordering::Relaxed);
+        let since = self.lock_queued_since().take().unwrap_or(self.started);
+        let waited = since.elapsed();
+        self.progress.queued_nanos.fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
+        let class = self.query.memory.class().as_str();
+        metrics::histogram!("tsd_query_admission_seconds", "class" => class)
+            .record(waited.as_secs_f64());
         self.set_stage(RunningStage::Resolving);
     }
 
-    /// Waits for a time slice. CPU-bound work runs in slices and must not await in one.
+    fn lock_queued_since(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.progress.queued_since.lock()
+    }
+
+    /// Waits for a time slice. CPU-bound work runs in slices, and must not await while it has one.
     pub(crate) async fn time_slice(&self) -> Result<TimeSlice, QueryFailure> {
-        self.query.scheduler.acquire_slice().await.map_err(|_| {
-            self.record_limit("heavy");
-            QueryFailure::Busy
-        })
+        let slice = self.query.scheduler.acquire_slice().await;
+        if self.query.scheduler.is_heavy() {
+            self.memory_outcome(self.query.memory.make_wide())?;
+        }
+        Ok(slice)
     }
 
     /// Waits until the query may open one more scan.
@@ -177,9 +252,29 @@ impl QueryContext {
 
     /// Reserves memory until [`Self::release`] or the end of the query.
     pub(crate) fn reserve(&self, bytes: usize) -> Result<(), QueryFailure> {
-        self.query.memory.reserve(bytes).inspect_err(|failure| {
-            let total = matches!(failure, QueryFailure::NoMemory { .. });
-            self.record_limit(if total { "total_memory" } else { "memory" });
+        self.memory_outcome(self.query.memory.reserve(bytes))
+    }
+
+    /// Requests the memory that a read is estimated to need.
+    pub(crate) fn expect_memory(&self, bytes: u64) -> Result<(), QueryFailure> {
+        self.memory_outcome(self.query.memory.expect(bytes))
+    }
+
+    /// Forbids that the query begins again, because it has effects from now on.
+    pub(crate) fn forbid_restart(&self) {
+        self.query.memory.forbid_restart();
+    }
+
+    /// Records the limit that ended the query, unless the query begins again.
+    fn memory_outcome(&self, outcome: Result<(), QueryFailure>) -> Result<(), QueryFailure> {
+        outcome.inspect_err(|failure| {
+            if !self.query.memory.has_larger_claim() {
+                self.record_limit(match failure {
+                    QueryFailure::NoMemory { .. } => "total_memory",
+                    QueryFailure::Busy => "busy",
+                    _ => "memory",
+                });
+            }
         })
     }
 
@@ -196,7 +291,7 @@ impl QueryContext {
         Ok(())
     }
 
-    /// Fails if so many more bytes could not be reserved now.
+    /// Fails if this many more bytes cannot be reserved now.
     pub(crate) fn check_available(&self, bytes: usize) -> Result<(), QueryFailure> {
         self.reserve(bytes)?;
         self.release(bytes);
@@ -216,19 +311,19 @@ impl QueryContext {
         }
     }
 
-    /// Time left to the execution; `None` without a limit.
+    /// Time left for the execution; `None` without a limit.
     pub(crate) fn time_left(&self) -> Option<Duration> {
         let shared = self.shared_limit_nanos.load(Ordering::Relaxed);
         let limit = self.query.time_limit.filter(|_| shared != u64::MAX)?;
         Some(limit.max(Duration::from_nanos(shared)).saturating_sub(self.started.elapsed()))
     }
 
-    /// Time left to the query itself, whoever shares its execution; `None` without a limit.
+    /// Time left for this query, regardless of others that share its execution; `None` without a limit.
     pub(crate) fn own_time_left(&self) -> Option<Duration> {
         self.query.time_limit.map(|limit| limit.saturating_sub(self.started.elapsed()))
     }
 
-    /// Gives the execution the time of another query that shares it.
+    /// Extends the time of the execution for another query that shares it.
     pub(crate) fn extend_time_limit(&self, other: &Self) {
         let limit = other.query.time_limit.map_or(u64::MAX, |limit| {
             let until = other.started.saturating_duration_since(self.started) + limit;
@@ -244,41 +339,43 @@ impl QueryContext {
         LimitError::Time { limit, elapsed: self.started.elapsed() }.into()
     }
 
-    /// Records which limit ended the query, for metrics.
+    /// Records for metrics which limit ended the query.
     pub(crate) fn record_limit(&self, limit: &'static str) {
         // Only the first limit reached counts.
         let _ = self.limit_reached.set(limit);
     }
 
-    /// The limit that ended it.
+    /// The limit that ended the query.
     pub(crate) fn limit_reached(&self) -> Option<&'static str> {
         self.limit_reached.get().copied()
     }
 
     /// Adds the statistics of a completed sub query.
     pub(crate) fn add_sub_query_stats(&self, stats: &SubQueryStats) {
-        let mut all = self.sub_queries.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push(stats.clone());
+        self.lock_sub_queries().push(stats.clone());
     }
 
-    /// Notes quarantined files of which the result may miss points.
+    fn lock_sub_queries(&self) -> MutexGuard<'_, Vec<SubQueryStats>> {
+        self.sub_queries.lock()
+    }
+
+    /// Notes quarantined files from which the result may miss points.
     pub(crate) fn note_losses(&self, files: impl IntoIterator<Item = String>) {
         self.lock_losses().extend(files);
     }
 
-    /// The quarantined files of which the result may miss points, sorted.
+    /// The quarantined files from which the result may miss points, sorted.
     pub(crate) fn losses(&self) -> Vec<String> {
         self.lock_losses().iter().cloned().collect()
     }
 
     fn lock_losses(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.losses.lock().unwrap_or_else(PoisonError::into_inner)
+        self.losses.lock()
     }
 
     /// Current statistics.
     pub(crate) fn stats(&self) -> QueryStats {
-        let mut sub_queries =
-            self.sub_queries.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut sub_queries = self.lock_sub_queries().clone();
         sub_queries.sort_by_key(|sub| sub.index);
         let queued = Duration::from_nanos(self.progress.queued_nanos.load(Ordering::Relaxed));
         QueryStats {
@@ -292,12 +389,12 @@ impl QueryContext {
         }
     }
 
-    /// True if the query waits to be admitted.
+    /// True if the query waits for admission.
     pub(crate) fn is_queued(&self) -> bool {
         *self.lock_stage() == RunningStage::Queued
     }
 
-    /// Its entry in the list of running queries.
+    /// The entry of the query in the list of running queries.
     pub(crate) fn snapshot(&self) -> RunningQuery {
         let progress = &self.progress;
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -315,15 +412,18 @@ impl QueryContext {
             cells: load(&progress.cells),
             bytes: load(&progress.bytes),
             memory_bytes: self.query.memory.reserved(),
+            granted_bytes: self.query.memory.granted(),
+            class: self.query.memory.class(),
+            restarts: self.query.memory.restarts(),
             cpu: self.query.scheduler.cpu_time(),
         }
     }
 }
 
-/// The operator's cancellation, the deadline and the memory budget; no time slice.
+/// Checks the operator's cancellation, the deadline and the memory budget, but no time slice.
 impl ExecutionLimits for &QueryContext {
     fn check(&mut self) -> Result<(), QueryError> {
-        // A shared execution ends when nobody waits for it.
+        // A shared execution ends only when no query waits for it.
         if self.operator_cancel.is_cancelled() && !self.query.is_shareable {
             return Err(QueryError::CancelledByOperator);
         }
@@ -336,7 +436,7 @@ impl ExecutionLimits for &QueryContext {
             QueryFailure::NoMemory { limit_mb, key } => {
                 LimitError::TotalMemory { limit_mb, key }.into()
             }
-            // A reservation has no other failure.
+            // Reservations fail in no other way.
             _ => QueryError::Ended,
         })
     }

@@ -1,12 +1,13 @@
-//! Limits for single metrics, which replace the configured ones.
+//! Limits for single metrics, which replace the configured limits.
 //!
-//! The rules come from an operator's file, which is re-read while queries run; this module does not
-//! read it. A sub query uses the rules in effect when it starts.
+//! The rules come from an operator's file, which the daemon re-reads while queries run; this module does not read it.
+//! A sub query uses the rules in effect when it starts.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use parking_lot::RwLock;
+use std::sync::Arc;
 
 use regex::Regex;
-use tsd_query::{FilterError, compile_pattern};
+use tsd_query::{PatternError, compile_pattern};
 
 /// Limits for the metrics whose name contains a match of a pattern.
 #[derive(Clone, Debug)]
@@ -22,7 +23,7 @@ pub struct LimitOverride {
 pub struct LimitOverrideError {
     /// The pattern.
     pub pattern: String,
-    source: FilterError,
+    source: PatternError,
 }
 
 /// The rules, in order. Clones share them.
@@ -30,7 +31,7 @@ pub struct LimitOverrideError {
 pub struct LimitOverrides(Arc<RwLock<Arc<[LimitOverride]>>>);
 
 impl LimitOverride {
-    /// A rule with a pattern in Java's syntax; a limit of 0 means unlimited.
+    /// Creates a rule with a pattern in Java's syntax; a limit of 0 means unlimited.
     ///
     /// Fails if the pattern is invalid or too large when compiled.
     pub fn try_new(
@@ -45,9 +46,9 @@ impl LimitOverride {
 }
 
 impl LimitOverrides {
-    /// Replaces the rules, for sub queries that start from now on.
+    /// Replaces the rules. Only sub queries that start later use them.
     pub fn replace(&self, rules: Vec<LimitOverride>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = rules.into();
+        *self.0.write() = rules.into();
     }
 
     /// True if there are no rules.
@@ -56,8 +57,7 @@ impl LimitOverrides {
         self.rules().is_empty()
     }
 
-    /// Most bytes and data points for a metric, by the first rule whose pattern matches in its
-    /// name.
+    /// Most bytes and data points for a metric, from the first rule whose pattern matches in its name.
     #[must_use]
     pub fn find(&self, metric: &str) -> Option<(u64, u64)> {
         let rules = self.rules();
@@ -66,7 +66,7 @@ impl LimitOverrides {
     }
 
     fn rules(&self) -> Arc<[LimitOverride]> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.0.read())
     }
 }
 

@@ -1,139 +1,260 @@
-//! Memory budgets of queries: one for each query and one shared by all of them.
+//! Memory budget of a query: tracks how much of its grant it has reserved.
 //!
-//! Spans, decoded columns, results and everything else that grows with the data is reserved before
-//! or just after it is allocated, and released once the query's response was written. A query that
-//! exceeds its own budget is rejected as too large; one that finds the shared budget
-//! exhausted may be retried later. The last part of the shared budget is reserved for small
-//! queries, so that large ones cannot starve them.
+//! Everything that grows with the data (spans, decoded columns, results) is reserved before or just after its
+//! allocation, and released after the response was written. A query that exceeds its own limit is rejected as too
+//! large. If a query outgrows its grant while others have the rest of the memory, its actor lets it begin again behind
+//! a larger claim ([`MemoryBudget::take_larger_claim`]).
 
+use parking_lot::Mutex;
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use tsd_query::{LimitError, QueryError};
 
-use crate::{
-    process_memory::{MEMORY_LIMIT_KEY, MemoryPart, ProcessMemory},
-    query::failure::QueryFailure,
-};
+use super::admission::{Admission, Claim, Grant, QueryClass, Shortage};
+use crate::query::failure::QueryFailure;
 
 const MB: u64 = 1 << 20;
-/// Most bytes a query may have reserved and still count as small.
-const SMALL_QUERY_BYTES: u64 = 8 * MB;
-/// One part in this many of the shared budget is reserved for small queries.
-const SMALL_QUERY_SHARE: u64 = 8;
 
-/// Bytes of one point, with its time.
+/// Most bytes granted beyond a reservation, so that not every reservation asks for memory.
+const MARGIN_BYTES: u64 = if cfg!(test) { 1 << 10 } else { 256 << 10 };
+
+/// Most restarts of a query. Its claim reaches its limit after fewer, unless the memory of the process varies
+/// meanwhile.
+const MAX_RESTARTS: u32 = 12;
+
+/// Least factor by which the claim of a query grows when it begins again.
+const CLAIM_GROWTH: u64 = 4;
+
+/// Bytes of one point: value and time.
 pub(crate) const BYTES_PER_POINT: u64 = 16;
-
-/// Key of the limit of all queries.
-const TOTAL_KEY: &str = "tsd.query.max_total_memory_bytes";
-
-/// Memory budget shared by all queries, a part of that of the process.
-#[derive(Debug)]
-pub(crate) struct TotalMemoryBudget {
-    /// Bytes; 0 means unlimited.
-    limit: u64,
-    /// Key of `limit`.
-    key: &'static str,
-    reserved: AtomicU64,
-    process: ProcessMemory,
-}
 
 /// Memory budget of one query. Dropping it releases everything it reserved.
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
-    total: Arc<TotalMemoryBudget>,
-    /// Bytes; 0 means unlimited.
+    admission: Arc<Admission>,
+    /// Limit in bytes; 0 means unlimited.
     limit: u64,
-    /// Key of `limit`.
+    /// Configuration key of `limit`.
     key: &'static str,
     reserved: AtomicU64,
     peak: AtomicU64,
+    /// Bytes that the plans of the query are expected to need.
+    expected: AtomicU64,
+    /// Bytes granted.
+    granted: AtomicU64,
+    is_wide: AtomicBool,
+    state: Mutex<BudgetState>,
 }
 
-impl TotalMemoryBudget {
-    /// A budget of `limit` bytes (0 means unlimited), or of what `process` has for queries, if that
-    /// is less.
-    pub(crate) fn new(limit: u64, process: ProcessMemory) -> Arc<Self> {
-        let most = process.most(MemoryPart::Queries);
-        let is_unlimited = process.is_unlimited();
-        let (limit, key) = match limit {
-            0 if is_unlimited => (0, TOTAL_KEY),
-            limit if limit > 0 && limit <= most => (limit, TOTAL_KEY),
-            _ => (most, MEMORY_LIMIT_KEY),
-        };
-        Arc::new(Self { limit, key, reserved: AtomicU64::new(0), process })
-    }
-
-    /// Bytes reserved by all queries.
-    pub(crate) fn reserved(&self) -> u64 {
-        self.reserved.load(Ordering::Relaxed)
-    }
-
-    /// Most bytes that may be reserved; 0 means unlimited.
-    pub(crate) const fn limit(&self) -> u64 {
-        self.limit
-    }
-
-    /// Key of the limit.
-    pub(crate) const fn key(&self) -> &'static str {
-        self.key
-    }
-
-    fn release(&self, bytes: u64) {
-        self.reserved.fetch_sub(bytes, Ordering::Relaxed);
-        self.process.release(MemoryPart::Queries, bytes);
-    }
+#[derive(Debug, Default)]
+struct BudgetState {
+    /// Place in line.
+    order: u64,
+    grant: Option<Grant>,
+    /// The claim with which the query begins again.
+    larger_claim: Option<Claim>,
+    restarts: u32,
+    /// True if the query may not begin again.
+    has_effects: bool,
 }
 
 impl MemoryBudget {
-    /// A budget of `limit` bytes (0 means unlimited), set by `key`, within `total`, with nothing
-    /// reserved.
-    pub(crate) fn new(total: Arc<TotalMemoryBudget>, limit: u64, key: &'static str) -> Self {
-        Self { total, limit, key, reserved: AtomicU64::new(0), peak: AtomicU64::new(0) }
+    /// A budget of `limit` bytes (0 means unlimited), set by `key`, with nothing granted.
+    pub(crate) fn new(admission: Arc<Admission>, limit: u64, key: &'static str) -> Self {
+        Self {
+            admission,
+            limit,
+            key,
+            reserved: AtomicU64::new(0),
+            peak: AtomicU64::new(0),
+            expected: AtomicU64::new(0),
+            granted: AtomicU64::new(0),
+            is_wide: AtomicBool::new(false),
+            state: Mutex::default(),
+        }
     }
 
-    /// Reserves memory. Reserves nothing if that would exceed either budget.
+    /// Sets the place of the query in line, once it has a number.
+    pub(crate) fn set_order(&self, order: u64) {
+        self.state.lock().order = order;
+    }
+
+    /// The claim of a query that needs this many bytes.
+    pub(crate) fn claim_of(&self, bytes: u64) -> Claim {
+        self.admission.claim(bytes)
+    }
+
+    /// Waits for a grant. Releases the present grant first.
+    pub(crate) async fn admit(&self, claim: Claim) -> Result<(), QueryFailure> {
+        let bytes = claim.bytes.min(self.most(claim.class));
+        self.is_wide.store(claim.class == QueryClass::Wide, Ordering::Relaxed);
+        let order = self.state.lock().order;
+        let grant = self.admission.admit(order, Claim { bytes, ..claim }).await;
+        match grant {
+            Ok(grant) => {
+                self.set_grant(&mut self.state.lock(), Some(grant));
+                Ok(())
+            }
+            Err(Shortage::Full) => Err(QueryFailure::Busy),
+            Err(shortage) => Err(self.no_memory(shortage)),
+        }
+    }
+
+    /// Reserves memory, or fails without reserving any if that would exceed the limit or the possible grant.
     pub(crate) fn reserve(&self, bytes: usize) -> Result<(), QueryFailure> {
         let bytes = bytes as u64;
         let reserved = self.reserved.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let is_granted = self.check_limit(reserved).and_then(|()| {
+            if reserved <= self.granted.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            self.grow(reserved)
+        });
+        match is_granted {
+            Ok(()) => {
+                self.peak.fetch_max(reserved, Ordering::Relaxed);
+            }
+            Err(_) => {
+                self.reserved.fetch_sub(bytes, Ordering::Relaxed);
+            }
+        }
+        is_granted
+    }
+
+    /// Grows the grant by memory that the query is expected to need, on top of earlier estimates. An estimate never
+    /// makes a query too large.
+    pub(crate) fn expect(&self, bytes: u64) -> Result<(), QueryFailure> {
+        let before = self.expected.fetch_add(bytes, Ordering::Relaxed);
+        let expected = before.saturating_add(bytes).min(self.most(QueryClass::Wide));
+        if expected <= self.granted.load(Ordering::Relaxed) { Ok(()) } else { self.grow(expected) }
+    }
+
+    /// Makes a small query wide. Called when it takes more time than small queries do.
+    pub(crate) fn make_wide(&self) -> Result<(), QueryFailure> {
+        if self.is_wide.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        if !state.grant.as_ref().is_some_and(Grant::is_running) {
+            return Ok(());
+        }
+        let bytes = state.grant.as_ref().map_or(0, Grant::bytes);
+        self.change(&mut state, (Claim { class: QueryClass::Wide, bytes }, 0))
+    }
+
+    /// Releases some of the reserved memory.
+    pub(crate) fn release(&self, bytes: usize) {
+        self.reserved.fetch_sub(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Ends the run of the query, with or without a result, so that others may run. Reserved memory stays granted.
+    pub(crate) fn end_run(&self) {
+        let mut state = self.state.lock();
+        if let Some(grant) = &mut state.grant {
+            grant.end_run(self.reserved());
+            self.granted.store(grant.bytes(), Ordering::Relaxed);
+        }
+    }
+
+    /// If the query has outgrown its grant, takes the claim with which it begins again. Releases all reserved memory,
+    /// so all work of the query must have stopped.
+    pub(crate) fn take_larger_claim(&self) -> Option<Claim> {
+        let mut state = self.state.lock();
+        let claim = state.larger_claim.take()?;
+        state.restarts += 1;
+        self.set_grant(&mut state, None);
+        drop(state);
+        self.reserved.store(0, Ordering::Relaxed);
+        self.expected.store(0, Ordering::Relaxed);
+        Some(claim)
+    }
+
+    /// True if the query has outgrown its grant and may begin again.
+    pub(crate) fn has_larger_claim(&self) -> bool {
+        self.state.lock().larger_claim.is_some()
+    }
+
+    /// Forbids restarts, because the query has effects from now on. It fails instead.
+    pub(crate) fn forbid_restart(&self) {
+        self.state.lock().has_effects = true;
+    }
+
+    fn check_limit(&self, reserved: u64) -> Result<(), QueryFailure> {
         if self.limit > 0 && reserved > self.limit {
-            self.reserved.fetch_sub(bytes, Ordering::Relaxed);
             let (limit_mb, key) = (self.limit / MB, self.key);
             return Err(QueryError::from(LimitError::Memory { limit_mb, key }).into());
         }
-        let limit = match self.total.limit {
-            0 => u64::MAX,
-            limit if reserved <= SMALL_QUERY_BYTES => limit,
-            limit => limit - limit / SMALL_QUERY_SHARE,
-        };
-        let total = &self.total;
-        let fits_total = total.reserved.fetch_add(bytes, Ordering::Relaxed) + bytes <= limit;
-        let process = &total.process;
-        if !fits_total || !process.try_add(MemoryPart::Queries, bytes) {
-            total.reserved.fetch_sub(bytes, Ordering::Relaxed);
-            self.reserved.fetch_sub(bytes, Ordering::Relaxed);
-            let (limit, key) = if fits_total {
-                (process.limit(), MEMORY_LIMIT_KEY)
-            } else {
-                (total.limit, total.key)
-            };
-            if key == MEMORY_LIMIT_KEY {
-                process.record_refusal(MemoryPart::Queries);
-            }
-            return Err(QueryFailure::NoMemory { limit_mb: limit / MB, key });
-        }
-        self.peak.fetch_max(reserved, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Releases part of what was reserved.
-    pub(crate) fn release(&self, bytes: usize) {
-        let bytes = bytes as u64;
-        self.reserved.fetch_sub(bytes, Ordering::Relaxed);
-        self.total.release(bytes);
+    /// Grows the grant to at least `bytes`.
+    fn grow(&self, bytes: u64) -> Result<(), QueryFailure> {
+        let mut state = self.state.lock();
+        let granted = state.grant.as_ref().map_or(0, Grant::bytes);
+        if granted >= bytes {
+            return Ok(());
+        }
+        let margin = MARGIN_BYTES.min(self.most(QueryClass::Wide).saturating_sub(bytes));
+        self.change(&mut state, (self.admission.claim(bytes), margin))
+    }
+
+    fn change(
+        &self,
+        state: &mut BudgetState,
+        (claim, margin): (Claim, u64),
+    ) -> Result<(), QueryFailure> {
+        let order = state.order;
+        let grown = self.admission.grow(&mut state.grant, order, (claim, margin));
+        match grown {
+            Ok(()) => {
+                let grant = state.grant.take();
+                self.set_grant(state, grant);
+                Ok(())
+            }
+            Err(Shortage::Queries) if state.restarts < MAX_RESTARTS && !state.has_effects => {
+                self.claim_more(state, claim);
+                let (limit, key) = self.admission.limit_of(Shortage::Queries);
+                Err(QueryFailure::NoMemory { limit_mb: limit / MB, key })
+            }
+            Err(shortage) => Err(self.no_memory(shortage)),
+        }
+    }
+
+    /// Notes the claim with which the query begins again.
+    fn claim_more(&self, state: &mut BudgetState, needed: Claim) {
+        let granted = state.grant.as_ref().map_or(0, Grant::bytes);
+        let bytes = needed.bytes.max(granted.saturating_mul(CLAIM_GROWTH));
+        let is_wide = self.is_wide.load(Ordering::Relaxed) || needed.class == QueryClass::Wide;
+        let class = if is_wide { QueryClass::Wide } else { QueryClass::Small };
+        let bytes = bytes.min(self.most(class));
+        let before = state.larger_claim.map_or(0, |claim| claim.bytes);
+        state.larger_claim = Some(Claim { class, bytes: bytes.max(before) });
+    }
+
+    /// Most bytes that the query can get in a class.
+    fn most(&self, class: QueryClass) -> u64 {
+        let most = match class {
+            QueryClass::Small => self.admission.small_query(),
+            QueryClass::Wide => self.admission.most(),
+        };
+        if self.limit == 0 { most } else { most.min(self.limit) }
+    }
+
+    fn set_grant(&self, state: &mut BudgetState, grant: Option<Grant>) {
+        let (bytes, class) =
+            grant.as_ref().map_or_else(Default::default, |it| (it.bytes(), it.class()));
+        self.granted.store(bytes, Ordering::Relaxed);
+        self.is_wide.store(class == QueryClass::Wide, Ordering::Relaxed);
+        state.grant = grant;
+    }
+
+    fn no_memory(&self, shortage: Shortage) -> QueryFailure {
+        let (limit, key) = self.admission.limit_of(shortage);
+        self.admission.record_refusal(key);
+        QueryFailure::NoMemory { limit_mb: limit / MB, key }
     }
 
     /// The query's own limit in bytes; 0 means unlimited.
@@ -146,67 +267,23 @@ impl MemoryBudget {
         self.reserved.load(Ordering::Relaxed)
     }
 
+    /// Bytes granted.
+    pub(crate) fn granted(&self) -> u64 {
+        self.granted.load(Ordering::Relaxed)
+    }
+
+    /// The class in which the query runs.
+    pub(crate) fn class(&self) -> QueryClass {
+        if self.is_wide.load(Ordering::Relaxed) { QueryClass::Wide } else { QueryClass::Small }
+    }
+
+    /// Number of restarts.
+    pub(crate) fn restarts(&self) -> u32 {
+        self.state.lock().restarts
+    }
+
     /// Most bytes reserved at once so far.
     pub(crate) fn peak(&self) -> u64 {
         self.peak.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for MemoryBudget {
-    fn drop(&mut self) {
-        self.total.release(self.reserved());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn released_memory_can_be_reserved_again() {
-        let total = TotalMemoryBudget::new(0, ProcessMemory::unlimited());
-        let memory = MemoryBudget::new(Arc::clone(&total), 100, "a.key");
-        assert!(memory.reserve(100).is_ok());
-        let rejected = memory.reserve(1);
-        let expected = QueryError::from(LimitError::Memory { limit_mb: 0, key: "a.key" });
-        assert!(matches!(rejected, Err(QueryFailure::Rejected(error)) if error == expected));
-        memory.release(1);
-        assert!(memory.reserve(1).is_ok());
-        assert_eq!((total.reserved(), memory.peak()), (100, 100));
-        drop(memory);
-        assert_eq!(total.reserved(), 0);
-    }
-
-    #[test]
-    fn last_part_of_the_total_is_for_small_queries() {
-        let total = TotalMemoryBudget::new(800 * MB, ProcessMemory::unlimited());
-        let large = MemoryBudget::new(Arc::clone(&total), 0, "a.key");
-        assert!(large.reserve((700 * MB) as usize).is_ok());
-        let rejected = large.reserve(1);
-        assert!(matches!(rejected, Err(QueryFailure::NoMemory { limit_mb: 800, key: TOTAL_KEY })));
-        let small = MemoryBudget::new(Arc::clone(&total), 0, "a.key");
-        assert!(small.reserve(SMALL_QUERY_BYTES as usize).is_ok());
-        assert!(small.reserve(1).is_err());
-        drop(large);
-        assert!(small.reserve(1).is_ok());
-        assert_eq!(total.reserved(), SMALL_QUERY_BYTES + 1);
-    }
-
-    #[test]
-    fn queries_leave_the_memory_of_connections() {
-        let process = ProcessMemory::new(800 * MB, Vec::new());
-        let total = TotalMemoryBudget::new(0, process.clone());
-        assert_eq!((total.limit(), total.key()), (400 * MB, MEMORY_LIMIT_KEY));
-        let taken = process.try_reserve(MemoryPart::Connections, (400 * MB) as usize);
-        let memory = MemoryBudget::new(Arc::clone(&total), 0, "a.key");
-        let rejected = memory.reserve((201 * MB) as usize);
-        let key = MEMORY_LIMIT_KEY;
-        assert!(
-            matches!(rejected, Err(QueryFailure::NoMemory { limit_mb: 800, key: k }) if k == key)
-        );
-        assert!(memory.reserve((200 * MB) as usize).is_ok());
-        drop((memory, taken));
-        assert_eq!(process.reserved(MemoryPart::Queries), 0);
-        assert_eq!(total.reserved(), 0);
     }
 }

@@ -61,7 +61,7 @@ impl QueryTimer<'_> {
 }
 
 impl Drop for QueryTimer<'_> {
-    /// The query's future was dropped: the client cancelled it.
+    /// A query whose future is dropped was cancelled by its client.
     fn drop(&mut self) {
         if let Some(began) = self.began.take() {
             cancelled("client");

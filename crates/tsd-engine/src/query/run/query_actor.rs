@@ -1,69 +1,65 @@
-//! The actor of one query: it coordinates, and computes nothing.
+//! The actor of one query: coordinates its work and computes nothing.
 //!
-//! It waits for admission, starts the work, opens the scans of each read and counts them down, and ends
-//! the query on its deadline, a cancellation, a failure or a panic. These are messages and timers on a
-//! thread that does nothing else, so it answers at once however busy the query threads are; rows and
-//! columns are worked on there, in time slices ([`super::scheduler`]). When it stops, unfinished work
-//! and open scans are dropped at their next await point.
+//! It waits for admission, starts the work, opens the scans of each read and counts them down. It ends the query on
+//! its deadline, a cancellation, a failure or a panic. A query that has outgrown its grant begins again: after all its
+//! work has stopped, it waits for more memory.
+//!
+//! All this is messages and timers on a thread of its own, so the actor replies at once, however busy the query
+//! threads are. The query threads work on rows and columns in time slices ([`super::scheduler`]). When the actor
+//! stops, unfinished work and open scans are dropped at their next await point.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use parking_lot::Mutex;
+use std::{collections::BTreeMap, sync::Arc};
 
 use actix::ArbiterHandle;
-use tokio::{
-    runtime,
-    sync::{AcquireError, OwnedSemaphorePermit, Semaphore},
-    task::AbortHandle,
-};
+use tokio::{runtime, task::AbortHandle};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
+    admission::Claim,
     context::QueryContext,
-    query_message::{QueryMessage, QueryWork},
+    query_message::{MakeQueryWork, QueryMessage, QueryWork},
 };
 use crate::{
     actor::{self, Actor, ActorContext, ActorRef, Reply},
     query::failure::{QueryFailure, task_failure},
 };
 
-/// Messages that wait at most: reads of concurrent sub queries, and questions of operators.
+/// Most queued messages: reads of concurrent sub queries, and requests of operators.
 const MAILBOX: usize = 256;
 
-/// What an actor is made of.
+/// Properties with which an actor is created.
 pub(crate) struct NewQueryActor {
     pub(crate) context: Arc<QueryContext>,
-    /// Cancelled when nobody waits for the result any more.
+    /// Cancelled when nobody waits for the result.
     pub(crate) abandoned: CancellationToken,
-    pub(crate) admission: Arc<Semaphore>,
     /// The query threads.
     pub(crate) runtime: runtime::Handle,
-    /// Scans of one read that are open at a time.
+    /// Most open scans of one read.
     pub(crate) max_scans: usize,
 }
 
 /// Coordinates one query.
 pub(crate) struct QueryActor {
-    /// `None` once the query has ended.
+    /// `None` after the query has ended.
     query: Option<ActiveQuery>,
 }
 
-/// A query without an outcome yet.
+/// A query that has no outcome yet.
 struct ActiveQuery {
     new: NewQueryActor,
-    /// Set when it is executed.
+    /// Set when execution is requested.
     reply: Option<Reply<Result<(), QueryFailure>>>,
-    /// Held until the query has ended.
-    permit: Option<OwnedSemaphorePermit>,
+    /// Set when execution is requested.
+    make_work: Option<MakeQueryWork>,
     reads: BTreeMap<u64, RunningRead>,
     last_read: u64,
 }
 
-/// A read whose scans are counted down. Dropping it ends them.
+/// A read whose scans are counted down. Dropping it aborts them.
 struct RunningRead {
     pending: std::vec::IntoIter<QueryWork>,
-    /// Scans that have not ended.
+    /// Scans that have not ended, including those that have not started.
     remaining: usize,
     scans: Vec<AbortHandle>,
     reply: Reply<Result<(), QueryFailure>>,
@@ -84,14 +80,12 @@ impl Drop for ActiveQuery {
 }
 
 impl QueryActor {
-    /// Starts the actor of a query. After a panic there is nothing to go on with: the query fails.
+    /// Starts the actor of a query. If it panics, the query fails, because its state is lost.
     pub(crate) fn start(thread: &ArbiterHandle, new: NewQueryActor) -> ActorRef<QueryMessage> {
         let reads = BTreeMap::new();
-        let query = ActiveQuery { new, reply: None, permit: None, reads, last_read: 0 };
+        let query = ActiveQuery { new, reply: None, make_work: None, reads, last_read: 0 };
         let query = Mutex::new(Some(query));
-        actor::spawn(thread, "query", MAILBOX, move || Self {
-            query: query.lock().unwrap_or_else(PoisonError::into_inner).take(),
-        })
+        actor::spawn(thread, "query", MAILBOX, move || Self { query: query.lock().take() })
     }
 
     fn end(&mut self, outcome: Result<(), QueryFailure>, ctx: &mut ActorContext<'_, Self>) {
@@ -99,7 +93,7 @@ impl QueryActor {
             let reply = query.reply.take();
             drop(query);
             if let Some(reply) = reply {
-                // Nobody may wait for it any more.
+                // Nobody may wait for the outcome any more.
                 let _ = reply.send(outcome);
             }
         }
@@ -108,27 +102,38 @@ impl QueryActor {
 
     fn execute(
         &mut self,
-        work: QueryWork,
+        make_work: MakeQueryWork,
         reply: Reply<Result<(), QueryFailure>>,
         ctx: &mut ActorContext<'_, Self>,
     ) {
-        let Some(ActiveQuery { new, reply: outcome, .. }) = &mut self.query else { return };
-        *outcome = Some(reply);
-        if new.abandoned.is_cancelled() {
+        let Some(query) = &mut self.query else { return };
+        (query.reply, query.make_work) = (Some(reply), Some(make_work));
+        if query.new.abandoned.is_cancelled() {
             return self.end(Err(QueryFailure::Cancelled), ctx);
         }
         if !self.keep_deadline(ctx) {
             return;
         }
         let Some(ActiveQuery { new, .. }) = &self.query else { return };
+        let claim = new.context.first_claim();
         ctx.spawn(new.abandoned.clone().cancelled_owned(), |actor, (), ctx| {
             actor.end(Err(QueryFailure::Cancelled), ctx);
         });
-        let admission = Arc::clone(&new.admission).acquire_owned();
-        ctx.spawn(admission, |actor, permit, ctx| actor.admitted(work, permit, ctx));
+        self.await_admission(claim, ctx);
     }
 
-    /// Ends the query when its time is up, which others who share it may extend. False if it is up.
+    fn await_admission(&self, claim: Claim, ctx: &mut ActorContext<'_, Self>) {
+        let Some(query) = &self.query else { return };
+        let context = Arc::clone(&query.new.context);
+        let admission = async move { context.admit(claim).await };
+        ctx.spawn(admission, |actor, admitted, ctx| match admitted {
+            Ok(()) => actor.begin(ctx),
+            Err(failure) => actor.end_or_restart(Err(failure), ctx),
+        });
+    }
+
+    /// Ends the query at its deadline, which other queries that share it may extend. Returns false if the query has
+    /// ended.
     fn keep_deadline(&mut self, ctx: &mut ActorContext<'_, Self>) -> bool {
         let Some(query) = &self.query else { return false };
         let Some(time) = query.new.context.time_left() else { return true };
@@ -143,19 +148,35 @@ impl QueryActor {
         true
     }
 
-    fn admitted(
+    /// Starts the work of an admitted query.
+    fn begin(&self, ctx: &mut ActorContext<'_, Self>) {
+        let Some(query) = &self.query else { return };
+        let Some(make_work) = &query.make_work else { return };
+        let work = query.new.context.track(make_work());
+        let task = AbortOnDropHandle::new(query.new.runtime.spawn(work));
+        ctx.spawn(task, |actor, ended, ctx| {
+            actor.end_or_restart(ended.unwrap_or_else(|error| Err(task_failure(error))), ctx);
+        });
+    }
+
+    /// Ends the query. If it has outgrown its grant, it waits for more memory instead and begins again.
+    fn end_or_restart(
         &mut self,
-        work: QueryWork,
-        permit: Result<OwnedSemaphorePermit, AcquireError>,
+        outcome: Result<(), QueryFailure>,
         ctx: &mut ActorContext<'_, Self>,
     ) {
         let Some(query) = &mut self.query else { return };
-        let Ok(permit) = permit else { return self.end(Err(QueryFailure::Closed), ctx) };
-        query.permit = Some(permit);
-        query.new.context.mark_admitted();
-        let task = AbortOnDropHandle::new(query.new.runtime.spawn(work));
-        ctx.spawn(task, |actor, ended, ctx| {
-            actor.end(ended.unwrap_or_else(|error| Err(task_failure(error))), ctx);
+        if outcome.is_ok() || !query.new.context.must_restart() {
+            return self.end(outcome, ctx);
+        }
+        query.reads.clear();
+        let context = Arc::clone(&query.new.context);
+        let stopped = async move { context.stop_to_restart().await };
+        ctx.spawn(stopped, |actor, claim, ctx| {
+            let Some(query) = &actor.query else { return };
+            metrics::counter!("tsd_query_restarts_total").increment(1);
+            query.new.context.mark_queued();
+            actor.await_admission(claim.unwrap_or_default(), ctx);
         });
     }
 
@@ -184,7 +205,7 @@ impl QueryActor {
         let Some(query) = &mut self.query else { return };
         let Some(running) = query.reads.get_mut(&read) else { return };
         let Some(scan) = running.pending.next() else { return };
-        let task = query.new.runtime.spawn(scan);
+        let task = query.new.runtime.spawn(query.new.context.track(scan));
         running.scans.push(task.abort_handle());
         ctx.spawn(task, move |actor, ended, ctx| {
             let ended = ended.unwrap_or_else(|error| Err(task_failure(error)));
@@ -215,12 +236,12 @@ impl QueryActor {
         }
     }
 
-    /// Ends a read.
+    /// Ends a read and replies with its result.
     fn reply(&mut self, read: u64, result: Result<(), QueryFailure>) {
         let running = self.query.as_mut().and_then(|query| query.reads.remove(&read));
         if let Some(mut running) = running {
             let (closed, _) = tokio::sync::oneshot::channel();
-            // The sub query may have ended with a failure of another read.
+            // A failure of another read may have ended the sub query.
             let _ = std::mem::replace(&mut running.reply, closed).send(result);
         }
     }
@@ -230,7 +251,7 @@ impl Actor for QueryActor {
     type Message = QueryMessage;
 
     fn started(&mut self, ctx: &mut ActorContext<'_, Self>) {
-        // After a panic there is none.
+        // An actor that restarts after a panic has no query.
         if self.query.is_none() {
             ctx.stop();
         }
@@ -238,7 +259,9 @@ impl Actor for QueryActor {
 
     fn handle(&mut self, message: QueryMessage, ctx: &mut ActorContext<'_, Self>) {
         match message {
-            QueryMessage::Execute { work, reply } => self.execute(work, reply, ctx),
+            QueryMessage::Execute { make_work, reply } => {
+                self.execute(make_work, reply, ctx);
+            }
             QueryMessage::Read { scans, reply } => self.read(scans, reply, ctx),
             QueryMessage::Cancel(failure) => self.end(Err(failure), ctx),
             QueryMessage::Progress(reply) => {

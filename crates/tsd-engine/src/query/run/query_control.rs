@@ -1,4 +1,4 @@
-//! How the sender of a query controls it.
+//! Controls that the sender of a query has over it.
 
 use std::{sync::Arc, time::Instant};
 
@@ -6,13 +6,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::query_list::QueryClient;
 
-/// Deadline, cancellation and client of a query. Dropping the query's future cancels it too.
+/// Deadline, cancellation and client of a query. Dropping the query's future also cancels it.
 #[derive(Clone, Debug, Default)]
 pub struct QueryControl {
-    /// When it times out; the configured time limit applies as well.
+    /// When the query times out. The configured time limit applies too.
     pub deadline: Option<Instant>,
     /// Cancels the query.
     pub cancel: CancellationToken,
     /// The client.
     pub client: Arc<QueryClient>,
+    /// True if the intact data of damaged files is enough. The result may then be partial, and says so.
+    pub allows_damaged: bool,
+    /// Bytes that the response needs in addition to the result, such as those of a picture.
+    pub response_bytes: usize,
 }

@@ -1,4 +1,4 @@
-//! Keeps a query registered, and its memory reserved, until its response was written.
+//! Keeps a query registered, and its memory reserved, until its response is written.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,40 +12,38 @@ use super::{
 };
 use crate::query::stats::QueryStats;
 
-/// Keeps a query in the list of running queries, and its memory reserved, until its response was
-/// written.
+/// Keeps a query in the list of running queries, and its memory reserved, until its response is written.
 ///
-/// Dropping it records that the response was not written completely.
+/// Dropping it early records that the response was not written completely.
 #[derive(Debug, Default)]
 pub struct QueryGuard {
     registered: Option<RegisteredQuery>,
     threads: QueryThreads,
 }
 
-/// The query threads, scheduled by time slices. Their priority is below that of listeners and
-/// writers.
+/// The query threads, scheduled by time slices. They have a lower priority than listeners and writers.
 #[derive(Clone, Debug, Default)]
 pub struct QueryThreads(Option<(runtime::Handle, Arc<SchedulerHandle>)>);
 
-/// The time slices of a piece of work that takes longer than one.
+/// Time slices of work that takes longer than one slice.
 #[derive(Debug)]
 pub struct WorkSlices<'a> {
-    /// Absent without query threads.
+    /// `None` without query threads.
     scheduler: Option<&'a SchedulerHandle>,
-    /// Absent without query threads, and once nobody waits for the work.
+    /// `None` without query threads, and after nobody waits for the work any more.
     slice: Option<TimeSlice>,
-    /// Cancelled when nobody waits for the work any more.
+    /// Cancelled when nobody waits for the work.
     is_abandoned: CancellationToken,
 }
 
-/// A task that panicked, or that the engine's shutdown dropped.
+/// The failure of a task that panicked, or that was dropped by the engine's shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the engine failed while it wrote the answer")]
 pub struct QueryTaskLost;
 
 impl QueryThreads {
-    /// Runs a short piece of work on a query thread, in a time slice of the query; without query
-    /// threads, on the caller's. Dropping the future cancels work that has not begun.
+    /// Runs short work on a query thread, in a time slice of the query; without query threads, on the caller's thread.
+    /// Dropping the future cancels work that has not begun.
     pub async fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -53,8 +51,8 @@ impl QueryThreads {
         self.call_in_slices(move |_| work()).await
     }
 
-    /// Runs long work as [`Self::call`] does. The work renews its time slice every millisecond or so, and ends
-    /// when it cannot: the future was dropped.
+    /// Runs long work like [`Self::call`]. The work must renew its time slice about every millisecond, and stop if it
+    /// cannot, which means that the future was dropped.
     pub async fn call_in_slices<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut WorkSlices<'_>) -> T + Send + 'static,
@@ -66,16 +64,15 @@ impl QueryThreads {
         let _on_drop = is_abandoned.clone().drop_guard();
         let scheduler = Arc::clone(scheduler);
         let task = runtime.spawn(async move {
-            let slice = scheduler.acquire_slice().await.map_err(|_| QueryTaskLost)?;
-            let scheduler = Some(&*scheduler);
-            Ok(work(&mut WorkSlices { scheduler, slice: Some(slice), is_abandoned }))
+            let slice = Some(scheduler.acquire_slice().await);
+            work(&mut WorkSlices { scheduler: Some(&*scheduler), slice, is_abandoned })
         });
-        AbortOnDropHandle::new(task).await.map_err(|_| QueryTaskLost)?
+        AbortOnDropHandle::new(task).await.map_err(|_| QueryTaskLost)
     }
 }
 
 impl WorkSlices<'_> {
-    /// Lets other queries work first if the time slice is over. Returns false if nobody waits for the work any
+    /// Lets other queries work first if the time slice has expired. Returns false if nobody waits for the work any
     /// more.
     pub fn renew(&mut self) -> bool {
         if self.is_abandoned.is_cancelled() {
@@ -96,7 +93,7 @@ impl QueryGuard {
         Self { registered: Some(registered), threads }
     }
 
-    /// The threads on which the response is to be encoded.
+    /// The threads for encoding the response.
     #[must_use]
     pub const fn threads(&self) -> &QueryThreads {
         &self.threads
@@ -114,14 +111,14 @@ impl QueryGuard {
         self.registered.as_ref().map(RegisteredQuery::stats).unwrap_or_default()
     }
 
-    /// Names of the quarantined files of which the result may miss points, if queries return what is left;
-    /// empty if it is complete.
+    /// Names of the quarantined files from which the result may miss points, if the query accepts intact data; empty
+    /// if the result is complete.
     #[must_use]
     pub fn losses(&self) -> Vec<String> {
         self.registered.as_ref().map(|registered| registered.context.losses()).unwrap_or_default()
     }
 
-    /// True if an operator cancelled the query; the response should then be aborted.
+    /// True if an operator cancelled the query. The response should then be aborted.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.registered
@@ -129,14 +126,14 @@ impl QueryGuard {
             .is_some_and(|registered| registered.context.operator_cancel.is_cancelled())
     }
 
-    /// Tells work on other threads whether an operator cancelled the query.
+    /// A token that tells work on other threads that an operator cancelled the query.
     #[must_use]
     pub fn cancellation(&self) -> CancellationToken {
         let registered = self.registered.as_ref();
         registered.map(|registered| registered.context.operator_cancel.clone()).unwrap_or_default()
     }
 
-    /// Records that the response was written completely; encoding it took `serialization`.
+    /// Records that the response was written completely. Encoding it took `serialization`.
     pub fn mark_sent(self, serialization: Duration) {
         if let Some(registered) = self.registered {
             registered.mark_sent(serialization);
@@ -154,7 +151,7 @@ mod tests {
     use crate::query::run::scheduler::Scheduler;
 
     fn threads() -> QueryThreads {
-        let handle = Arc::new(SchedulerHandle::new(&Scheduler::new(1, 1)));
+        let handle = Arc::new(SchedulerHandle::new(&Scheduler::new(1)));
         QueryThreads(Some((runtime::Handle::current(), handle)))
     }
 

@@ -2,38 +2,39 @@
 
 use std::{sync::Arc, time::Duration};
 
+use super::admission::QueryClass;
 use crate::query::{
     failure::QueryFailure,
     stats::{QueryStats, ScannerStats, SubQueryStats},
 };
 
-/// Number of a query; they count up from 1 when the engine starts.
+/// Number of a query, counted from 1 since the engine started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueryId(pub u64);
 
-/// The client of a query and the request, as the HTTP layer knows them.
+/// The client and the request of a query, as the HTTP layer knows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueryClient {
     /// Address and port of the client.
     pub remote: String,
-    /// User name that the client claims.
+    /// User name, as claimed by the client.
     pub user: Option<String>,
-    /// Headers of the request, secrets masked.
+    /// Headers of the request, with secrets masked.
     pub headers: Vec<(String, String)>,
     /// The query, as JSON.
     pub query: Arc<str>,
 }
 
-/// What a query is doing now.
+/// The present stage of a query.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RunningStage {
-    /// It waits to be admitted.
+    /// It waits for admission.
     #[default]
     Queued,
     /// It resolves names to UIDs.
     Resolving,
-    /// It scans.
+    /// It scans rows or reads series.
     Scanning,
     /// It groups and aggregates series.
     Aggregating,
@@ -45,7 +46,7 @@ pub enum RunningStage {
     Sending,
 }
 
-/// A query without a result yet, or whose response is being written.
+/// A query that has no result yet, or whose response is being written.
 #[derive(Clone, Debug)]
 pub struct RunningQuery {
     /// Its number.
@@ -56,10 +57,9 @@ pub struct RunningQuery {
     pub started_ms: i64,
     /// Time since its start.
     pub elapsed: Duration,
-    /// What it is doing.
+    /// Its present stage.
     pub stage: RunningStage,
-    /// Scans that are done, and those planned so far; each sub query adds its own when it starts to
-    /// scan.
+    /// Completed scans, and scans planned so far. Each sub query adds its scans when it begins to read.
     pub scans: (usize, usize),
     /// Rows read so far.
     pub rows: u64,
@@ -69,6 +69,12 @@ pub struct RunningQuery {
     pub bytes: u64,
     /// Bytes of memory reserved.
     pub memory_bytes: u64,
+    /// Bytes of memory granted.
+    pub granted_bytes: u64,
+    /// The class in which it was admitted.
+    pub class: QueryClass,
+    /// Number of restarts because it had outgrown its grant.
+    pub restarts: u32,
     /// CPU time so far.
     pub cpu: Duration,
 }
@@ -76,12 +82,12 @@ pub struct RunningQuery {
 /// How a query ended.
 #[derive(Clone, Debug, Default)]
 pub enum QueryOutcome {
-    /// Its client went away before there was a result.
+    /// The client disconnected before there was a result.
     #[default]
     Abandoned,
-    /// It has no result.
+    /// The query failed.
     Failed(QueryFailure),
-    /// It had a result, and the response was not written completely.
+    /// There was a result, but the response was not written completely.
     NotSent,
     /// The response was written completely.
     Sent,
@@ -100,7 +106,7 @@ pub struct CompletedQuery {
     pub completed_ms: i64,
     /// How it ended.
     pub outcome: QueryOutcome,
-    /// Times the same client sent the same query; only the last one is listed.
+    /// Number of times that the same client sent the same query; only the last one is listed.
     pub executed: u64,
     /// Queries that ran when it was submitted, including itself.
     pub running: usize,

@@ -10,7 +10,7 @@ use tsd_query::{LimitError, QueryError};
 use super::context::QueryContext;
 use crate::{config::QueryConfig, query::failure::QueryFailure};
 
-/// Limits of a sub query on cells and bytes read, and what it has read so far.
+/// Limits of a sub query on cells and bytes read, and the amounts read so far.
 #[derive(Debug)]
 pub(crate) struct ReadBudget {
     context: Arc<QueryContext>,
@@ -23,8 +23,8 @@ pub(crate) struct ReadBudget {
 }
 
 impl ReadBudget {
-    /// A budget of which nothing is used. A limit override for the metric replaces the configured
-    /// limits; a query that asks to ignore limits, where that is allowed, overrides both.
+    /// An unused budget. A limit override for the metric replaces the configured limits. A query that asks to ignore
+    /// limits overrides both, if the configuration allows it.
     pub(crate) fn new(context: Arc<QueryContext>, config: &QueryConfig, metric: &str) -> Self {
         let configured = (config.max_bytes, config.max_data_points);
         let (max_bytes, max_cells) = config.overrides.find(metric).unwrap_or(configured);
@@ -40,7 +40,7 @@ impl ReadBudget {
         }
     }
 
-    /// The query it belongs to.
+    /// The context of the query.
     pub(crate) const fn context(&self) -> &Arc<QueryContext> {
         &self.context
     }
@@ -78,7 +78,7 @@ impl ReadBudget {
         Ok(())
     }
 
-    /// Releases the memory of all series, once they were aggregated.
+    /// Releases the memory of all series after they were aggregated.
     pub(crate) fn release_series_memory(&self) {
         let reserved = self.series.swap(0, Ordering::Relaxed);
         self.context.release(usize::try_from(reserved).unwrap_or(0));

@@ -1,13 +1,14 @@
 //! The list of running and recently completed queries, as operators see and cancel them.
 //!
-//! A query counts as running from its submission until its response was written or dropped. The
-//! number and the size of the completed queries kept is limited.
+//! A query counts as running from its submission until its response is written or dropped. The number and the size of
+//! completed queries kept are limited.
 
+use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, VecDeque},
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -48,7 +49,7 @@ struct RegistryState {
     completed_bytes: usize,
 }
 
-/// An entry in the list of running queries. Dropping it moves the query to the completed ones.
+/// An entry in the list of running queries. Dropping it moves the query to the completed queries.
 #[derive(Debug)]
 pub(crate) struct RegisteredQuery {
     registry: Arc<QueryRegistry>,
@@ -74,14 +75,13 @@ impl QueryRegistry {
         })
     }
 
-    /// Registers a query. Fails if the same client already runs the same query and duplicates are
-    /// not allowed.
+    /// Registers a query. Fails if the same client already runs the same query, unless duplicates are allowed.
     pub(crate) fn register(
         self: &Arc<Self>,
         new: NewQuery,
     ) -> Result<RegisteredQuery, QueryFailure> {
         let id = QueryId(self.last_id.fetch_add(1, Ordering::Relaxed) + 1);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if !self.allow_duplicates && !new.client.remote.is_empty() {
             let same =
                 |context: &Arc<QueryContext>| is_same_request(&context.query.client, &new.client);
@@ -104,23 +104,23 @@ impl QueryRegistry {
 
     /// Cancels a query. Returns whether it was running.
     pub(crate) fn cancel(&self, id: QueryId) -> bool {
-        let context = self.lock().running.get(&id).cloned();
+        let context = self.state.lock().running.get(&id).cloned();
         let Some(context) = context else { return false };
         context.operator_cancel.cancel();
-        // Others may share the execution; this one leaves it because of the token.
+        // Others may share the execution: only this query leaves it, because of the token.
         if let Some(actor) = context.actor()
             && !context.query.is_shareable
         {
-            // One that has ended writes its response, which ends because of the token.
+            // If the query has ended, the token aborts its response.
             let _ = actor.try_send(QueryMessage::Cancel(QueryFailure::CancelledByOperator));
         }
         true
     }
 
-    /// All running and the last completed queries.
+    /// All running queries, and the last completed ones.
     pub(crate) async fn list(&self) -> QueryList {
         let (running, completed) = {
-            let state = self.lock();
+            let state = self.state.lock();
             let running: Vec<Arc<QueryContext>> = state.running.values().cloned().collect();
             (running, state.completed.iter().cloned().collect())
         };
@@ -128,14 +128,10 @@ impl QueryRegistry {
         QueryList { running, completed }
     }
 
-    /// Number of running queries, and how many of them are queued.
+    /// Number of running queries, and of those that are queued.
     pub(crate) fn count(&self) -> (usize, usize) {
-        let state = self.lock();
+        let state = self.state.lock();
         (state.running.len(), state.running.values().filter(|context| context.is_queued()).count())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, RegistryState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn complete(&self, ended: &mut RegisteredQuery) {
@@ -152,7 +148,7 @@ impl QueryRegistry {
             running: context.running_at_start,
             stats: Arc::new(stats),
         };
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.running.remove(&context.id);
         let same = |old: &CompletedQuery| is_same_request(&old.client, &query.client);
         if let Some(at) = state.completed.iter().position(same)
@@ -170,7 +166,7 @@ impl QueryRegistry {
     }
 }
 
-/// What the actor of a query tells, or the last state of a query whose response is being written.
+/// Progress reported by the query's actor, or the last state of a query whose response is being written.
 async fn progress_of(context: &QueryContext) -> RunningQuery {
     let Some(actor) = context.actor() else { return context.snapshot() };
     actor.ask(QueryMessage::Progress).await.unwrap_or_else(|_| context.snapshot())
@@ -188,10 +184,9 @@ impl RegisteredQuery {
         stats
     }
 
-    /// Records that execution succeeded; the response is written next.
+    /// Records that execution succeeded and that the response is written next.
     pub(crate) fn begin_response(&mut self) {
         self.context.set_stage(RunningStage::Sending);
-        self.context.query.scheduler.finish_execution();
         self.outcome = QueryOutcome::NotSent;
         self.processing = self.context.started.elapsed();
     }

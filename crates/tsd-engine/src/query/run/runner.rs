@@ -1,16 +1,18 @@
-//! Limits the number of queries, and starts an actor for each, which awaits admission and runs it
+//! Limits the number of queries, and starts an actor for each, which awaits admission and runs the query
 //! ([`super::query_actor`]).
 
+use parking_lot::Mutex;
 use std::{fmt, future::Future, sync::Arc};
 
 use actix::ArbiterHandle;
-use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 use tsd_query::{LimitError, Query, QueryError};
 
 use super::{
+    admission::Admission,
     context::{NewQuery, QueryContext},
-    memory_budget::{MemoryBudget, TotalMemoryBudget},
+    memory_budget::MemoryBudget,
     metrics::{QueryMetrics, QueryTimer},
     query_actor::{NewQueryActor, QueryActor},
     query_control::QueryControl,
@@ -21,18 +23,15 @@ use super::{
 };
 use crate::query::{engine::QueryEngine, failure::QueryFailure};
 
-/// Admitted queries for each heavy query that may run; the others are light or paused.
-const ADMITTED_PER_HEAVY: usize = 4;
-
-/// Memory of a response beside its result, in bytes: the chunks that are generated and not sent yet,
-/// and the state of their compression.
+/// Memory of a response in addition to its result, in bytes: generated chunks that were not sent yet, and the state of
+/// their compression.
 const RESPONSE_BYTES: usize = if cfg!(test) { 1 << 10 } else { 256 << 10 };
 
 /// Admits and runs queries.
 pub(crate) struct QueryRunner {
     pub(crate) engine: Arc<QueryEngine>,
     pub(crate) registry: Arc<QueryRegistry>,
-    pub(crate) memory: Arc<TotalMemoryBudget>,
+    pub(crate) admission: Arc<Admission>,
     pub(crate) scheduler: Arc<Scheduler>,
     /// Permits for queries that run or are queued.
     submitted: Semaphore,
@@ -44,8 +43,6 @@ pub(crate) struct QueryRunner {
 #[derive(Clone)]
 pub(crate) struct ActorStarter {
     pub(crate) engine: Arc<QueryEngine>,
-    /// Permits for queries that run.
-    admission: Arc<Semaphore>,
     /// The thread of the query actors.
     thread: ArbiterHandle,
 }
@@ -66,17 +63,16 @@ impl fmt::Debug for QueryRunner {
 impl QueryRunner {
     pub(crate) fn new(engine: Arc<QueryEngine>, thread: ArbiterHandle) -> Self {
         let config = &engine.config;
-        let heavy = config.max_running.max(1);
+        let wide = config.max_running.max(1);
+        // A quarter of the places is kept for queries that do not wait for wide ones.
+        let waiting = config.max_waiting - config.max_waiting / 4;
+        let (limit, process) = (config.max_total_memory_bytes, engine.memory.clone());
         Self {
             registry: QueryRegistry::new(Arc::clone(&engine.clock), config.allow_duplicates),
-            memory: TotalMemoryBudget::new(config.max_total_memory_bytes, engine.memory.clone()),
-            scheduler: Scheduler::new(engine.threads, heavy),
-            submitted: Semaphore::new(heavy + config.max_waiting),
-            starter: ActorStarter {
-                engine: Arc::clone(&engine),
-                admission: Arc::new(Semaphore::new(heavy * ADMITTED_PER_HEAVY)),
-                thread,
-            },
+            admission: Admission::new(limit, process, (wide, waiting)),
+            scheduler: Scheduler::new(engine.threads),
+            submitted: Semaphore::new(wide + config.max_waiting),
+            starter: ActorStarter { engine: Arc::clone(&engine), thread },
             metrics: QueryMetrics::new(),
             engine,
         }
@@ -91,13 +87,13 @@ impl QueryRunner {
         Ok(())
     }
 
-    /// Runs a query. `ignore_limits` says whether it asks to ignore the limit on bytes, and that on
-    /// data points. Dropping the future cancels the query.
+    /// Runs a query. `ignore_limits` says whether the query asks to ignore the limit on bytes, and the limit on data
+    /// points. `work` is called again if the query begins again. Dropping the future cancels the query.
     pub(crate) async fn run<T, W>(
         &self,
         control: QueryControl,
         ignore_limits: (bool, bool),
-        work: impl FnOnce(Arc<QueryEngine>, Arc<QueryContext>) -> W,
+        work: impl Fn(Arc<QueryEngine>, Arc<QueryContext>) -> W + Send + 'static,
     ) -> Result<(T, QueryGuard), QueryFailure>
     where
         T: Send + 'static,
@@ -105,12 +101,15 @@ impl QueryRunner {
     {
         let submitted = self.submit(&control, ignore_limits, false)?;
         let context = Arc::clone(&submitted.registered.context);
-        let work = work(Arc::clone(&self.engine), Arc::clone(&context));
-        let result = self.starter.execute(control.cancel.child_token(), &context, work).await;
+        let make_work = {
+            let (engine, context) = (Arc::clone(&self.engine), Arc::clone(&context));
+            move || work(Arc::clone(&engine), Arc::clone(&context))
+        };
+        let result = self.starter.execute(control.cancel.child_token(), &context, make_work).await;
         self.finish(submitted, result)
     }
 
-    /// Counts and registers a query. `is_shareable` says whether others may share its execution.
+    /// Counts and registers a query. `is_shareable` says whether identical queries may share its execution.
     pub(crate) fn submit(
         &self,
         control: &QueryControl,
@@ -139,12 +138,13 @@ impl QueryRunner {
     ) -> Result<(T, QueryGuard), QueryFailure> {
         let SubmittedQuery { timer, mut registered, _permit } = submitted;
         let context = Arc::clone(&registered.context);
-        let result = result.and_then(|output| context.reserve(RESPONSE_BYTES).map(|()| output));
         match result {
             Ok(output) => {
                 timer.end(Ok(()));
-                if !context.losses().is_empty() {
+                let files = context.losses();
+                if !files.is_empty() {
                     metrics::counter!("tsd_query_partial_total").increment(1);
+                    tracing::info!(id = ?context.id, ?files, "a query got what is left of damaged files");
                 }
                 registered.begin_response();
                 Ok((output, QueryGuard::new(registered, self.engine.runtime.clone())))
@@ -171,55 +171,71 @@ impl QueryRunner {
             started_ms: self.engine.clock.now_ms(),
             ignore_limits,
             memory: self.query_memory(),
+            response_bytes: RESPONSE_BYTES.saturating_add(control.response_bytes),
             scheduler: Arc::new(SchedulerHandle::new(&self.scheduler)),
             scans: Semaphore::new(config.max_scans.max(1)),
             time_limit: [own, config.timeout].into_iter().flatten().min(),
             is_shareable,
+            allows_damaged: control.allows_damaged || config.allow_damaged,
         })
     }
 
-    /// Memory budget of one query. Its limit is below the total, so that a query running alone
-    /// fails as too large, not as one that may be retried.
+    /// Memory budget of one query. Its limit is below the total, so that a query that runs alone fails as too large,
+    /// not with an error that suggests a retry.
     fn query_memory(&self) -> MemoryBudget {
         let own = self.engine.config.max_memory_bytes;
-        let most = self.memory.limit() / 4 * 3;
+        let most = self.admission.limit() / 4 * 3;
         let (limit, key) = if most > 0 && (own == 0 || most < own) {
-            (most, self.memory.key())
+            (most, self.admission.key())
         } else {
             (own, "tsd.query.max_memory_bytes")
         };
-        MemoryBudget::new(Arc::clone(&self.memory), limit, key)
+        MemoryBudget::new(Arc::clone(&self.admission), limit, key)
     }
 }
 
 impl ActorStarter {
-    /// Has an actor execute `work`. Dropping the future, or `abandoned`, ends it.
-    pub(crate) async fn execute<T: Send + 'static>(
+    /// Lets an actor execute the work that `make_work` creates, again if the query begins again. Dropping the future,
+    /// or cancelling `abandoned`, ends it.
+    pub(crate) async fn execute<T, W>(
         &self,
         abandoned: CancellationToken,
         context: &Arc<QueryContext>,
-        work: impl Future<Output = Result<T, QueryFailure>> + Send + 'static,
-    ) -> Result<T, QueryFailure> {
-        let (sender, mut output) = oneshot::channel();
+        make_work: impl Fn() -> W + Send + 'static,
+    ) -> Result<T, QueryFailure>
+    where
+        T: Send + 'static,
+        W: Future<Output = Result<T, QueryFailure>> + Send + 'static,
+    {
+        let output = Arc::new(Mutex::new(None));
         let _abandon = abandoned.clone().drop_guard();
         let actor = QueryActor::start(
             &self.thread,
             NewQueryActor {
                 context: Arc::clone(context),
                 abandoned,
-                admission: Arc::clone(&self.admission),
                 runtime: self.engine.runtime.clone(),
                 max_scans: self.engine.config.max_scans.max(1),
             },
         );
         context.set_actor(actor.clone());
-        let work: QueryWork = Box::pin(async move {
-            // The receiver is dropped after the actor only.
-            let _ = sender.send(work.await?);
-            Ok(())
-        });
-        match actor.ask(|reply| QueryMessage::Execute { work, reply }).await {
-            Ok(ended) => ended.and_then(|()| output.try_recv().map_err(|_| QueryFailure::TaskLost)),
+        let make_work = {
+            let output = Arc::clone(&output);
+            move || -> QueryWork {
+                let (work, output) = (make_work(), Arc::clone(&output));
+                Box::pin(async move {
+                    let result = work.await?;
+                    *output.lock() = Some(result);
+                    Ok(())
+                })
+            }
+        };
+        let make_work = Box::new(make_work);
+        match actor.ask(|reply| QueryMessage::Execute { make_work, reply }).await {
+            Ok(ended) => ended.and_then(|()| {
+                let output = output.lock().take();
+                output.ok_or(QueryFailure::TaskLost)
+            }),
             Err(_) if actor.restarts() > 0 => Err(QueryFailure::TaskLost),
             Err(_) => Err(QueryFailure::Closed),
         }

@@ -9,12 +9,11 @@
 //!
 //! A query is heavy once it has used [`HEAVY_CPU_TIME`]. A slice that overruns (a very large group,
 //! for instance) must not delay small queries, so heavy queries get at most half of the permits:
-//! one for each processor. Light queries run beside them in the other half, and the operating
+//! one for each processor. Light queries run at the same time in the other half, and the operating
 //! system shares out the processors.
 //!
-//! The number of heavy queries that run is limited. A further one pauses at its next slice; once as
-//! many are paused as may run, the next is rejected. Light queries never wait for heavy ones to
-//! complete.
+//! Admission limits how many heavy queries run: a query that becomes heavy must be admitted as a wide query
+//! ([`super::admission`]).
 
 mod handle;
 mod time_slice;
@@ -22,11 +21,12 @@ mod time_slice;
 #[cfg(test)]
 mod tests;
 
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::VecDeque,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -44,7 +44,6 @@ const FAIRNESS_INTERVAL: u64 = 8;
 #[derive(Debug)]
 pub(crate) struct Scheduler {
     processors: usize,
-    max_heavy: usize,
     /// Threads blocked in [`SchedulerHandle::renew`].
     blocked_threads: AtomicUsize,
     state: Mutex<SchedulerState>,
@@ -52,12 +51,10 @@ pub(crate) struct Scheduler {
 
 #[derive(Debug, Default)]
 struct SchedulerState {
-    /// Permits granted and not returned.
+    /// Permits granted and not returned yet.
     running: usize,
-    /// Those of them that heavy queries have.
+    /// Permits that heavy queries have, of those above.
     running_heavy: usize,
-    /// Heavy queries that may run.
-    heavy_queries: usize,
     /// Permits granted so far.
     granted: u64,
     /// Slices queued so far.
@@ -78,15 +75,7 @@ struct RunQueue {
 struct CpuAccount {
     cpu_nanos: AtomicU64,
     wait_nanos: AtomicU64,
-    /// True if it counts towards [`SchedulerState::heavy_queries`].
-    has_heavy_slot: AtomicBool,
-    /// True once its result is complete. Writing the response needs no heavy slot.
-    is_executed: AtomicBool,
 }
-
-/// The limit on heavy queries is reached, and the caller is one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TooManyHeavyQueries;
 
 /// Permission to run one slice. Dropping it grants the next one.
 #[derive(Debug)]
@@ -102,82 +91,59 @@ enum PermitRequest {
 }
 
 impl Scheduler {
-    /// Schedules onto `processors`, with at most `max_heavy` heavy queries running; both at least
-    /// 1.
-    pub(crate) fn new(processors: usize, max_heavy: usize) -> Arc<Self> {
-        let (processors, max_heavy) = (processors.max(1), max_heavy.max(1));
+    /// Schedules onto `processors`, at least 1.
+    pub(crate) fn new(processors: usize) -> Arc<Self> {
         Arc::new(Self {
-            processors,
-            max_heavy,
+            processors: processors.max(1),
             blocked_threads: AtomicUsize::new(0),
             state: Mutex::default(),
         })
     }
 
-    /// Most slices that run at once.
+    /// Most slices that run at the same time.
     pub(crate) const fn max_slices(processors: usize) -> usize {
         2 * processors
     }
 
-    /// Most threads that may block on a permit. Each is replaced by another one, which keeps memory of its own.
+    /// Most threads that may block on a permit. The runtime replaces each by another thread, which needs memory of its
+    /// own.
     const fn max_blocked(&self) -> usize {
         Self::max_slices(self.processors)
     }
 
     /// Number of queries with queued slices.
     pub(crate) fn runnable(&self) -> usize {
-        self.lock().run_queues.len()
+        self.state.lock().run_queues.len()
     }
 
-    /// True if a query other than that of `account` has queued slices.
+    /// True if a query other than the one of `account` has queued slices.
     fn has_others(&self, account: &Arc<CpuAccount>) -> bool {
-        self.lock().run_queues.iter().any(|queue| !Arc::ptr_eq(&queue.account, account))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, SchedulerState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().run_queues.iter().any(|queue| !Arc::ptr_eq(&queue.account, account))
     }
 
     fn can_run(&self, state: &SchedulerState, account: &CpuAccount) -> bool {
         if state.running >= Self::max_slices(self.processors) {
             return false;
         }
-        account.is_light()
-            || (state.running_heavy < self.processors
-                && (!account.needs_heavy_slot() || state.heavy_queries < self.max_heavy))
+        account.is_light() || state.running_heavy < self.processors
     }
 
     /// Grants a permit. Requires [`Self::can_run`].
     fn grant(self: &Arc<Self>, state: &mut SchedulerState, account: &CpuAccount) -> RunPermit {
         let heavy = !account.is_light();
-        if account.needs_heavy_slot() {
-            account.has_heavy_slot.store(true, Ordering::Relaxed);
-            state.heavy_queries += 1;
-        }
         state.running += 1;
         state.running_heavy += usize::from(heavy);
         state.granted += 1;
         RunPermit { scheduler: Arc::clone(self), heavy }
     }
 
-    /// Requests a permit. Fails only if `may_reject`: work that is half done must not be rejected.
-    fn request(
-        self: &Arc<Self>,
-        account: &Arc<CpuAccount>,
-        may_reject: bool,
-    ) -> Result<PermitRequest, TooManyHeavyQueries> {
-        let mut state = self.lock();
+    /// Requests a permit.
+    fn request(self: &Arc<Self>, account: &Arc<CpuAccount>) -> PermitRequest {
+        let mut state = self.state.lock();
         let queue = state.run_queues.iter().position(|queue| Arc::ptr_eq(&queue.account, account));
-        // Queued slices that could run were granted a permit when the last one was returned.
+        // Permits were granted to all queued slices that can run when the last permit was returned.
         if queue.is_none() && self.can_run(&state, account) {
-            return Ok(PermitRequest::Granted(self.grant(&mut state, account)));
-        }
-        let is_new = queue.is_none() && may_reject;
-        if is_new && account.needs_heavy_slot() && state.heavy_queries >= self.max_heavy {
-            let needs_slot = |queue: &&RunQueue| queue.account.needs_heavy_slot();
-            if state.run_queues.iter().filter(needs_slot).count() >= self.max_heavy {
-                return Err(TooManyHeavyQueries);
-            }
+            return PermitRequest::Granted(self.grant(&mut state, account));
         }
         state.queued += 1;
         let (sender, permit) = oneshot::channel();
@@ -188,7 +154,7 @@ impl Scheduler {
                 .run_queues
                 .push(RunQueue { account: Arc::clone(account), waiters: VecDeque::from([waiter]) }),
         }
-        Ok(PermitRequest::Queued(permit))
+        PermitRequest::Queued(permit)
     }
 
     /// Grants free permits to queued slices.
@@ -205,12 +171,12 @@ impl Scheduler {
         }
         drop(state);
         for (waiter, permit) in granted {
-            // If the waiter was dropped meanwhile, dropping the permit dispatches the next one.
+            // If the waiter was dropped meanwhile, dropping the permit grants the next one.
             let _ = waiter.send(permit);
         }
     }
 
-    /// Index of the run queue to serve next, if a permit is free.
+    /// Index of the run queue to serve next; `None` if no permit is free.
     fn select_next(&self, state: &mut SchedulerState) -> Option<usize> {
         for queue in &mut state.run_queues {
             queue.waiters.retain(|(_, waiter)| !waiter.is_closed());
@@ -245,18 +211,11 @@ impl CpuAccount {
     fn add_cpu(&self, time: Duration) {
         self.cpu_nanos.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
     }
-
-    /// True for a heavy query that executes without a heavy slot.
-    fn needs_heavy_slot(&self) -> bool {
-        !self.is_light()
-            && !self.has_heavy_slot.load(Ordering::Relaxed)
-            && !self.is_executed.load(Ordering::Relaxed)
-    }
 }
 
 impl Drop for RunPermit {
     fn drop(&mut self) {
-        let mut state = self.scheduler.lock();
+        let mut state = self.scheduler.state.lock();
         state.running -= 1;
         state.running_heavy -= usize::from(self.heavy);
         self.scheduler.dispatch(state);

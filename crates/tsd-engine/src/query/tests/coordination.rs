@@ -1,4 +1,4 @@
-//! The actor of a query: panics, busy query threads, the countdown of its scans.
+//! Tests of the query actor: panics, busy query threads, and the countdown of its scans.
 
 use std::{
     future::Future,
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// Panics in one of the next batches of scans.
 #[derive(Debug, Default)]
 struct PanicInScan {
-    /// Batches before it, and one; 0 for none.
+    /// Number of the batch that panics, counted from 1; 0 for none.
     batches: AtomicUsize,
 }
 

@@ -1,4 +1,4 @@
-//! The memory that fill policies take.
+//! Memory of points that fill policies add.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,34 +16,34 @@ use super::{
             whole_series::WholeSeriesReader,
         },
         run::{
-            context::NewQuery,
-            memory_budget::{MemoryBudget, TotalMemoryBudget},
-            read_budget::ReadBudget,
-            scheduler::SchedulerHandle,
+            admission::Admission, context::NewQuery, memory_budget::MemoryBudget,
+            read_budget::ReadBudget, scheduler::SchedulerHandle,
         },
     },
     *,
 };
 use crate::process_memory::ProcessMemory;
 
-/// Series of a batch, and points that each of them is filled to.
+/// Series of a batch, and points of each series after filling.
 const SERIES: usize = 100;
 const POINTS: usize = 3_600;
 const BYTES_OF_POINTS: usize = SERIES * POINTS * 16;
 
-/// A read of an hour, in seconds, with so much memory.
+/// A read of an hour, in seconds, with this much memory.
 fn job(engine: &EngineHandle, limit: usize) -> ScanJob {
     let engine = Arc::clone(&engine.shared().queries.engine);
-    let total = TotalMemoryBudget::new(0, ProcessMemory::unlimited());
+    let total = Admission::new(0, ProcessMemory::unlimited(), (1, 1));
     let new = NewQuery {
         client: Arc::default(),
         started_ms: 0,
         ignore_limits: (false, false),
         memory: MemoryBudget::new(total, limit as u64, "key"),
-        scheduler: Arc::new(SchedulerHandle::new(&Scheduler::new(1, 1))),
+        response_bytes: 0,
+        scheduler: Arc::new(SchedulerHandle::new(&Scheduler::new(1))),
         scans: Semaphore::new(1),
         time_limit: None,
         is_shareable: false,
+        allows_damaged: false,
     };
     let context = Arc::new(QueryContext::new(QueryId(1), 1, new));
     let request = query(HOUR, HOUR + 3_599, &["sum:1s-avg-zero:m"]);
@@ -68,7 +68,7 @@ fn job(engine: &EngineHandle, limit: usize) -> ScanJob {
     }
 }
 
-/// Series of a point.
+/// Series with one point each.
 fn batch(number: u8) -> Vec<SeriesBlock> {
     (0..SERIES as u8)
         .map(|host| {

@@ -1,5 +1,5 @@
-//! Results depend only on the points: not on their arrival order, on row layout or compaction, on
-//! salt buckets, or on the number of threads.
+//! Results depend only on the points: not on their arrival order, row layout, compaction, salt buckets, or number of
+//! threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,7 +61,7 @@ fn points() -> impl Strategy<Value = Vec<SeriesPoint>> {
     })
 }
 
-/// Integers, one a minute: sums of them are exact.
+/// Integers, one per minute, so that sums are exact.
 fn whole_points() -> impl Strategy<Value = Vec<SeriesPoint>> {
     points().prop_map(|points| {
         let mut seen = BTreeSet::new();
@@ -73,7 +73,7 @@ fn whole_points() -> impl Strategy<Value = Vec<SeriesPoint>> {
     })
 }
 
-/// An engine with the points stored.
+/// An engine that stores the points.
 async fn engine_with(points: &[SeriesPoint], layout: &Layout) -> EngineHandle {
     let store = store();
     let mut settings = config();
@@ -173,7 +173,7 @@ proptest! {
             for layout in &layouts {
                 let engine = engine_with(&points, layout).await;
                 let got = comparable(&engine, &request).await;
-                // Again: reading may have compacted rows.
+                // Again, because reading may have compacted rows.
                 engine.compactions_idle().await;
                 assert_eq!(comparable(&engine, &request).await, got, "{layout:?}");
                 match &expected {

@@ -1,5 +1,6 @@
-//! Queries of rows with other content than plain points, and of other tables.
+//! Queries of rows with contents other than plain points, and of other tables.
 
+use tsd_meta::AnnotationEdit;
 use tsd_model::{
     HistogramCodecs, PointValue, RollupConfig, SeriesKey, SimpleHistogram, Tsuid, to_hex,
 };
@@ -10,7 +11,7 @@ use tsd_storage::{CellBatch, CellRef, Storage, Table};
 
 use super::*;
 use crate::{
-    AnnotationEdit, RollupPlace, Rollups, SampleContent,
+    RollupPlace, Rollups, SampleContent,
     testing::{ManualClock, put_content, store_with},
 };
 
@@ -31,7 +32,7 @@ fn rollup_settings(salt_width: usize) -> EngineConfig {
     EngineConfig { rollups: Some(Rollups::new(config)), ..settings(salt_width, 2) }
 }
 
-/// Values of (interval, aggregator id, series, seconds after `HOUR`).
+/// Writes values: interval, aggregator id, series, seconds after `HOUR`.
 async fn roll_up(engine: &EngineHandle, values: &[(usize, u8, &str, i64, i64)]) {
     let mut session = engine.ingest_session(NameText::Utf8);
     for (interval, aggregator_id, tags, offset, value) in values {
@@ -263,7 +264,7 @@ async fn annotations_are_returned_with_their_series() {
         annotate(&engine, b, (HOUR + 20) * 1_000 + 1, "b early").await;
         annotate(&engine, b, HOUR + 3_000, "beyond the end").await;
         annotate(&engine, c, HOUR + 3_000, "only beyond the end").await;
-        // Only annotations: the rows read have no points.
+        // Series with annotations only, because the rows read have no points.
         annotate(&engine, "000001000001000004", HOUR + 7_230, "d alone").await;
         annotate(&engine, "", HOUR + 1, "global").await;
         let request = query(HOUR, HOUR + 100, &["sum:m{host=*}"]);
@@ -306,9 +307,11 @@ async fn annotations_are_returned_with_their_series() {
 }
 
 #[tokio::test]
-async fn delete_removes_whole_rows_after_a_successful_read() {
+async fn delete_removes_whole_rows_if_so_configured() {
     let store = store();
-    let engine = start(settings(1, 2), &store);
+    let mut whole_rows = settings(1, 2);
+    whole_rows.query.delete_whole_rows = true;
+    let engine = start(whole_rows, &store);
     for host in ["a", "b"] {
         for offset in [0, 3_500, 3_600, 7_200] {
             put_one(&engine, "m", &format!("host={host}"), HOUR + offset, 1).await.unwrap();
@@ -328,7 +331,7 @@ async fn delete_removes_whole_rows_after_a_successful_read() {
     store.heal();
     assert_eq!(point_count("none:m").await, 8);
     assert_eq!(results(&engine, request.clone()).await, single(&[(0, 1.0)]));
-    // The row of the hour is deleted, including points outside the range.
+    // The delete removes the row of the hour, with points outside the range.
     assert_eq!(point_count("none:m{host=a}").await, 2);
     assert_eq!(point_count("none:m{host=b}").await, 4);
     assert_eq!(results(&engine, request).await, []);
@@ -407,8 +410,7 @@ async fn series_in_several_buckets_is_merged() {
         put_one(&engine, "m", "host=a", HOUR + offset, offset).await.unwrap();
         put_one(&engine, "m", "host=b", HOUR + offset, 1).await.unwrap();
     }
-    // Rows of the same series under another number of buckets: one between, and one of the same
-    // hour.
+    // Rows of the same series under another number of buckets: a row in between, and a row of the same hour.
     let mut cells = CellBatch::new();
     for (base, qualifier, value) in
         [(HOUR + 3_600, [0x00, 0xA0], 7), (HOUR + 10_800, [0, 0], 8), (HOUR, [0x00, 0xA0], 10)]
@@ -519,7 +521,7 @@ async fn expressions_use_all_points_that_were_read() {
     let rows: Vec<(i64, f64)> =
         result.outputs[0].rows.iter().map(|(t, v)| (t / 1_000 - HOUR, v[0])).collect();
     assert_eq!(rows, [(120, 22.0), (180, 33.0), (240, 44.0)]);
-    // Expressions reserve memory too; their inputs alone would fit.
+    // Expressions reserve memory too. Without it, their inputs would fit.
     let mut settings = engine.config().clone();
     settings.query.max_memory_bytes = 6_000;
     let small = crate::testing::start(settings, &store);

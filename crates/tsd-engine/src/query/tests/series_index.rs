@@ -1,5 +1,5 @@
-//! Queries by the series index equal queries by scans: random histories of puts, deletes, flushes,
-//! restarts, kills and damage on the embedded store.
+//! Queries by the series index equal queries by scans. Random histories of puts, deletes, flushes, restarts, kills and
+//! damage run on the embedded store.
 //!
 //! `SERIES_INDEX_SEEDS` sets the number of histories.
 
@@ -40,7 +40,7 @@ impl Rng {
     }
 }
 
-/// A store with an engine that reads by the index, and one that scans.
+/// A store with two engines: one reads by the index, the other scans.
 struct Daemon {
     directory: TempDir,
     schema: TableSchema,
@@ -90,7 +90,7 @@ impl Daemon {
         Self { directory, schema, memtable_bytes, open }
     }
 
-    /// Ends the store, with or without a flush, and opens it again, at times with a damaged index.
+    /// Closes the store, with or without a flush, and opens it again, sometimes with a damaged index.
     async fn restart(&mut self, rng: &mut Rng) {
         if rng.below(2) == 0 {
             self.open.store.flush().await.unwrap();
@@ -128,7 +128,7 @@ impl Daemon {
         put_random(&self.open.indexed, rng).await;
     }
 
-    /// Executes a query by the index and by scans, and compares the answers.
+    /// Executes a query by the index and by scans, and compares the results.
     async fn check(&self, rng: &mut Rng, seed: u64) {
         let (mut request, what) = random_query(rng);
         let what = format!("seed {seed}: {what}");
@@ -149,7 +149,7 @@ impl Daemon {
     }
 }
 
-/// A search far back for the newest point of a series reads the rows that there are, not each hour.
+/// A search far back for the newest point of a series reads only existing rows, not each hour.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn newest_points_of_long_ago_are_found_by_the_index() {
     let daemon = Daemon::new(&mut Rng(7)).await;
@@ -163,7 +163,7 @@ async fn newest_points_of_long_ago_are_found_by_the_index() {
     for (host, at) in [("a", HOUR), ("a", HOUR + 30 * ROW), ("b", HOUR + 8 * years * ROW)] {
         put_one(&engine, "m", &format!("host={host}"), at, 1).await.unwrap();
     }
-    // The reads that it may take; one for every 256 hours are more than 300.
+    // The reads that it may take. One read for every 256 hours would be more than 300.
     store.script(Operation::MultiGet, vec![Fault::Pass; 12]);
     let last = async |host: &str, back_scan_hours| {
         let tags = vec![("host".to_owned(), host.to_owned())];
@@ -198,7 +198,7 @@ pub(super) async fn put_random(engine: &EngineHandle, rng: &mut Rng) {
     assert!(session.commit().await.failures.is_empty());
 }
 
-/// A query, and what it is.
+/// A query, with its description.
 pub(super) fn random_query(rng: &mut Rng) -> (Query, String) {
     let from = HOUR + rng.below(HOURS) as i64 * ROW + rng.below(3_600) as i64;
     let to = from + 1 + rng.below(40 * 3_600) as i64;
@@ -224,7 +224,7 @@ pub(super) fn random_query(rng: &mut Rng) -> (Query, String) {
     (request, what)
 }
 
-/// An answer to one sub query.
+/// The result of one sub query.
 #[derive(Debug, PartialEq)]
 pub(super) struct Answer {
     /// The series, with all bits of their values.

@@ -1,12 +1,10 @@
-//! Queries by reads of series equal queries by scans of rows, to the last bit: random histories of puts in
-//! every form, corrections, deletes, flushes, merges and restarts, on parts behind the log.
+//! Queries by reads of series equal queries by scans of rows, to the last bit. Random histories of puts in every form,
+//! corrections, deletes, flushes, merges and restarts run on parts behind the log.
 //!
 //! `SERIES_READ_SEEDS` sets the number of histories.
 
-use std::{
-    path::Path,
-    sync::{Arc, Mutex},
-};
+use parking_lot::Mutex;
+use std::{path::Path, sync::Arc};
 
 use bytes::Bytes;
 use tempfile::TempDir;
@@ -29,13 +27,13 @@ const HOURS: u64 = 60;
 
 pub(super) type Store = WalStorage<EmbeddedStorage>;
 
-/// A store with an engine that reads series, and one that scans rows.
+/// A store with two engines: one reads series, the other scans rows.
 pub(super) struct Daemon {
     directory: TempDir,
     schema: TableSchema,
     options: Options,
     open: OpenStore,
-    /// Requests that are repeated.
+    /// Requests to repeat.
     requests: Mutex<Vec<Query>>,
 }
 
@@ -74,7 +72,7 @@ impl Daemon {
         let options = Options {
             memtable_bytes,
             threads,
-            // Mostly many ranges of a few series.
+            // Mostly small, so that there are many ranges of a few series.
             range_bytes: rng.pick(&[1, 1, 200, 256 << 10]),
             fix_duplicates,
             cache_bytes: rng.pick(&[0, 1 << 14, 1 << 20]),
@@ -109,7 +107,7 @@ impl Daemon {
         OpenStore { backend, store, by_series, scanning }
     }
 
-    /// Ends the store, with or without a flush, and opens it again.
+    /// Closes the store, with or without a flush, and opens it again.
     pub(super) async fn restart(&mut self, rng: &mut Rng) {
         if rng.below(2) == 0 {
             self.open.store.flush().await.unwrap();
@@ -119,8 +117,8 @@ impl Daemon {
         self.open = Self::open(self.directory.path(), self.schema, self.options).await;
     }
 
-    /// Points as clients put them: mostly in time order, some late, some of one instant.
-    async fn put(&self, rng: &mut Rng) {
+    /// Puts points as clients do: mostly in time order, some late, some of one instant.
+    pub(super) async fn put(&self, rng: &mut Rng) {
         let mut session = self.open.by_series.ingest_session(NameText::Utf8);
         let first = rng.below(HOURS);
         for step in 0..=rng.below(60) {
@@ -181,8 +179,9 @@ impl Daemon {
         keys
     }
 
-    /// Cells that clients do not put: columns of compactions, of appends, of other types, and none at all.
-    async fn write_cells(&self, rng: &mut Rng) {
+    /// Writes cells that clients do not put: compacted columns, append columns, columns of other types, and empty
+    /// ones.
+    pub(super) async fn write_cells(&self, rng: &mut Rng) {
         let table = EngineConfig::default().tables.data;
         let keys = self.keys().await;
         for _ in 0..rng.below(6) {
@@ -202,7 +201,7 @@ impl Daemon {
                 3 => (vec![6, 0, value], vec![0, value]),
                 4 => (second(offset, 0xF).to_vec(), f64::NAN.to_be_bytes().to_vec()),
                 5 => {
-                    // A row of its own, of the same series, with an annotation alone.
+                    // A row of its own that has only an annotation of the same series.
                     (vec![1, 0, 1], br#"{"startTime":1356998400,"description":"x"}"#.to_vec())
                 }
                 6 => (vec![9, 9, 9, 9, 9], vec![value]),
@@ -241,10 +240,10 @@ impl Daemon {
         }
     }
 
-    /// Executes a query by series and by rows, and compares the answers.
+    /// Executes a query by series and by rows, and compares the results.
     async fn check(&self, rng: &mut Rng, seed: u64) {
         let repeated = {
-            let requests = self.requests.lock().unwrap();
+            let requests = self.requests.lock();
             let at = rng.below(requests.len().max(1) as u64) as usize;
             requests.get(at).filter(|_| rng.below(2) == 0).cloned()
         };
@@ -282,7 +281,7 @@ impl Daemon {
         request.no_annotations = rng.below(3) == 0;
         let what = format!("seed {seed}: {m} from {from} to {to}");
         let tsuids = self.compare(&request, &what).await;
-        self.requests.lock().unwrap().push(request.clone());
+        self.requests.lock().push(request.clone());
         if !tsuids.is_empty() && rng.below(3) == 0 {
             request.sub_queries[0].source = SeriesSource::Tsuids(tsuids);
             request.sub_queries[0].filters.clear();
@@ -304,7 +303,7 @@ impl Daemon {
             }
         }
         match (found, expected) {
-            // Which of several conflicts is met first depends on the order of the reads.
+            // The order of the reads determines which of several conflicts is met first.
             (Err(found), Err(expected)) => {
                 let is_conflict = |text: &str| text.contains("cells") && text.contains("m.");
                 assert!(is_conflict(&found) && is_conflict(&expected), "{found}, {expected}");
@@ -318,7 +317,7 @@ impl Daemon {
     }
 }
 
-/// The series of an answer with all bits of their values, and their TSUIDs; or the text of an error.
+/// The series of a result with all bits of their values, and their TSUIDs; or the text of an error.
 pub(super) async fn answer(
     engine: &EngineHandle,
     query: Query,
@@ -427,7 +426,7 @@ async fn a_repeated_query_reads_only_what_may_have_changed() {
     };
     put_points(&daemon, 0..DAYS * 24, 1).await;
     daemon.open.store.flush().await.unwrap();
-    // From the middle of the first day to that of the last one: two whole days.
+    // From the middle of the first day to the middle of the last: two whole days in between.
     let request = || query(HOUR + 12 * ROW, HOUR + (DAYS * 24 - 12) * ROW - 1, &["sum:1h-sum:m"]);
     let rows = async |engine: &EngineHandle| {
         let result = engine.query(request(), QueryControl::default()).await.unwrap();
@@ -435,10 +434,10 @@ async fn a_repeated_query_reads_only_what_may_have_changed() {
         let sum: f64 = (0..sums.len()).map(|at| f64::from_bits(sums.bits[at])).sum();
         (result.sub_results[0].stats.rows(), sum)
     };
-    // One hour more, where the last bucket may end.
+    // One more hour, in which the last bucket may end.
     let (all, edges) = (5 * 73, 5 * 25);
     let engine = &daemon.open.by_series;
-    // A merge of a day makes a new version of it: that day is read once more.
+    // A merge of a day creates a new version of it, so that day is read once more.
     let reads = async |expected_rows: u64, expected: f64, what: &str| {
         for _ in 0..500 {
             let (rows, sum) = rows(engine).await;
@@ -462,7 +461,7 @@ async fn a_repeated_query_reads_only_what_may_have_changed() {
     reads(edges, 370.0, "kept again").await;
     for attempt in 1.. {
         engine.drop_caches();
-        // Names may have changed: another read.
+        // Names may have changed, so this is another read.
         let (rows_read, _) = rows(engine).await;
         assert_eq!(rows_read, all);
         let same = futures_util::future::join_all((0..6).map(|_| rows(engine))).await;
@@ -571,7 +570,7 @@ async fn series_in_several_salt_buckets_are_merged() {
     for (number, key) in daemon.keys().await.into_iter().enumerate() {
         let mut other = key.to_vec();
         other[0] = (other[0] + 1) % 4;
-        // Points that are in the range, or before it, or none but an annotation.
+        // Points in the range, points before it, or only an annotation.
         let (hour, qualifier, value) = match number % 4 {
             0 => (6, vec![0x01, 0x00], vec![9]),
             1 => (0, vec![0x01, 0x00], vec![8]),
@@ -585,7 +584,7 @@ async fn series_in_several_salt_buckets_are_merged() {
         daemon.open.store.put(&table, CellBatch::single(&other, cell).unwrap()).await.unwrap();
     }
     for _ in 0..2 {
-        // Of one day and of two.
+        // Reads of one day and of two days.
         for (from, to) in [(3, 20), (1, 30)] {
             for m in ["sum:m", "none:m", "sum:10m-avg:m{dc=*}", "avg:rate:m{host=*}"] {
                 let request = query(HOUR + from * ROW, HOUR + to * ROW, &[m]);

@@ -15,11 +15,11 @@ use tsd_storage::{HookedStorage, MemoryStorage, OperationHook, Storage};
 use super::*;
 use crate::{Engine, QueryOutcome};
 
-/// Scans need a permit for each batch.
+/// A store whose scans need a permit for each batch.
 #[derive(Debug)]
 struct PausedScans {
     permits: Semaphore,
-    /// Batches that were read; a paused execution has read one.
+    /// Batches read so far. A paused execution has read one.
     batches: AtomicUsize,
     /// Batches of a whole execution.
     per_execution: AtomicUsize,
@@ -37,7 +37,7 @@ impl OperationHook for PauseHook {
         if operation != Operation::ScanBatch {
             return call.await;
         }
-        // What it reads is from before the pause.
+        // The batch has the points from before the pause.
         let result = call.await;
         self.0.batches.fetch_add(1, Ordering::Relaxed);
         match self.0.permits.acquire().await {
@@ -48,7 +48,7 @@ impl OperationHook for PauseHook {
     }
 }
 
-/// An engine whose scans wait, with a point.
+/// An engine with one point, whose scans wait.
 async fn paused(change: impl FnOnce(&mut EngineConfig)) -> (EngineHandle, Arc<PausedScans>) {
     let scans = Arc::new(PausedScans {
         permits: Semaphore::new(100),
@@ -65,6 +65,8 @@ async fn paused(change: impl FnOnce(&mut EngineConfig)) -> (EngineHandle, Arc<Pa
     change(&mut settings);
     let engine = Engine::start(settings, storage).unwrap();
     put_one(&engine, "m", "host=a", HOUR, 1).await.unwrap();
+    // The start has looked for interrupted changes of names.
+    scans.batches.store(0, Ordering::Relaxed);
     execute(&engine, request()).await.unwrap();
     scans.permits.forget_permits(100);
     scans.per_execution.store(scans.batches.swap(0, Ordering::Relaxed), Ordering::Relaxed);
@@ -88,7 +90,7 @@ async fn submit(engine: &EngineHandle, query: Query, control: QueryControl) -> R
     task
 }
 
-/// Starts queries that take all of the admission of one heavy query, and pause.
+/// Starts queries that use up the admission of heavy queries, and pause.
 async fn take_admission(engine: &EngineHandle, scans: &PausedScans) -> Vec<RunningQueryTask> {
     let mut others = Vec::new();
     for n in 1..=4 {
@@ -100,14 +102,14 @@ async fn take_admission(engine: &EngineHandle, scans: &PausedScans) -> Vec<Runni
 }
 
 impl PausedScans {
-    /// Waits until so many executions have come to their pause.
+    /// Waits until this many executions have reached their pause.
     async fn wait_for(&self, executions: usize) {
         while self.batches.load(Ordering::Relaxed) < executions {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 
-    /// Executions so far, once all have ended.
+    /// Number of executions, after all have ended.
     fn executions(&self) -> usize {
         let per_execution = self.per_execution.load(Ordering::Relaxed);
         self.batches.load(Ordering::Relaxed).div_ceil(per_execution)
@@ -131,7 +133,7 @@ async fn identical_queries_make_two_executions_and_miss_no_acknowledged_point() 
     put_one(&engine, "m", "host=a", HOUR + 10, 2).await.unwrap();
     let mut later = Vec::new();
     for n in 0..9 {
-        // How a response is written makes no difference.
+        // Options of the response make no difference.
         let request = Query { ms_resolution: n % 2 == 0, show_query: n % 3 == 0, ..request() };
         later.push(submit(&engine, request, QueryControl::default()).await);
     }
@@ -149,7 +151,7 @@ async fn identical_queries_make_two_executions_and_miss_no_acknowledged_point() 
     }
     assert_eq!(cells, 9 * 2);
     assert_eq!(scans.executions(), 2);
-    // Nothing is kept.
+    // No result is kept.
     assert_eq!(points(&execute(&engine, request()).await.unwrap()).len(), 2);
     assert_eq!(scans.executions(), 3);
     lifecycle::wait_for_released_memory(&engine).await;
@@ -207,7 +209,7 @@ async fn a_query_that_leaves_does_not_end_the_execution_for_the_others() {
         // Long enough for both to be registered before it passes.
         let deadline = (leaves_by == "deadline").then(|| Instant::now() + Duration::from_secs(1));
         let control = QueryControl { deadline, ..QueryControl::default() };
-        // It has started the execution.
+        // This query starts the execution.
         let leaving = submit(&engine, request(), control.clone()).await;
         let id = engine.queries().await.running.last().unwrap().id;
         let staying = submit(&engine, request(), QueryControl::default()).await;
@@ -261,7 +263,7 @@ async fn an_execution_ends_when_all_have_left() {
     assert!(matches!(list.completed[0].outcome, QueryOutcome::Abandoned));
     lifecycle::wait_for_released_memory(&engine).await;
     assert_eq!(scans.batches.swap(0, Ordering::Relaxed), 1);
-    // The next one does not wait for anything.
+    // The next query does not wait.
     resume(&scans);
     assert_eq!(points(&execute(&engine, request()).await.unwrap()), [(0, 1.0)]);
 }
@@ -280,7 +282,7 @@ async fn a_failure_is_reported_to_each() {
         assert!(matches!(failure, QueryFailure::Storage(_)), "{failure}");
         assert_eq!(failure.to_string(), "the store is gone");
     }
-    // Neither came farther than to its first batch.
+    // Neither has read more than its first batch.
     assert_eq!(scans.batches.load(Ordering::Relaxed), 2);
 }
 
@@ -333,7 +335,7 @@ fn function() -> GexpQuery {
     GexpQuery::new(raw, &["scale(sum:m,2)"], &QueryClock::utc(0)).unwrap()
 }
 
-/// The points of an expression or a function, seconds of the hour.
+/// The points of an expression or a function, by seconds of the hour.
 async fn doubled(engine: EngineHandle, is_function: bool) -> Vec<(i64, f64)> {
     if is_function {
         let result = engine.query_gexp(function(), QueryControl::default()).await.unwrap();
@@ -371,7 +373,7 @@ async fn start_doubled(
 #[tokio::test]
 async fn expressions_and_functions_share_executions_with_their_own_kind() {
     let (engine, scans) = paused(|_| {}).await;
-    // One of each kind reads, and does not serve those who come later.
+    // One of each kind reads, and does not serve queries that come later.
     let first = [start_doubled(&engine, false).await, start_doubled(&engine, true).await];
     scans.wait_for(2).await;
     put_one(&engine, "m", "host=a", HOUR + 10, 2).await.unwrap();

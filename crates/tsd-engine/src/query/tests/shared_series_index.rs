@@ -1,5 +1,5 @@
-//! The series index of a table in HBase that several daemons write: queries by it equal queries by scans,
-//! whoever wrote the points.
+//! The series index of a table in HBase that several daemons write: queries by the index equal queries by scans,
+//! whichever daemon wrote the points.
 //!
 //! `SERIES_INDEX_SEEDS` sets the number of histories.
 
@@ -32,7 +32,7 @@ struct Tables {
     schema: TableSchema,
 }
 
-/// A daemon: one engine that reads by the index wherever it is complete, and one that scans.
+/// A daemon, with one engine that reads by the index when it is complete, and one that scans.
 struct Daemon {
     hbase: Arc<HBaseStorage>,
     log: Option<(Arc<WalStorage<HBaseStorage>>, TempDir)>,
@@ -111,7 +111,7 @@ impl Daemon {
         }
     }
 
-    /// Compares an answer by the index with one by scans, of the same rows.
+    /// Compares a result by the index with a result by scans of the same rows.
     async fn check(&self, rng: &mut Rng, seed: u64) {
         let (request, what) = random_query(rng);
         let expected = answer(&self.scanning, request.clone()).await;
@@ -119,7 +119,7 @@ impl Daemon {
     }
 }
 
-/// Host names of the series of metric `m` in the first day.
+/// Host names of the series of metric `m` on the first day.
 async fn hosts(engine: &EngineHandle, filter: &str) -> Vec<String> {
     let m = format!("none:m{{host={filter}}}");
     let result = engine.query(query(HOUR, HOUR + 86_399, &[&m]), QueryControl::default()).await;
@@ -142,7 +142,7 @@ async fn queries_of_two_daemons_by_the_index_equal_queries_by_scans() {
         let mut rng = Rng(seed);
         let schema = TableSchema::try_new(3, 3, 3, rng.pick(&[0, 1]), 4).unwrap();
         let tables = Tables::new(schema).await;
-        // Points from before the index.
+        // Points older than the index.
         let old = tables.daemon(None, None).await;
         put_random(&old.indexed, &mut rng).await;
         drop(old);
@@ -161,7 +161,7 @@ async fn queries_of_two_daemons_by_the_index_equal_queries_by_scans() {
                 0..3 => put_random(&daemons[which].indexed, &mut rng).await,
                 3 => daemons[1].log.as_ref().unwrap().0.flush().await.unwrap(),
                 4 => {
-                    // Ends without a flush.
+                    // The daemon ends without a flush.
                     let ended = daemons.remove(which);
                     let directory = match ended.log {
                         Some((log, directory)) => {
@@ -181,7 +181,7 @@ async fn queries_of_two_daemons_by_the_index_equal_queries_by_scans() {
             daemon.await_index().await;
         }
         for _ in 0..20 {
-            // All points are in HBase: each daemon answers what the other one does.
+            // All points are in HBase, so each daemon returns the same result.
             let (request, what) = random_query(&mut rng);
             let by_scan: Result<Answer, String> =
                 answer(&daemons[0].scanning, request.clone()).await;
@@ -245,7 +245,7 @@ async fn a_writer_that_does_not_register_closes_the_index_of_all_daemons() {
     write(&foreign.indexed, "foreign").await;
     // Nothing tells so far: this is what the operator has promised.
     assert!(hosts(&second.indexed, "foreign").await.is_empty());
-    // A scan does.
+    // A scan finds them.
     assert_eq!(hosts(&second.scanning, "*").await, ["a", "foreign"]);
     for daemon in [&first, &second] {
         assert_eq!(hosts(&daemon.indexed, "foreign").await, ["foreign"]);
@@ -253,7 +253,7 @@ async fn a_writer_that_does_not_register_closes_the_index_of_all_daemons() {
         let problems = daemon.hbase.health();
         assert!(problems[0].reason.contains("does not register its series"), "{problems:?}");
     }
-    // Also after a restart, and writes go on.
+    // The same after a restart, while writes continue.
     let third = tables.daemon(complete, None).await;
     write(&third.indexed, "b").await;
     assert_eq!(hosts(&third.indexed, "*").await, ["a", "b", "foreign"]);

@@ -1,4 +1,4 @@
-//! Reads of series that have few rows in a long range of time.
+//! Reads of series that have few rows in a long time range.
 
 use tsd_storage::Storage;
 
@@ -28,12 +28,12 @@ async fn days_without_rows_are_not_read() {
     for seed in [1, 2] {
         let mut rng = Rng(seed);
         let daemon = Daemon::new(&mut rng).await;
-        // The days between have points of others.
+        // Other series have points on the days in between.
         let daily = (0..DAYS).map(|day| ("daily", "host=a", day));
         put_points(daemon.by_series(), daily).await;
         let sparse = [0, 1, 60, 140].map(|day| ("sparse", "host=a", day));
         put_points(daemon.by_series(), sparse).await;
-        // Of a metric with more series, each at another time.
+        // A metric with more series, each at another time.
         let several = (0..DAYS).step_by(10).map(|day| match day {
             0 | 140 => ("several", "host=a", day),
             _ => ("several", "host=b", day),

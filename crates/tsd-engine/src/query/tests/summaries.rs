@@ -1,6 +1,8 @@
-//! Queries that read summaries equal queries that read rows, to the last bit: random series of integers, floats,
-//! NaN, −0.0, several points of one instant, late points, corrections, deletes, rows in memtables, sections
-//! that are not merged yet; random functions, intervals, ranges and time zones.
+//! Queries that read summaries equal queries that read rows, to the last bit.
+//!
+//! The series are random: integers, floats, NaN, −0.0, several points of one instant, late points, corrections,
+//! deletes, rows in memtables, and sections that are not merged yet. Functions, intervals, ranges and time zones are
+//! random too.
 //!
 //! `SUMMARY_SEEDS` sets the number of histories, as `count` or `first+count`.
 
@@ -15,22 +17,22 @@ use super::{
 };
 use crate::{EngineConfig, NameText, QueryControl, Sample, SampleContent, testing::put_all};
 
-/// First days of the data, all in UTC; time zones change their offsets on some of them.
+/// First days of the data, all in UTC. On some of them, time zones change their offsets.
 const FIRST_DAYS: [i64; 4] = [1_356_998_400, 1_362_787_200, 1_365_206_400, 1_383_264_000];
 const HOUR_SECS: i64 = 3_600;
 const SERIES: [&str; 3] = ["host=a", "host=b dc=x", "host=c"];
 
-/// How the values of a series are made.
+/// How the values of a series are generated.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Integers,
-    /// Sums are exact only for a few of them.
+    /// Values whose sums are exact only for a few of them.
     Large,
     Quarters,
     Decimals,
     Doubles,
     Mixed,
-    /// With zeros of both signs.
+    /// Values with zeros of both signs.
     Zeros,
 }
 
@@ -74,7 +76,7 @@ struct History {
     first_day: i64,
     kinds: [Kind; 3],
     millis: bool,
-    /// A row key of each series.
+    /// Row key of each series.
     keys: Vec<Bytes>,
 }
 
@@ -107,7 +109,7 @@ impl History {
         assert!(session.commit().await.failures.is_empty());
     }
 
-    /// The key of the row of a series at an hour of the data.
+    /// The row key of a series at an hour of the data.
     fn row(&self, key: &[u8], hour: u64) -> Vec<u8> {
         let (mut row, at) = (key.to_vec(), self.daemon.schema().base_time_start());
         let base = (self.first_day + hour as i64 * HOUR_SECS) as u32;
@@ -115,7 +117,7 @@ impl History {
         row
     }
 
-    /// Some hours of some series, one compacted column each.
+    /// Writes some hours of some series, as one compacted column each.
     async fn put_hours(&self, rng: &mut Rng) {
         let table = EngineConfig::default().tables.data;
         let (first, count) = match rng.below(4) {
@@ -169,7 +171,7 @@ impl History {
         }
     }
 
-    /// A late point, a correction, a second value of an instant, a value that is no number, an annotation; or
+    /// Adds a late point, a correction, a second value of an instant, a value that is not a number, an annotation, or
     /// a delete.
     async fn disturb(&self, rng: &mut Rng) {
         let table = EngineConfig::default().tables.data;
@@ -253,13 +255,13 @@ impl History {
         (format!("{m} from {start} to {end} in {zone}"), query)
     }
 
-    /// Executes a query both ways; returns the number of summaries that were read.
+    /// Executes a query both ways. Returns the number of summaries that were read.
     async fn check(&self, rng: &mut Rng, seed: u64) -> u64 {
         let (text, query) = self.random_query(rng);
         let found = answer(self.daemon.by_series(), query.clone()).await;
         let expected = answer(self.daemon.scanning(), query.clone()).await;
         match (found, expected) {
-            // Which of several conflicts is met first depends on the order of the reads.
+            // The order of the reads determines which of several conflicts is met first.
             (Err(_), Err(_)) => return 0,
             (found, expected) => assert_eq!(found, expected, "seed {seed}: {text}"),
         }
@@ -268,7 +270,7 @@ impl History {
     }
 }
 
-/// Runs histories; returns the number of queries, and of those that read summaries.
+/// Runs histories. Returns the number of queries, and of queries that read summaries.
 async fn run(seeds: std::ops::Range<u64>) -> (u64, u64) {
     let (mut queries, mut with_summaries) = (0, 0);
     for seed in seeds {

@@ -1,4 +1,4 @@
-//! Engines over one store, as the nodes of a cluster are.
+//! Several engines over one store, like the nodes of a cluster.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -11,26 +11,27 @@ use std::{
 };
 
 use tokio::task::JoinSet;
-use tsd_storage::{CellBatch, CellRef, Storage as _};
 
 use super::*;
+use tsd_meta::UidError;
+
 use crate::{
-    EngineConfig, EngineHandle, FsckLevel, NameText, UidError, UidFsckOptions, WeakEngineHandle,
+    EngineConfig, EngineHandle, NameText, WeakEngineHandle,
     testing::{TestStore, cells, config, put, put_one, start, store},
-    uid::{UidTable, tests::checked_names},
+    uid::tests::checked_names,
 };
 
 /// The engines that a node sees, each at its number.
 #[derive(Debug, Default)]
 struct EngineLinks {
     engines: OnceLock<Vec<WeakEngineHandle>>,
-    /// No node answers another one.
+    /// True if no node answers another one.
     is_cut: AtomicBool,
-    /// Names that were asked of others.
+    /// Number of names requested from other nodes.
     asked: AtomicUsize,
 }
 
-/// The other nodes, as that of this number sees them.
+/// The other nodes, as the node of this number sees them.
 #[derive(Debug)]
 struct LinkedPeers {
     this: usize,
@@ -77,14 +78,14 @@ impl NamePeers for LinkedPeers {
         kind: UidKind,
         names: Vec<Bytes>,
         uids: Vec<Uid>,
-    ) -> BoxFuture<'_, Result<(), String>> {
+    ) -> BoxFuture<'_, Result<(), UnconfirmedRemovalError>> {
         let numbers = 0..self.links.engines.get().unwrap().len();
         let forget = |number: usize| match self.engine(number) {
             Some(engine) => {
                 engine.forget_names(kind, &names, &uids);
                 Ok(())
             }
-            None => Err(format!("node {number} does not answer")),
+            None => Err(UnconfirmedRemovalError(format!("node {number} does not answer"))),
         };
         let forgotten = numbers.filter(|number| *number != self.this).try_for_each(forget);
         Box::pin(async { forgotten })
@@ -132,7 +133,7 @@ async fn renamed_and_deleted_names_are_forgotten_by_all_nodes() {
     assert_eq!((number(&second, "old").await, number(&second, "new").await), (None, Some(1)));
     let uid = Uid::from_number(1, 3).unwrap();
     assert_eq!(second.uids().name_of(UidKind::Tagv, uid).await.unwrap(), "new");
-    // The series of the same bytes is another one now.
+    // The series of the same bytes has other UIDs now.
     put_one(&second, "m", "host=old", 1, 1).await.unwrap();
     assert_eq!(number(&second, "old").await, Some(2));
 
@@ -161,48 +162,7 @@ async fn a_change_that_a_node_has_not_confirmed_is_made_and_says_so() {
     assert_eq!(number(&first, "new").await, None);
 }
 
-#[tokio::test]
-async fn repaired_names_are_forgotten_by_all_nodes() {
-    let store = store();
-    let ([first, second], links) = nodes(&store);
-    put_one(&second, "m", "host=a", 1, 1).await.unwrap();
-    put_one(&second, "m", "host=b", 1, 1).await.unwrap();
-    // The second name gets the UID of the first one, so that their points are mixed.
-    let (shared, freed) = (Uid::from_number(1, 3).unwrap(), Uid::from_number(2, 3).unwrap());
-    let table = second.config().tables.uid.clone();
-    let take_over = async |name: &'static str| {
-        let column = UidTable::forward(UidKind::Tagv, name.as_bytes());
-        let value = shared.as_bytes();
-        let cell = CellRef {
-            family: column.family,
-            qualifier: &column.qualifier,
-            value,
-            timestamp_ms: None,
-        };
-        store.put(&table, CellBatch::single(&column.row, cell).unwrap()).await.unwrap();
-    };
-    take_over("b").await;
-    second.forget_names(UidKind::Tagv, &["b".into()], &[freed]);
-    assert_eq!((number(&second, "a").await, number(&second, "b").await), (Some(1), Some(1)));
-
-    let options = UidFsckOptions { fix: true, delete_unknown: false };
-    let report = first.uid_fsck(options, &mut |_: FsckLevel, _: &str| {}).await.unwrap();
-    assert!(report.repairs > 0 && !report.has_failed_repair, "{report:?}");
-    assert_eq!((number(&second, "a").await, number(&second, "b").await), (None, None));
-    assert_eq!(second.uids().name_of(UidKind::Tagv, shared).await.unwrap(), "fsck.a.b");
-
-    take_over("c").await;
-    links.is_cut.store(true, Ordering::Relaxed);
-    let mut lines = Vec::new();
-    let mut found = |_: FsckLevel, text: &str| lines.push(text.to_owned());
-    let report = first.uid_fsck(options, &mut found).await.unwrap();
-    assert!(report.has_failed_repair);
-    let names_node =
-        |line: &String| line.contains("node 1 does not answer") && line.contains("/api/dropcaches");
-    assert!(lines.iter().any(names_node), "{lines:?}");
-}
-
-/// Puts a point of each of `hosts` series to each node at once, each beginning with another series.
+/// Puts a point of each of `hosts` series to every node at once. Each node begins with another series.
 async fn put_to_all(nodes: &[EngineHandle], hosts: usize) {
     let mut joined = JoinSet::new();
     for (number, node) in nodes.iter().enumerate() {
@@ -224,7 +184,7 @@ async fn put_to_all(nodes: &[EngineHandle], hosts: usize) {
     joined.join_all().await;
 }
 
-/// Nodes whose clients have all the time that they need.
+/// Nodes whose clients never run out of time.
 fn patient_nodes<const N: usize>(store: &Arc<TestStore>) -> ([EngineHandle; N], Arc<EngineLinks>) {
     nodes_with(store, |settings| {
         settings.ingest.queue_deadline = Duration::from_mins(10);
@@ -237,7 +197,7 @@ async fn names_that_are_new_to_all_nodes_at_once_take_one_number_each() {
     let store = store();
     let (nodes, links) = patient_nodes::<3>(&store);
     put_to_all(&nodes, 3_000).await;
-    // Also that no number is unused.
+    // Also checks that no number is unused.
     let names = checked_names(&store).await;
     assert_eq!(names.len(), 50 + 2 + 3_000 + 7);
     assert!(links.asked.load(Ordering::Relaxed) > 3_000);
@@ -287,6 +247,6 @@ async fn what_a_node_may_not_create_is_not_asked_of_another_one() {
     let tagvs: usize =
         checked_names(&store).await.keys().filter(|(kind, _)| kind == "tagv").count();
     assert_eq!(tagvs, 0);
-    // The metric and the tag key at most.
+    // At most the metric and the tag key.
     assert!(links.asked.load(Ordering::Relaxed) <= 2);
 }

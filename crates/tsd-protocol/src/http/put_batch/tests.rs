@@ -153,6 +153,20 @@ fn letters_outside_latin1_are_rejected() {
     assert_eq!(batch.points().next().unwrap().metric, b"\xe9\xfc");
 }
 
+const AFTER_2106: &str =
+    "timestamp 9999999999999 is after 2106-02-07 06:28:15 UTC, the last that a row key can have";
+
+/// Issue 37: such a point was stored 2^32 seconds earlier and overwrote another point.
+#[test]
+fn times_after_2106_are_rejected_by_name() {
+    refuse("\"timestamp\":9999999999999", AFTER_2106);
+    refuse("\"timestamp\":\"9999999999999\"", AFTER_2106);
+    refuse("\"timestamp\":4294967296000", &AFTER_2106.replace("9999999999999", "4294967296000"));
+    check("\"timestamp\":4294967295999", 4_294_967_295_999, PointValue::Integer(1));
+    // A number over 32 bits is in milliseconds, as in OpenTSDB: this one is in 1970.
+    check("\"timestamp\":4294967296", 4_294_967_296, PointValue::Integer(1));
+}
+
 #[test]
 fn the_first_failing_check_is_reported() {
     refuse("\"metric\":\"\",\"timestamp\":0", "Metric name was empty");
@@ -206,8 +220,38 @@ fn bodies_that_are_no_points_are_refused() {
 fn unknown_fields_are_ignored() {
     let extra = r#""extra":{"deep":[[{"a":null}],NaN,"\"]}"]},"tsuid":"00","tags":{"host":"a"}"#;
     check(extra, 1_356_998_400, PointValue::Integer(1));
-    let batch = read(&(point("") + " and more { text")).unwrap();
-    assert_eq!(batch.points().len(), 1);
+}
+
+/// Issue 37: of several documents only the first was stored, but the response was a success.
+#[test]
+fn all_documents_of_a_body_count_or_it_is_refused() {
+    let (one, two) = (point(""), point("\"timestamp\":1356998401"));
+    for body in [
+        format!("{one}{two}"),
+        format!("{one}\n{two}\n"),
+        format!(" {one} \t\r\n[{two}]"),
+        format!("[{one}][{two}]"),
+        format!("[]{one}[]\n[{two}][]"),
+    ] {
+        let batch = read(&body).unwrap();
+        let offsets: Vec<_> = batch.points().map(|point| point.offset as usize).collect();
+        assert_eq!(offsets, [body.find('{').unwrap(), body.rfind(&two).unwrap()], "{body}");
+    }
+    let (status, response) = details(&format!("{one}\nnull"));
+    assert_eq!(status, 400, "{response}");
+    let (status, response) = details(&format!("{one}\n{}", point("\"timestamp\":0")));
+    assert!(response.contains(r#""success":1,"failed":1"#), "{response}");
+    assert_eq!(status, 400);
+    let unable = "Unable to parse the given JSON";
+    for after in ["x", ",", "]", "}", "null", "\0", "\u{1e}", "é", "NaN", ",{}", "\"\"", "1"] {
+        let byte = format!("after the JSON document, from byte {} ", one.len() + 1);
+        refuse_body(&format!("{one}\n{after}"), unable, &byte);
+        refuse_body(&format!("{one}\n{after}"), unable, "line 2, column 1");
+    }
+    let cut = &two[..two.len() - 2];
+    refuse_body(&format!("{one}\n{cut}"), unable, "line 2, column");
+    refuse_body(&format!("[{one}][{two}"), unable, "unexpected end of input");
+    refuse_body("[] []", "No datapoints found in content", "");
 }
 
 #[test]
@@ -227,14 +271,31 @@ fn numbers_and_booleans_are_names_too() {
     assert_eq!((point.metric, point.tags_raw), (&b"5.0"[..], &b"n\n10\nup\ntrue"[..]));
 }
 
+/// Issue 37. The tag of the header replaced the point's own, and the point was stored in another series.
 #[test]
-fn a_common_tag_wins_over_the_points_own() {
+fn a_point_that_contradicts_the_common_tag_is_rejected() {
     let common = CommonTag::parse(" host=z ").unwrap();
     let mut batch = PutBatch::default();
-    batch.read(&point(""), Some(&common), &mut UnlimitedMemory).unwrap();
-    let point = batch.points().next().unwrap();
-    let tags = point.tags(&SeriesRules::default()).unwrap();
-    assert_eq!(tags.as_slice(), [(&b"host"[..], &b"z"[..])]);
+    let mut tags_of = |tags: &str| {
+        let body = point(&format!("\"tags\":{tags}"));
+        batch.read(&body, Some(&common), &mut UnlimitedMemory).unwrap();
+        let Some(point) = batch.points().next() else {
+            return Err(batch.rejected()[0].error.to_string());
+        };
+        let tags = point.tags(&SeriesRules::default()).unwrap();
+        let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        let mut pairs: Vec<String> =
+            tags.as_slice().iter().map(|(k, v)| text(k) + "=" + &text(v)).collect();
+        pairs.sort();
+        Ok(pairs)
+    };
+    assert_eq!(tags_of(r#"{"hos":"y"}"#), Ok(vec!["hos=y".to_owned(), "host=z".to_owned()]));
+    assert_eq!(tags_of(r#"{"host":"z"}"#), Ok(vec!["host=z".to_owned()]));
+    for value in ["y", "z1", ""] {
+        let error = tags_of(&format!(r#"{{"a":"b","host":"{value}"}}"#)).unwrap_err();
+        let expected = format!("tag host={value} contradicts host=z of the request header");
+        assert!(error.starts_with(&expected), "{error}");
+    }
     for text in ["", "a", "a=", "=b", "a=b=c", "a=中", "a\n=b"] {
         assert_eq!(CommonTag::parse(text), None, "{text}");
     }
@@ -266,6 +327,13 @@ fn responses_match_the_recorded_ones() {
         serde_json::from_str(include_str!("recorded_puts.json")).unwrap();
     assert_eq!(recorded.len(), 51);
     for (body, status, expected) in &recorded {
+        // OpenTSDB stores it in 2014.
+        if body.contains("\"timestamp\":9999999999999,") {
+            let (given, response) = details(body);
+            assert!(response.contains(AFTER_2106), "{response}");
+            assert_eq!(given, 400);
+            continue;
+        }
         let (given, response) = details(body);
         assert_eq!(given, *status, "{body}");
         if let Some(cut) = expected.strip_suffix("...") {
@@ -294,7 +362,7 @@ proptest! {
     #[test]
     fn rendered_points_are_parsed_back(
         metric in "[a-zA-Zé\"\\\\]{1,8}",
-        timestamp in 1_i64..9_999_999_999_999,
+        timestamp in 1..=Timestamp::MAX.as_given(),
         value: i64,
         tags in prop::collection::btree_map("[a-z\u{80}-\u{ff}]{1,4}", "[a-z\t]{1,4}", 1..6),
     ) {

@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 
 use tsd_query::{Aggregator, DownsampleSpec, RawQuery, RawSubQuery};
 
-use crate::{ApiError, http::sub_query_echo::single_text};
+use crate::http::sub_query_echo::single_text;
 
 /// Maximum bytes of a query in the details of an error.
 const MAX_DUMP: usize = 64 << 10;
 
 /// Renders the query as OpenTSDB's objects print themselves, for the details of an error.
-fn dump(raw: &RawQuery) -> String {
+pub(super) fn dump(raw: &RawQuery) -> String {
     let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "null".to_owned());
     let mut out = format!(
         "TSQuery(start_time={}, end_time={}, subQueries[",
@@ -65,7 +65,7 @@ fn dump_sub_query(out: &mut String, index: usize, sub: &RawSubQuery) {
         [] => "null".to_owned(),
         some => format!("[{}]", some.join(", ")),
     };
-    // The downsampler is parsed after the aggregator, whose errors show an interval of 0.
+    // OpenTSDB parses the downsampler after the aggregator, so errors of the latter show an interval of 0.
     let interval = sub
         .aggregator
         .as_deref()
@@ -86,9 +86,4 @@ fn dump_sub_query(out: &mut String, index: usize, sub: &RawSubQuery) {
         sub.rate,
         sub.show_histogram_buckets,
     );
-}
-
-/// A 400 of the validation step, with a dump of the query as details.
-pub(super) fn invalid(message: impl Into<String>, raw: Option<&RawQuery>) -> ApiError {
-    ApiError::new(400, message).with_details(raw.map(dump).unwrap_or_default())
 }

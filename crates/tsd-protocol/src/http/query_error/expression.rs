@@ -2,16 +2,15 @@
 
 use tsd_query::{ExpError, FillError, GexpError, QueryError};
 
-use crate::ApiError;
+use super::fault::RequestFault;
 
-/// Most errors of a request are a 500, as in OpenTSDB; those of the execution are a 400. `query_text` is the message of
-/// an error of the metrics.
+/// Maps an error. Errors of the execution repeat their message in the details. `query_text` is the message for an
+/// error of the metrics.
 pub(super) fn exp_error(
     error: &ExpError,
     query_text: impl FnOnce(&QueryError) -> String,
-) -> ApiError {
-    let failed = |text: String| ApiError::wrapped(400, text);
-    ApiError::internal(match error {
+) -> RequestFault {
+    RequestFault::bad_request(match error {
         ExpError::NoTime => "missing time".to_owned(),
         ExpError::InvalidTime => "Invalid time".to_owned(),
         ExpError::NoMetrics => "missing or empty metrics".to_owned(),
@@ -25,7 +24,7 @@ pub(super) fn exp_error(
             format!("unrecognized filter id {filter} in metric {metric}")
         }
         ExpError::TagFilter(error) => {
-            return ApiError { status: 500, ..ApiError::bad_json(error.to_string()) };
+            return RequestFault::bad_json(error.to_string());
         }
         ExpError::MissingInput { expression, variable } => {
             format!("Expression [{expression}] was missing input {variable}")
@@ -33,8 +32,7 @@ pub(super) fn exp_error(
         ExpError::NoVariables => "The expression didn't appear to have any variables".to_owned(),
         ExpError::Grammar(text) => format!("Unable to parse expression: {text}"),
         ExpError::TooLarge(id) => {
-            let message = format!("The expression {id} is too long or nested too deeply");
-            return ApiError::new(400, message);
+            format!("The expression {id} is too long or nested too deeply")
         }
         ExpError::SetOperator(name) => format!("Unrecognized set operator: {name}"),
         ExpError::Fill(FillError::Unknown(name)) => format!("Unrecognized fill policy: {name}"),
@@ -45,69 +43,67 @@ pub(super) fn exp_error(
         }
         ExpError::Query(error) => query_text(error),
         ExpError::SelfReference(id) => {
-            return failed(format!("Self referencing expression found: {id}"));
+            return RequestFault::wrapped(format!("Self referencing expression found: {id}"));
         }
-        ExpError::Cycle(id) => return failed(format!("Circular reference found: {id}")),
+        ExpError::Cycle(id) => {
+            return RequestFault::wrapped(format!("Circular reference found: {id}"));
+        }
         ExpError::NoIntersection(text) => {
-            return failed(format!("No intersections found: {text}"));
+            return RequestFault::wrapped(format!("No intersections found: {text}"));
         }
         ExpError::NoResults(variable) => {
-            return failed(format!("Missing results for variable {variable}"));
+            return RequestFault::wrapped(format!("Missing results for variable {variable}"));
         }
         ExpError::NotANumber { class, expression } => {
-            return failed(format!(
+            return RequestFault::wrapped(format!(
                 "Expression returned a result of type: {class} for expression {expression}"
             ));
         }
     })
 }
 
-pub(super) fn gexp_error(error: &GexpError) -> ApiError {
-    ApiError::wrapped(
-        400,
-        match error {
-            GexpError::TooLong { limit } => {
-                let message = format!("An expression is longer than {limit} bytes");
-                return ApiError::new(400, message);
-            }
-            GexpError::TooDeep { limit } => {
-                let message =
-                    format!("An expression has more than {limit} functions inside each other");
-                return ApiError::new(400, message);
-            }
-            GexpError::Grammar(text) => {
-                return ApiError::internal(format!("Failed to parse {text}"));
-            }
-            GexpError::UnknownFunction(name) => {
-                return ApiError::internal(format!("Function {name} has not been implemented"));
-            }
-            GexpError::ParameterBeforeInput(word) => format!("Unknown parameter type: {word}"),
-            GexpError::Sets { min, max, given } => {
-                format!("Must have {min} to {max} series, got {given} instead")
-            }
-            GexpError::DifferentLengths => "No more elements".to_owned(),
-            GexpError::NoFactor => "Missing scaling factor".to_owned(),
-            // OpenTSDB shows its variable instead of the text.
-            GexpError::Factor => "Unparseable scale factor value: 0.0".to_owned(),
-            GexpError::FactorNumber => {
-                "Invalid parameter, must be an integer or floating point".to_owned()
-            }
-            GexpError::NoAlias => "Missing the alias".to_owned(),
-            GexpError::NoOffset => "Need amount of timeshift".to_owned(),
-            GexpError::Offset(error) => error.to_string(),
-            GexpError::NoWindow => "Missing moving average window size".to_owned(),
-            GexpError::Window(text) => format!("Unparseable window size: {text}"),
-            GexpError::WindowNotPositive => {
-                "Moving average window must be an integer greater than zero".to_owned()
-            }
-            GexpError::WindowUnit { unit, window } => {
-                format!("Unknown time unit={unit} in window={window}")
-            }
-            // As in OpenTSDB, which shares the check with the moving average.
-            GexpError::NoCount => "Need aggregation window for moving average".to_owned(),
-            GexpError::Count(text) => format!("Unparseable top n value: {text}"),
-            GexpError::CountNumber => "Invalid parameter, must be an integer".to_owned(),
-            GexpError::CountNotPositive => "Top n value must be greater than zero: 0".to_owned(),
-        },
-    )
+pub(super) fn gexp_error(error: &GexpError) -> RequestFault {
+    RequestFault::wrapped(match error {
+        GexpError::TooLong { limit } => {
+            let message = format!("An expression is longer than {limit} bytes");
+            return RequestFault::bad_request(message);
+        }
+        GexpError::TooDeep { limit } => {
+            let message = format!("An expression nests more than {limit} functions");
+            return RequestFault::bad_request(message);
+        }
+        GexpError::Grammar(text) => {
+            return RequestFault::bad_request(format!("Failed to parse {text}"));
+        }
+        GexpError::UnknownFunction(name) => {
+            return RequestFault::bad_request(format!("Function {name} has not been implemented"));
+        }
+        GexpError::ParameterBeforeInput(word) => format!("Unknown parameter type: {word}"),
+        GexpError::Sets { min, max, given } => {
+            format!("Must have {min} to {max} series, got {given} instead")
+        }
+        GexpError::DifferentLengths => "The series have different numbers of points".to_owned(),
+        GexpError::NoFactor => "Missing scaling factor".to_owned(),
+        // OpenTSDB shows its variable instead of the text.
+        GexpError::Factor => "Unparseable scale factor value: 0.0".to_owned(),
+        GexpError::FactorNumber => {
+            "Invalid parameter, must be an integer or floating point".to_owned()
+        }
+        GexpError::NoAlias => "Missing the alias".to_owned(),
+        GexpError::NoOffset => "Need amount of timeshift".to_owned(),
+        GexpError::Offset(error) => error.to_string(),
+        GexpError::NoWindow => "Missing moving average window size".to_owned(),
+        GexpError::Window(text) => format!("Unparseable window size: {text}"),
+        GexpError::WindowNotPositive => {
+            "Moving average window must be an integer greater than zero".to_owned()
+        }
+        GexpError::WindowUnit { unit, window } => {
+            format!("Unknown time unit={unit} in window={window}")
+        }
+        // As in OpenTSDB, which shares the check with the moving average.
+        GexpError::NoCount => "Need aggregation window for moving average".to_owned(),
+        GexpError::Count(text) => format!("Unparseable top n value: {text}"),
+        GexpError::CountNumber => "Invalid parameter, must be an integer".to_owned(),
+        GexpError::CountNotPositive => "Top n value must be greater than zero: 0".to_owned(),
+    })
 }

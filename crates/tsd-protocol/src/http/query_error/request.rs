@@ -1,46 +1,47 @@
-//! Responses to requests that are not queries.
+//! Responses to requests that are not valid queries.
 
 use tsd_query::{
     BodyQueryError, RateError, RawQuery, RequestError, TagEntryError, TimeError, TimeProblem,
     UriError,
 };
 
-use super::{
-    dump::invalid,
-    java_texts::{NULL_POINTER, not_a_number},
-};
-use crate::ApiError;
+use super::fault::RequestFault;
 
-pub(super) fn uri_error(error: &UriError) -> ApiError {
+pub(super) fn uri_error(error: &UriError) -> RequestFault {
     let parts = |parameter: &str, text: &str, how: &str| {
-        let message = format!("Invalid parameter {parameter}={text} ({how} :-separated parts)");
-        ApiError::new(400, message)
+        format!("Invalid parameter {parameter}={text} ({how} :-separated parts)")
     };
-    match error {
-        UriError::Empty => ApiError::new(400, "The query string was empty"),
+    RequestFault::bad_request(match error {
+        UriError::Empty => "The query string was empty".to_owned(),
         UriError::TooFewParts { parameter, text } => parts(parameter, text, "not enough"),
         UriError::TooManyParts { parameter, text } => parts(parameter, text, "too many"),
-        UriError::EmptyOption => ApiError::internal("String index out of range: 0"),
+        UriError::EmptyOption => "An option is empty: two colons follow each other".to_owned(),
         UriError::Percentiles(option) => {
-            ApiError::new(400, format!("Malformated percentile query paramater: {option}"))
+            format!("Malformated percentile query paramater: {option}")
         }
-        UriError::Percentile(text) => ApiError::internal(not_a_number(text)),
-        UriError::OpenBrace(text) => {
-            ApiError::internal(format!("Missing '}}' at the end of: {text}"))
+        UriError::Percentile(text) => {
+            format!("Invalid percentile \"{text}\": must be a number from 0 to 100")
         }
+        UriError::UnknownOption(text) => {
+            format!("Unknown option \"{text}\"; several metrics need several m parameters")
+        }
+        UriError::TextBehindFilters(text) => format!(
+            "Unexpected text \"{text}\" behind the filters; a metric has at most two pairs of braces"
+        ),
+        UriError::OpenBrace(text) => format!("Missing '}}' at the end of: {text}"),
         UriError::Tag { group_by, entry, problem } => {
             let what = if *group_by { "tag" } else { "filter" };
             let why = match problem {
                 TagEntryError::NoPair => format!("invalid tag: {entry}"),
                 TagEntryError::Filter(error) => error.to_string(),
             };
-            ApiError::internal(format!("When parsing {what} '{entry}': {why}"))
+            format!("When parsing {what} '{entry}': {why}")
         }
-    }
+    })
 }
 
-pub(super) fn body_error(error: &BodyQueryError) -> ApiError {
-    ApiError::bad_json(match error {
+pub(super) fn body_error(error: &BodyQueryError) -> RequestFault {
+    RequestFault::bad_json(match error {
         BodyQueryError::Filter(error) => error.to_string(),
         BodyQueryError::UnknownValueFilter(kind) => {
             format!("Could not find a value filter of the type: {kind}")
@@ -51,7 +52,7 @@ pub(super) fn body_error(error: &BodyQueryError) -> ApiError {
     })
 }
 
-pub(super) fn rate_error(error: &RateError) -> ApiError {
+pub(super) fn rate_error(error: &RateError) -> RequestFault {
     let not_a_number = |what: &str, text: &str| {
         format!("{what} value of counter was not a number, received '{text}'")
     };
@@ -64,7 +65,7 @@ pub(super) fn rate_error(error: &RateError) -> ApiError {
         RateError::CounterMax(text) => not_a_number("Max", text),
         RateError::ResetValue(text) => not_a_number("Reset", text),
     };
-    ApiError::new(400, message)
+    RequestFault::bad_request(message)
 }
 
 pub(crate) fn time_text(error: &TimeError) -> String {
@@ -93,14 +94,13 @@ fn problem_text(text: &str, problem: &TimeProblem) -> String {
     }
 }
 
-pub(super) fn request_error(error: &RequestError, raw: Option<&RawQuery>) -> ApiError {
+pub(super) fn request_error(error: &RequestError, raw: Option<&RawQuery>) -> RequestFault {
     let message = match error {
-        RequestError::AbsentQueries => return ApiError::internal(NULL_POINTER),
         RequestError::Timestamp(time) => {
-            return ApiError::internal(format!("Invalid timestamp: {time}"));
+            return RequestFault::bad_request(format!("Invalid timestamp: {time}"));
         }
         RequestError::HistogramValueFilter => {
-            return ApiError::new(400, "Value filters cannot be used with histograms");
+            return RequestFault::bad_request("Value filters cannot be used with histograms");
         }
         RequestError::NoQueries => "Missing queries".to_owned(),
         RequestError::NoStart => "Missing start time".to_owned(),
@@ -122,5 +122,5 @@ pub(super) fn request_error(error: &RequestError, raw: Option<&RawQuery>) -> Api
             format!("Invalid percentile parameters: {percentile}")
         }
     };
-    invalid(message, raw)
+    RequestFault::invalid(message, raw)
 }

@@ -42,26 +42,34 @@ fn parameters_of_a_uri() {
     check_error("sum", 400, "Invalid parameter m=sum (not enough :-separated parts)");
     check_error("a:b:c:d:e:f", 400, "Invalid parameter m=a:b:c:d:e:f (too many :-separated parts)");
     check_error("", 400, "The query string was empty");
-    check_error("sum:m{host=a", 500, "Missing '}' at the end of: m{host=a");
-    check_error("sum:m{host}", 500, "When parsing tag 'host': invalid tag: host");
-    check_error("sum:m{}{host}", 500, "When parsing filter 'host': invalid tag: host");
+    check_error("sum:m{host=a", 400, "Missing '}' at the end of: m{host=a");
+    check_error("sum:m{host}", 400, "When parsing tag 'host': invalid tag: host");
+    check_error("sum:m{}{host}", 400, "When parsing filter 'host': invalid tag: host");
     check_error(
         "sum:m{host=wildcard(a*}",
-        500,
+        400,
         "When parsing tag 'host=wildcard(a*': Filter must end with a ')': wildcard(a*",
     );
-    check_error("sum:m{host=a=b}", 500, "When parsing tag 'host=a=b': invalid tag: host=a=b");
+    check_error("sum:m{host=a=b}", 400, "When parsing tag 'host=a=b': invalid tag: host=a=b");
     check_error(
         "sum:m{host=nope(a)}",
-        500,
+        400,
         "When parsing tag 'host=nope(a)': Could not find a tag value filter of the type: nope",
     );
     check_error("sum:rate{:m", 400, "Invalid rate options specification: rate{");
     check_error("sum:percentiles:m", 400, "Malformated percentile query paramater: percentiles");
-    check_error("sum:percentiles[]:m", 500, "empty String");
-    check_error("sum:percentiles[x]:m", 500, "For input string: \"x\"");
+    check_error(
+        "sum:percentiles[]:m",
+        400,
+        "Invalid percentile \"\": must be a number from 0 to 100",
+    );
+    check_error(
+        "sum:percentiles[x]:m",
+        400,
+        "Invalid percentile \"x\": must be a number from 0 to 100",
+    );
     check_error("sum:m{value=gt()}", 400, "Missing number in value filter: gt()");
-    check_error("sum::m", 500, "String index out of range: 0");
+    check_error("sum::m", 400, "An option is empty: two colons follow each other");
 }
 
 #[test]
@@ -106,8 +114,8 @@ fn requests() {
     check_error(&query("1", "2", &[]), 400, "Missing queries");
     check_error(
         &RawQuery { start: Some("1".into()), ..RawQuery::default() },
-        500,
-        "An internal null pointer exception was thrown",
+        400,
+        "Missing queries",
     );
     check_error(&query("1", "2", &["nope:m"]), 400, "No such aggregation function: nope");
     check_error(&query("1", "2", &[":m"]), 400, "Missing the aggregation function");
@@ -143,7 +151,7 @@ fn requests() {
     );
     check_error(
         &query("13569984000000", "13569984000001", &["sum:m"]),
-        500,
+        400,
         "Invalid timestamp: 13569984000000",
     );
     let mut raw = query("1356998400", "", &["sum:1d-sum:m"]);
@@ -181,7 +189,7 @@ fn times() {
 }
 
 /// Series `a` and `short` of `gexp`. They are leaked, since `evaluate` borrows them.
-fn series(metric: &str) -> (usize, &'static [NamedSeries]) {
+fn series(metric: &str, _offset_ms: i64) -> (usize, &'static [NamedSeries]) {
     let count = if metric == "sum:short" { 1 } else { 3 };
     let mut points = PointColumns::default();
     for i in 0..count {
@@ -198,14 +206,14 @@ fn functions_over_series() {
         check(&evaluated.unwrap_err(), status, message);
     }
 
-    check_error("nosuch(sum:a)", 500, "Function nosuch has not been implemented");
-    check_error("scale(sum:a", 500, "Failed to parse scale(sum:a");
-    check_error("", 500, "Failed to parse ");
-    check_error("scale(sum:a{host=web*},2)", 500, "Failed to parse scale(sum:a{host=web*},2)");
+    check_error("nosuch(sum:a)", 400, "Function nosuch has not been implemented");
+    check_error("scale(sum:a", 400, "Failed to parse scale(sum:a");
+    check_error("", 400, "Failed to parse ");
+    check_error("scale(sum:a{host=web*},2)", 400, "Failed to parse scale(sum:a{host=web*},2)");
     check_error("alias(sum:a)", 400, "Missing the alias");
     check_error("sum(sum:a)", 400, "Must have 2 to 26 series, got 1 instead");
-    check_error("sum(sum:a,sum:short)", 400, "No more elements");
-    check_error("scale()", 500, "Failed to parse scale()");
+    check_error("sum(sum:a,sum:short)", 400, "The series have different numbers of points");
+    check_error("scale()", 400, "Failed to parse scale()");
     check_error("scale(sum:a,x)", 400, "Unparseable scale factor value: 0.0");
     let not_a_number = "Invalid parameter, must be an integer or floating point";
     check_error("scale(sum:a,1.2.3)", 400, not_a_number);
@@ -229,7 +237,7 @@ fn functions_over_series() {
     let too_long = GexpError::TooLong { limit: 7 };
     check(&too_long.into(), 400, "An expression is longer than 7 bytes");
     let too_deep = GexpError::TooDeep { limit: 7 };
-    check(&too_deep.into(), 400, "An expression has more than 7 functions inside each other");
+    check(&too_deep.into(), 400, "An expression nests more than 7 functions");
 }
 
 const EXP_BODY: &str = r#"{
@@ -252,47 +260,47 @@ fn expressions_over_metrics() {
         let text = text.to_owned();
         move |raw: &mut RawExpQuery| raw.expressions[0].expr = Some(text)
     };
-    check_error(|raw| raw.time = None, 500, "missing time");
-    check_error(|raw| raw.metrics.clear(), 500, "missing or empty metrics");
-    check_error(|raw| raw.metrics[1].id = Some("a".into()), 500, "duplicated metric id: a");
+    check_error(|raw| raw.time = None, 400, "missing time");
+    check_error(|raw| raw.metrics.clear(), 400, "missing or empty metrics");
+    check_error(|raw| raw.metrics[1].id = Some("a".into()), 400, "duplicated metric id: a");
     check_error(
         |raw| raw.metrics[0].filter = Some("x".into()),
-        500,
+        400,
         "unrecognized filter id x in metric a",
     );
-    check_error(|raw| raw.metrics[1].metric = None, 500, "Invalid metric at index 1");
+    check_error(|raw| raw.metrics[1].metric = None, 400, "Invalid metric at index 1");
     check_error(
         |raw| raw.metrics[1].time_offset = Some("1m".into()),
-        500,
+        400,
         "Invalid metric at index 1",
     );
-    check_error(|raw| raw.metrics[0].id = Some("a b".into()), 500, "Invalid metric at index 0");
-    check_error(|raw| raw.metrics[0].id = Some("7".into()), 500, "Invalid metric at index 0");
+    check_error(|raw| raw.metrics[0].id = Some("a b".into()), 400, "Invalid metric at index 0");
+    check_error(|raw| raw.metrics[0].id = Some("7".into()), 400, "Invalid metric at index 0");
     let interval = |text: &str| {
         let text = Some(text.to_owned());
         move |raw: &mut RawExpQuery| raw.time.as_mut().unwrap().downsample_interval = text
     };
-    check_error(interval("1dc"), 500, "Invalid time");
-    check_error(interval("0all"), 500, "Invalid time");
-    check_error(expr("a + q"), 500, "Expression [a + q] was missing input q");
-    check_error(expr("1 + 2"), 500, "The expression didn't appear to have any variables");
-    check_error(expr("1e3 + a"), 500, "Unable to parse expression: 1e3 + a");
+    check_error(interval("1dc"), 400, "Invalid time");
+    check_error(interval("0all"), 400, "Invalid time");
+    check_error(expr("a + q"), 400, "Expression [a + q] was missing input q");
+    check_error(expr("1 + 2"), 400, "The expression didn't appear to have any variables");
+    check_error(expr("1e3 + a"), 400, "Unable to parse expression: 1e3 + a");
     check_error(expr("e + a"), 400, "Self referencing expression found: e");
     let fill = RawExpFill { policy: Some("zero".into()), value: Some(1.0) };
-    check_error(|raw| raw.metrics[0].fill = Some(fill), 500, "The value for ZERO must be 0");
+    check_error(|raw| raw.metrics[0].fill = Some(fill), 400, "The value for ZERO must be 0");
     let aggregator = |raw: &mut RawExpQuery| {
         raw.metrics[0].metric = None;
         raw.metrics[0].id = None;
     };
-    check_error(aggregator, 500, "Invalid metric at index 0");
+    check_error(aggregator, 400, "Invalid metric at index 0");
     check_error(
         |raw| raw.filters[0].tags[0].kind = Some("nope".into()),
-        500,
+        400,
         "Unable to parse the given JSON",
     );
     check_error(
         |raw| raw.time.as_mut().unwrap().end = Some("1356998300".into()),
-        500,
+        400,
         "End time [1356998300000] must be greater than or equal to the start time [1356998400000]",
     );
     check(&ExpError::Cycle("x".into()).into(), 400, "Circular reference found: x");

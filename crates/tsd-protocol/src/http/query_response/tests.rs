@@ -72,7 +72,7 @@ fn times_are_seconds_or_milliseconds_in_objects_or_arrays() {
         let text = render(layout, vec![points.clone()]);
         text.split_once("\"dps\":").unwrap().1.strip_suffix("}]").unwrap().to_owned()
     };
-    // Points of one second share a key: nothing is merged.
+    // Points of one second share a key and stay separate.
     assert_eq!(dps(false, false), r#"{"1356998400":1,"1356998400":2.5}"#);
     assert_eq!(dps(true, false), r#"{"1356998400001":1,"1356998400999":2.5}"#);
     assert_eq!(dps(false, true), "[[1356998400,1],[1356998400,2.5]]");
@@ -101,7 +101,7 @@ fn every_part_of_a_series_is_written_in_order() {
                     .to_vec(),
             ),
         }]),
-        global_annotations: Some(Vec::new()),
+        global_annotations: Some(Arc::default()),
         points: columns(&[(1_000, Value::Integer(1))]),
         nan_as_null: false,
         stats: Some(vec![
@@ -121,7 +121,7 @@ fn every_part_of_a_series_is_written_in_order() {
 }
 
 proptest! {
-    /// Chunks of any size add up to the same response, and none exceeds its limit by much.
+    /// Chunks of any size add up to the same response, and no chunk exceeds its limit by much.
     #[test]
     fn chunks_add_up_to_the_response(
         lengths in prop::collection::vec(0_usize..40, 0..5),

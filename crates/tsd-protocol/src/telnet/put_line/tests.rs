@@ -5,7 +5,7 @@ use tsd_model::NameRule;
 
 use super::*;
 
-/// Telnet reply to a line, without the line end; empty if there is none.
+/// Telnet reply to a line, without the line end; empty for an accepted line.
 fn reply_to(line: &[u8], rules: &SeriesRules) -> String {
     let read = PutLine::parse(line).and_then(|point| point.tags(rules).map(|_| ()));
     read.map_or_else(|error| format!("put: {error}"), |()| String::new())
@@ -45,7 +45,7 @@ fn good_lines_are_read() {
     check("put m 1356998400.123 1 host=a", 1_356_998_400_123, Integer(1), &host);
     check("put m 1356998400.5 1 host=a", 13_569_984_005, Integer(1), &host);
     check("put m +1356998400 1 host=a", 1_356_998_400, Integer(1), &host);
-    check("put m 9999999999999 1 host=a", 9_999_999_999_999, Integer(1), &host);
+    check("put m 4294967295999 1 host=a", 4_294_967_295_999, Integer(1), &host);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn broken_tags_are_named() {
     );
 }
 
-/// Of two errors the one that OpenTSDB checks first is reported.
+/// The reported error is the one that OpenTSDB checks first.
 #[test]
 fn checks_run_in_opentsdbs_order() {
     refuse("put  x x host", "illegal argument: empty metric name");
@@ -116,6 +116,14 @@ fn checks_run_in_opentsdbs_order() {
     refuse("put m 1  host", "illegal argument: empty value");
     refuse("put m 1 x host", "illegal argument: invalid tag: host");
     refuse("put m 1 x a=b a=c", "illegal argument: duplicate tag: a=c, tags={a=b}");
+    for time in ["9999999999999", "9999999999.999", "4294967296000"] {
+        let number = time.replace('.', "");
+        let text = format!(
+            "illegal argument: timestamp {number} is after 2106-02-07 06:28:15 UTC, the last that a row key can \
+             have"
+        );
+        refuse(&format!("put m {time} 1 a=b"), &text);
+    }
     refuse("put m$ 99999999999999 x a=b", "invalid value: Invalid character 'x' in x");
     refuse(
         "put m$ 99999999999999 1e400 a=b",
@@ -165,7 +173,7 @@ proptest! {
         let _ = reply_to(&line, &SeriesRules::default());
     }
 
-    /// Nearly valid lines, so that all checks are reached.
+    /// Generates nearly valid lines, so that they reach all checks.
     #[test]
     fn fast_path_agrees_with_the_full_parse(
         metric in "[a-z.]{0,3}",

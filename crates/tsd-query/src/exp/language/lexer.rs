@@ -34,7 +34,7 @@ const WORDS: &[(&str, &str)] = &[
     ("else", "else"),
 ];
 
-/// Splits an expression into tokens; `None` if a part of it is no token.
+/// Splits an expression into tokens; `None` for text that is not a token.
 pub(super) fn tokens(text: &str) -> Option<Vec<Token>> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start();

@@ -34,12 +34,12 @@ const LEVELS: &[&[(&str, BinaryOperator)]] = &[
     ],
 ];
 
-/// Why a text is not an expression.
+/// Reason why a text is not an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::exp) enum ExpressionError {
-    /// It does not follow the grammar.
+    /// The text does not follow the grammar.
     Grammar,
-    /// It is too long or nested too deeply.
+    /// The text is too long or nested too deeply.
     TooLarge,
 }
 
@@ -186,7 +186,7 @@ impl Parser<'_> {
             Token::Sign(_) => None,
             Token::Name(_) if self.take("(") => self.arguments().map(Node::Call),
             Token::Name(name) => Some(Node::Variable(self.variable(name))),
-            // A property or method of a double: there are none, so its value is null.
+            // A property or method of a double: doubles have no members, so the value is null.
             Token::Path(name) => {
                 self.variable(name);
                 let arguments = if self.take("(") { self.arguments()? } else { Vec::new() };

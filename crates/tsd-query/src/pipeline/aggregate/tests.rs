@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::aggregator::Interpolation;
+use crate::aggregator::{Interpolation, aggregate_floats, aggregate_integers};
 
 type Point = (i64, Value);
 

@@ -1,4 +1,4 @@
-//! Hours of a series that are read as summaries, beside its points.
+//! Adds hours that are read as summaries to a series, in addition to its decoded points.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use super::{SeriesBuilder, append, input_of};
 use crate::pipeline::series_pipeline::SeriesPipeline;
 
 impl SeriesBuilder {
-    /// Adds the next points of the series, later than all before, some of them as the summaries that
-    /// [`SeriesPipeline::summary_use`] allows. Both are in time order, and no point of the columns is in the
-    /// time of a summary.
+    /// Adds the next points of the series, some as the summaries that
+    /// [`SeriesPipeline::summary_use`] allows. All are later than previous points. Points and
+    /// summaries are in time order, and no point is within the time of a summary.
     pub fn push_summaries(
         &mut self,
         pipeline: &SeriesPipeline,
@@ -20,7 +20,7 @@ impl SeriesBuilder {
         let (Some(first), Some(last)) = (summaries.first(), summaries.last()) else {
             return self.push(pipeline, columns);
         };
-        // All of a summarized hour is within the rows of the query.
+        // A summarized hour is completely within the rows of the query.
         let times = &columns.times_ms;
         let first_ms = times.first().map_or(first.start_ms, |time| first.start_ms.min(*time));
         let last_ms = times.last().map_or(last.start_ms, |time| last.start_ms.max(*time));
@@ -95,7 +95,7 @@ impl SeriesBuilder {
         self.fold(pipeline, columns, at, to);
     }
 
-    /// Folds a summary into its bucket; false if that takes its points.
+    /// Folds a summary into its bucket; returns false if its points are needed instead.
     fn fold_summary(&mut self, pipeline: &SeriesPipeline, summary: &Summary) -> bool {
         if self.open.as_ref().is_none_or(|open| summary.start_ms >= open.end_ms) {
             self.close();
@@ -110,7 +110,8 @@ impl SeriesBuilder {
     }
 }
 
-/// A summary that does not fit its bucket, without points. Only summaries that fit are read so.
+/// Error of a summary without points that does not fit its bucket. Stores return summaries without
+/// points only if they fit.
 const NOT_USABLE: PackedRunError = PackedRunError::Damaged("a summary over several buckets");
 
 fn is_same(points: &Arc<SummarizedPoints>, summary: &Summary) -> bool {

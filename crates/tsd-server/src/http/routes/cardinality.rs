@@ -1,5 +1,5 @@
-//! `/api/stats/cardinality`: which metrics, tag keys and tag pairs have the most series. OpenTSDB does not have
-//! it.
+//! `/api/stats/cardinality`: metrics, tag keys and tag pairs with the most series. OpenTSDB has no such
+//! endpoint.
 
 use serde_json::{Value, json};
 use tsd_engine::{Cardinality, CardinalityRequest};
@@ -11,7 +11,7 @@ use crate::{
     query_failure_mapping::cause_of,
 };
 
-/// Length of each list, unless the request has `limit`, and the greatest.
+/// Default length of each list, and the maximum of `limit`.
 const DEFAULT_LIMIT: usize = 10;
 const LARGEST_LIMIT: usize = 1_000;
 

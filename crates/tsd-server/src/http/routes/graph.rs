@@ -1,8 +1,8 @@
-//! `/q`: graphs, as pictures or as what they show.
+//! `/q`: graphs, as pictures, as a summary or as lines of points.
 //!
-//! The query is executed as that of `/api/query`. A picture is drawn in time slices of the query, and its
-//! memory is reserved from the memory limit of the process until it is sent. OpenTSDB runs gnuplot and keeps
-//! its files; here nothing is written, and no program is started.
+//! The query runs like a query of `/api/query`. It reserves the memory of the picture before it reads, and
+//! draws the picture in its time slices. OpenTSDB runs gnuplot and keeps its files; this daemon writes no
+//! files and starts no program.
 
 mod picture;
 
@@ -12,7 +12,7 @@ use hyper::{
     Method, StatusCode,
     header::{AGE, CACHE_CONTROL, HeaderValue, LOCATION},
 };
-use tsd_engine::{QueryFailure, QueryGuard, RawQuery, SubQueryResult, WorkSlices};
+use tsd_engine::{QueryControl, QueryGuard, SubQueryResult, WorkSlices};
 use tsd_protocol::{
     ApiError, GraphForm, GraphQuery, GraphRequest, GraphSummary, GraphTextSeries, GraphTextWriter,
     count_graph_points, graph_redirect, parse_graph_request,
@@ -20,7 +20,7 @@ use tsd_protocol::{
 
 use super::{
     query_control::control_by_uri,
-    response_stream::{self, SerializationTimer},
+    response_stream::{self, SerializationTimer, missed_files, with_missed},
 };
 use crate::{
     http::{
@@ -31,7 +31,7 @@ use crate::{
     query_failure_mapping::cause_of,
 };
 
-/// Handles a request of a graph.
+/// Handles a request for a graph.
 pub(super) async fn graph(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     let began = Instant::now();
     let Some(form) = GraphForm::requested(&request.query) else {
@@ -40,41 +40,40 @@ pub(super) async fn graph(request: &HttpRequest<'_>) -> Result<HttpResponse, Htt
     request.allow(&[Method::GET, Method::POST])?;
     let graph_request = parse_graph_request(&request.query)?;
     let graph = graph_request.validate(&request.state.clock())?;
-    let result = request
-        .state
-        .engine
-        .query(graph.query.clone(), control_by_uri(request))
-        .await
-        .map_err(|failure| query_failed(&failure, &graph_request.raw))?;
+    let picture_bytes = match form {
+        GraphForm::Png => graph_request.plot.size.drawing_bytes(),
+        GraphForm::Ascii | GraphForm::Json => 0,
+    };
+    let control = QueryControl { response_bytes: picture_bytes, ..control_by_uri(request) };
+    let result = request.state.engine.query(graph.query.clone(), control).await;
+    let result = result.map_err(|failure| {
+        picture::too_large(&failure, graph_request.plot.size, picture_bytes)
+            .unwrap_or_else(|| cause_of(&failure).query_error(Some(&graph_request.raw)))
+    })?;
     let guard = result.guard;
+    let missed = missed_files(&guard);
     let (sub_results, plotted) = count_points(result.sub_results, &graph, &guard).await?;
     match form {
+        // The text adds the header of a partial result itself.
         GraphForm::Ascii => Ok(cacheable(text(sub_results, guard), &graph)),
         GraphForm::Json => {
             let summary = summary(&sub_results, plotted, began.elapsed());
             guard.mark_sent(Duration::ZERO);
-            Ok(HttpResponse::new(StatusCode::OK, ContentType::LegacyJson, summary.render()))
+            let summary = summary.render();
+            let response = HttpResponse::new(StatusCode::OK, ContentType::LegacyJson, summary);
+            Ok(with_missed(response, missed))
         }
         GraphForm::Png => {
             let GraphRequest { plot: options, .. } = graph_request;
             let notes = result.global_annotations.unwrap_or_default();
             let plot = picture::plot(&graph, options, sub_results, &notes);
             let response = picture::draw(request.state, plot, guard, began).await?;
-            Ok(cacheable(response, &graph))
+            Ok(cacheable(with_missed(response, missed), &graph))
         }
     }
 }
 
-/// The error of a query without a result. An invalid query is one of the client, whatever `/api/query` has.
-fn query_failed(failure: &QueryFailure, raw: &RawQuery) -> ApiError {
-    let error = cause_of(failure).query_error(Some(raw));
-    match failure {
-        QueryFailure::Rejected(_) => error.into_client_error(),
-        _ => error,
-    }
-}
-
-/// The page of OpenTSDB's user interface, which draws the graph that the URI describes.
+/// Redirects to the user interface, which draws the graph that the URI describes.
 fn redirect(request: &HttpRequest<'_>) -> HttpResponse {
     let (location, page) = graph_redirect(request.uri.query().unwrap_or_default());
     let response = HttpResponse::new(StatusCode::OK, ContentType::Html, page);
@@ -84,14 +83,14 @@ fn redirect(request: &HttpRequest<'_>) -> HttpResponse {
     }
 }
 
-/// Adds the headers of a file that clients may keep. Nothing is kept here, so it is new.
+/// Adds the headers of a response that clients may cache. The daemon caches no response, so its age is 0.
 fn cacheable(response: HttpResponse, graph: &GraphQuery) -> HttpResponse {
     let max_age = HeaderValue::from_str(&format!("max-age={}", graph.max_age_secs))
         .unwrap_or(HeaderValue::from_static("max-age=0"));
     response.with_header(AGE, HeaderValue::from_static("0")).with_header(CACHE_CONTROL, max_age)
 }
 
-/// Counts the points that are drawn; fails if some are infinite.
+/// Counts the drawn points; fails if a point is infinite.
 async fn count_points(
     sub_results: Vec<SubQueryResult>,
     graph: &GraphQuery,
@@ -100,7 +99,7 @@ async fn count_points(
     let range = (graph.query.start_ms, graph.query.end_ms + 999);
     let count = move |slices: &mut WorkSlices<'_>| {
         let series = sub_results.iter().flat_map(|sub| &sub.series);
-        // Of work that ends here the result is not used.
+        // If the work ends here, its result is not used.
         let counts = series.take_while(|_| slices.renew());
         let counts = counts.map(|series| count_graph_points(&series.metric, &series.points, range));
         let count: Result<u64, ApiError> = counts.sum();
@@ -114,7 +113,7 @@ async fn count_points(
     Ok((sub_results, count?))
 }
 
-/// Lines of points.
+/// Responds with lines of points.
 fn text(sub_results: Vec<SubQueryResult>, guard: QueryGuard) -> HttpResponse {
     let series = sub_results.into_iter().flat_map(|sub| sub.series).map(|series| GraphTextSeries {
         metric: series.metric,

@@ -9,14 +9,13 @@ use crate::http::{
     response::{ContentType, HttpResponse},
 };
 
-/// Requests a daemon stop after this response.
-pub(super) fn diediedie(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
-    request.check_admin("diediedie")?;
+/// Requests a stop of the daemon after this response.
+pub(super) fn diediedie(request: &HttpRequest<'_>) -> HttpResponse {
     info!(peer = %request.peer, "a client requested a stop");
     request.state.stop_requested.cancel();
     let body = "<!DOCTYPE html><html><head><meta charset=\"utf-8\"><title>TSD Exiting</title></head>\
                 <body><h1>Cleaning up and exiting now.</h1></body></html>";
-    Ok(HttpResponse::new(StatusCode::OK, ContentType::Html, body).close_if(true))
+    HttpResponse::new(StatusCode::OK, ContentType::Html, body).close_if(true)
 }
 
 /// The Prometheus exposition.

@@ -14,7 +14,7 @@ use crate::{
     recent_logs::LogControl,
 };
 
-/// Lists the last events, or sets a level. As in OpenTSDB, `json` goes before `level`.
+/// Lists the last events, or sets a level. As in OpenTSDB, `json` takes precedence over `level`.
 pub(super) fn logs(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     let Some(log) = &request.state.config.log else {
         return Err(ApiError::new(400, "This daemon does not keep its last log events").into());
@@ -51,7 +51,7 @@ fn set_level(
     Ok(HttpResponse::new(StatusCode::OK, ContentType::Text, text))
 }
 
-/// A level by its name, in any case: the name and what is logged, `None` for nothing.
+/// Parses the name of a level in any case. Returns the name and the level, `None` for no events.
 fn parse_level(word: &str) -> Option<(&'static str, Option<Level>)> {
     let known = [
         ("OFF", None),

@@ -1,7 +1,7 @@
-//! The web page: its files are compiled into the program. `/` is its HTML, everything else is below `/s/page/`.
+//! The web page. Its files are compiled into the program: `/` is the HTML, all other files are below `/s/page/`.
 //!
-//! The files are served as they are written, in `crates/tsd-server/page/`: they need no build, and the browser may load nothing from
-//! elsewhere. `docs/decisions/014-page.md` says why.
+//! The files in `crates/tsd-server/page/` are served unchanged: they need no build, and the browser loads nothing
+//! from other hosts. `docs/decisions/014-page.md` has the reasons.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -24,14 +24,14 @@ use crate::http::{
     response::{ContentType, HttpResponse},
 };
 
-/// Where the files are, below `/s/`.
+/// Folder of the files below `/s/`.
 const FOLDER: &str = "page/";
 
-/// Name of the HTML, which is served at `/`.
+/// Name of the HTML file, which is served at `/`.
 const INDEX: &str = "index.html";
 
-/// What the page may load and do. Names and tags are text of other people: if one of them became markup, it could not run or send
-/// anything.
+/// Limits what the page may load and do. Names and tags are untrusted text: if one of them became markup, it could
+/// neither run code nor send data.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
                       img-src 'self' data: blob:; connect-src 'self'; frame-ancestors 'none'; \
                       base-uri 'none'; form-action 'none'";
@@ -60,8 +60,10 @@ const FILES: &[PageFile] = page_files! {
     "dark.css": Css,
     "page.css": Css,
     "icon.svg": Svg,
+    "address.js": Script,
     "annotate.js": Script,
     "api.js": Script,
+    "axis_form.js": Script,
     "cardinality.js": Script,
     "chart.js": Script,
     "chart_input.js": Script,
@@ -74,6 +76,7 @@ const FILES: &[PageFile] = page_files! {
     "export.js": Script,
     "format.js": Script,
     "graph.js": Script,
+    "hidden.js": Script,
     "link.js": Script,
     "log.js": Script,
     "main.js": Script,
@@ -89,10 +92,12 @@ const FILES: &[PageFile] = page_files! {
     "storage.js": Script,
     "table.js": Script,
     "time.js": Script,
+    "time_bar.js": Script,
     "view.js": Script,
+    "zone.js": Script,
 };
 
-/// Entity tags of [`FILES`], in their order. Weak: a compressed response has the same one.
+/// Entity tags of [`FILES`], in the same order. Weak, since a compressed response has the same tag.
 static ENTITY_TAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
     FILES
         .iter()
@@ -110,7 +115,7 @@ pub(super) fn home(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError>
     respond(INDEX, request.headers).ok_or_else(|| ApiError::page_not_found().into())
 }
 
-/// A file of the page at a path below `/s/`.
+/// Serves a file of the page at a path below `/s/`.
 pub(super) fn page_file(path: &str, headers: &HeaderMap) -> Option<HttpResponse> {
     respond(path.strip_prefix(FOLDER)?, headers)
 }
@@ -126,7 +131,7 @@ fn respond(name: &str, headers: &HeaderMap) -> Option<HttpResponse> {
     let fixed = HeaderValue::from_static;
     Some(
         response
-            // Another version of the program has other files under the same names.
+            // Another version of the program may have other files under the same names.
             .with_header(CACHE_CONTROL, fixed("no-cache"))
             .with_header(ETAG, HeaderValue::from_str(tag).ok()?)
             .with_header(VARY, fixed("accept-encoding"))
@@ -135,7 +140,7 @@ fn respond(name: &str, headers: &HeaderMap) -> Option<HttpResponse> {
     )
 }
 
-/// True if the client has the file with this entity tag.
+/// Returns true if the client already has the file with this entity tag.
 fn has_tag(headers: &HeaderMap, tag: &str) -> bool {
     let weak = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
     headers

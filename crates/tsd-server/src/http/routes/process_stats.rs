@@ -1,7 +1,7 @@
-//! `/api/stats/jvm`, `threads` and `region_clients` in OpenTSDB's shape, with what exists here.
+//! `/api/stats/jvm`, `threads` and `region_clients` in OpenTSDB's format.
 //!
-//! There is no Java process: sizes and threads are those of the process as Linux reports them, `pools`
-//! and `gc` are empty. Where `/proc` cannot be read, a size is 0 and no threads are listed.
+//! There is no Java process. Sizes and threads come from Linux, `pools` and `gc` are empty. If `/proc`
+//! cannot be read, sizes are 0 and no threads are listed.
 
 use std::{fs, time::Duration};
 
@@ -36,7 +36,7 @@ pub(super) fn jvm(state: &ServerState) -> Value {
                 "max": -1,
             },
             "objectsPendingFinalization": 0,
-            // Memory that is not backed by files, and its size with what was swapped out.
+            // Memory that is not backed by files, without and with swapped pages.
             "heapMemoryUsage": {
                 "init": 0,
                 "used": bytes("RssAnon:"),
@@ -57,13 +57,13 @@ pub(super) fn jvm(state: &ServerState) -> Value {
     })
 }
 
-/// The memory limit of the process; -1 without one, as Java has it.
+/// Returns the memory limit of the process; -1 without a limit, as in Java.
 fn heap_max(state: &ServerState) -> i64 {
     let memory = state.memory();
     if memory.is_unlimited() { -1 } else { i64::try_from(memory.limit()).unwrap_or(i64::MAX) }
 }
 
-/// How long a process has been running, from its `stat` line and the uptime of the machine.
+/// Computes how long a process has been running, from its `stat` line and the uptime of the machine.
 fn uptime_ms(stat: &str, up: &str) -> Option<i64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let started_ticks: i64 = fields.split_whitespace().nth(19)?.parse().ok()?;
@@ -71,7 +71,7 @@ fn uptime_ms(stat: &str, up: &str) -> Option<i64> {
     Some((up_seconds * 1_000.0) as i64 - started_ticks * 1_000 / USER_HZ)
 }
 
-/// A field of `/proc/self/status` in KiB; 0 if there is none.
+/// Reads a field of `/proc/self/status` in KiB; 0 if it is missing.
 fn kib_of(status: &str, field: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix(field));
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
@@ -88,7 +88,7 @@ pub(super) fn threads() -> Value {
     threads.into_iter().map(|(_, thread)| thread).collect()
 }
 
-/// A thread from its `stat` line: `id (name) state ... nice ...`.
+/// Parses the `stat` line of a thread: `id (name) state ... nice ...`.
 fn thread(stat: &str) -> Option<(u64, Value)> {
     // The name may contain any character.
     let (head, fields) = stat.rsplit_once(')')?;
@@ -108,19 +108,19 @@ fn thread(stat: &str) -> Option<(u64, Value)> {
     Some((id, thread))
 }
 
-/// The state of a thread under Java's name for it.
+/// Returns Java's name for the state of a thread.
 fn java_state(state: &str) -> &'static str {
     match state {
         "R" => "RUNNABLE",
-        // Waits for a disk, or is stopped.
+        // Waiting for a disk, or stopped.
         "D" | "T" | "t" => "BLOCKED",
         "Z" | "X" => "TERMINATED",
         _ => "WAITING",
     }
 }
 
-/// `/api/stats/region_clients`: the servers of the storage. Counts that the client does not have are 0; the last three
-/// members are not OpenTSDB's.
+/// `/api/stats/region_clients`: the servers of the storage. Counts that the client lacks are 0. OpenTSDB does not have
+/// the last three members.
 pub(super) fn region_clients(clients: &[RegionClientStats]) -> Value {
     let clients = clients.iter().map(|client| {
         json!({

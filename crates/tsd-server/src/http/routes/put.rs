@@ -1,8 +1,7 @@
 //! `/api/put`, `/api/rollup` and `/api/histogram`: points in JSON.
 //!
-//! A point acknowledged with success is durable, with or without `sync`. So storage failures are
-//! reported to every client; a point that cannot be stored *now* is a 503, on which collectors
-//! retry.
+//! A point acknowledged with success is durable, with or without `sync`. So every client gets storage
+//! failures. If a point cannot be stored *now*, the response is a 503, and collectors retry.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -28,17 +27,17 @@ use crate::{
     server_state::ServerState,
 };
 
-/// Bodies of up to this many points are written by one call of the store: a call has a cost of its own, and a cluster divides each
-/// one by owners. Larger ones are written by several calls at once, which takes less time.
+/// Maximum points of a body that a single call of the store writes: calls have a fixed cost, and a cluster splits
+/// each call by owners. Concurrent calls write larger bodies in less time.
 const MAX_SINGLE_BATCH_POINTS: usize = 2_048;
 
-/// Memory of a point in the session: its cell, in a list that grows.
+/// Memory of a point in the session: its cell, in a growing list.
 const CELL_BYTES: usize = 144;
-/// Memory of a point whose series is not cached, beside its names.
+/// Memory of a point whose series is not cached, without its names.
 const NEW_SERIES_BYTES: usize = 640;
-/// Copies of the names of such a point.
+/// Copies of the names of a point whose series is not cached.
 const NEW_NAME_FACTOR: usize = 5;
-/// Memory of a point that failed: its error, as the engine and as the response have it.
+/// Memory of a failed point: its error in the engine and in the response.
 const ERROR_BYTES: usize = 512;
 
 /// Why a point was rejected.
@@ -148,7 +147,7 @@ pub(super) async fn histogram(request: HttpRequest<'_>) -> Result<HttpResponse, 
     Ok(pending.finish(&put).await?)
 }
 
-/// The error of a body, or of memory that is not left for its points.
+/// Maps an error of a body, or a lack of memory for its points.
 fn body_error(error: PutBodyError, memory: &PointMemory) -> ApiError {
     match error {
         PutBodyError::NoMemory => memory.refusal(),
@@ -156,7 +155,7 @@ fn body_error(error: PutBodyError, memory: &PointMemory) -> ApiError {
     }
 }
 
-/// Passes points to the session in groups. Fails without memory, before anything is stored.
+/// Passes points to the session in groups. If memory runs out, fails before anything is stored.
 fn put_points(
     pending: &mut PendingPut<'_>,
     rules: &SeriesRules,
@@ -222,7 +221,6 @@ impl<'a> PutRequest<'a> {
     fn read(request: &'a HttpRequest<'_>) -> Result<Self, HttpError> {
         request.state.metrics.received_put.add(1);
         request.allow(&[Method::POST])?;
-        request.check_change()?;
         let options = PutOptions::parse(&request.query)?;
         if request.body.bytes().is_empty() {
             return Err(ApiError::missing_put_content().into());
@@ -232,7 +230,8 @@ impl<'a> PutRequest<'a> {
     }
 
     async fn memory(&self, request: &HttpRequest<'_>) -> Result<PointMemory, ApiError> {
-        PointMemory::begin(&request.state.body_memory, self.body.len()).await
+        let wait = request.body.memory_wait();
+        PointMemory::begin(&request.state.body_memory, self.body.len(), wait).await
     }
 }
 
@@ -245,7 +244,7 @@ struct PendingPut<'a> {
     accepted: Vec<u32>,
     rejected: Vec<(u32, PutError)>,
     memory: PointMemory,
-    /// True if failed points were only counted, since no memory was left for their errors.
+    /// True if some failed points were only counted, since there was no memory for their errors.
     lacks_errors: bool,
 }
 
@@ -278,8 +277,8 @@ impl<'a> PendingPut<'a> {
         })
     }
 
-    /// Takes the memory of points that the session was given: with `names` bytes of names, when it had
-    /// `unresolved` points of new series before.
+    /// Reserves the memory of points in the session. The points have `names` bytes of names; before them, the
+    /// session had `unresolved` points of new series.
     fn take_cells(
         &mut self,
         points: usize,
@@ -292,7 +291,7 @@ impl<'a> PendingPut<'a> {
         if self.memory.take(bytes) { Ok(()) } else { Err(self.memory.refusal()) }
     }
 
-    /// True if there is memory for the error of one more point.
+    /// Reserves memory for the error of one more point; false if there is not enough.
     fn take_error(&mut self) -> bool {
         let is_taken = !self.lacks_errors && self.memory.take(ERROR_BYTES);
         self.lacks_errors |= !is_taken;
@@ -324,7 +323,7 @@ impl<'a> PendingPut<'a> {
     async fn finish(mut self, request: &PutRequest<'_>) -> Result<HttpResponse, ApiError> {
         let PutRequest { options, body, .. } = request;
         let limit = if !options.sync {
-            // An unavailable backend must not block clients: they may retry.
+            // An unavailable backend must not block clients, since they can retry.
             Some(self.state.engine.config().ingest.store_deadline)
         } else if options.sync_timeout_ms > 0 {
             Some(Duration::from_millis(options.sync_timeout_ms))
@@ -341,7 +340,7 @@ impl<'a> PendingPut<'a> {
         if report.timed_out == 0 {
             self.outcome.succeed(report.stored as u64);
         } else {
-            // Which of the other points were stored in time is unknown, so all count as timed out.
+            // It is unknown which of the other points were stored in time, so all count as timed out.
             for offset in std::mem::take(&mut self.accepted) {
                 if report.failures.binary_search_by_key(&offset, |failure| failure.tag).is_err() {
                     self.fail(offset, || PutPointError::WriteTimedOut);
@@ -379,21 +378,21 @@ impl<'a> PendingPut<'a> {
         if listed == 0 {
             return Ok(response);
         }
-        // The memory of the listed points is released when they are sent.
+        // Releases the memory of the listed points when the connection has taken the last of them.
         let memory = self.memory;
         Ok(response.with_on_sent(Box::new(move || drop(memory))))
     }
 }
 
-/// Bytes of a response that lists failed points, while it grows: each as it was sent, and its error.
+/// Estimates the bytes of a growing response that lists failed points, each as sent and with its error.
 const fn details_bytes(points: usize, body_bytes: usize) -> usize {
     (body_bytes * 2 + points * 200) * 2
 }
 
-/// Longest part of a point that is logged, in bytes.
+/// Maximum logged bytes of a point.
 const LOGGED_BYTES: usize = 256;
 
-/// Returns the beginning of a body from a point on.
+/// Returns the beginning of a text, for the log.
 fn head(body: &str) -> &str {
     body.get(..body.floor_char_boundary(LOGGED_BYTES)).unwrap_or(body)
 }

@@ -1,7 +1,7 @@
-//! `/api/query` and its sub-paths. Responses are written while they are sent.
+//! `/api/query` and its sub-paths. Responses are generated while they are sent.
 //!
-//! The end of the request cancels the query: its work is bound to the future that awaits the
-//! result, and the result's memory to the response body.
+//! The end of the request cancels the query: the future that awaits the result owns its work, and the
+//! response body owns the memory of the result.
 
 mod exp;
 mod explain;
@@ -12,12 +12,14 @@ mod sub_query_echo;
 mod uri_parameters;
 
 use hyper::Method;
+use serde_json::json;
+use tsd_engine::DeletedPoints;
 use tsd_protocol::{ApiError, parse_query_body, parse_query_uri, query_error, render_query};
 
 use self::{
     query_response::query_response,
     sub_query_echo::{echoes, filter_tagks},
-    uri_parameters::{apply_uri_parameters, layout},
+    uri_parameters::{apply_uri_parameters, layout, with_ignored_options},
 };
 use super::query_control::control;
 use crate::{
@@ -31,6 +33,8 @@ pub(super) async fn query(request: HttpRequest<'_>) -> Result<HttpResponse, Http
     let result = dispatch(&request).await;
     match &result {
         Ok(_) => &metrics.query_success,
+        // The store failed or did not respond.
+        Err(ApiError { status: 408 | 424, .. }) => &metrics.query_exceptions,
         Err(error) if error.status < 500 => &metrics.query_invalid,
         Err(_) => &metrics.query_exceptions,
     }
@@ -63,13 +67,25 @@ async fn plain_query(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiError
         return explain::explain(request, &raw, &query).await;
     }
     let tagks = filter_tagks(request, &query).await?;
-    let control = control(request, render_query(&raw, &query, &[]).into());
+    let mut control = control(request, render_query(&raw, &query, &[]).into());
+    control.allows_damaged |= raw.allow_damaged;
     let result = request
         .state
         .engine
         .query(query.clone(), control)
         .await
         .map_err(|failure| cause_of(&failure).query_error(Some(&raw)))?;
+    if let Some(deleted) = result.deleted.filter(|_| query.dry_run) {
+        return Ok(would_delete(deleted));
+    }
     let echoes = echoes(&query, &tagks, result.sub_results.iter().map(|sub| &sub.stats));
-    Ok(query_response(&query, result, layout(request, &query), echoes))
+    let response = query_response(&query, result, layout(request, &query), echoes);
+    Ok(with_ignored_options(response, &raw))
+}
+
+/// Responds to a dry run of a delete with the counts.
+fn would_delete(deleted: DeletedPoints) -> HttpResponse {
+    let DeletedPoints { points, series, rows } = deleted;
+    let counts = json!({"dryRun": true, "points": points, "series": series, "rows": rows});
+    HttpResponse::json(counts.to_string())
 }

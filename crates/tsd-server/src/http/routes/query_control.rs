@@ -1,5 +1,5 @@
-//! What the engine knows of the client of a query: how it is cancelled, and how the query list shows its client.
-//! The query itself is not looked at.
+//! Connects a query to its client: cancels the query if the client disconnects, and describes the client in
+//! the query list.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::http::request::HttpRequest;
 const SECRET_HEADERS: [&str; 3] = ["cookie", "authorization", "proxy-authorization"];
 const MASK: &str = "*******";
 
-/// Like [`control`], for requests that are listed by their URI.
+/// Like [`control`], for requests that the query list shows by their URI.
 pub(super) fn control_by_uri(request: &HttpRequest<'_>) -> QueryControl {
     let mut text = br#"{"uri":"#.to_vec();
     write_json_string(&mut text, &request.uri.to_string());
@@ -33,7 +33,13 @@ pub(super) fn control(request: &HttpRequest<'_>, query: Arc<str>) -> QueryContro
         headers: headers.collect(),
         query,
     };
-    QueryControl { client: Arc::new(client), ..QueryControl::default() }
+    let allows_damaged = allows_damaged(request);
+    QueryControl { client: Arc::new(client), allows_damaged, ..QueryControl::default() }
+}
+
+/// Returns true if the URI accepts a result without damaged data.
+fn allows_damaged(request: &HttpRequest<'_>) -> bool {
+    request.query.get("allow_damaged").is_some_and(|value| value != "false")
 }
 
 /// Capitalises a header name as clients usually write it.

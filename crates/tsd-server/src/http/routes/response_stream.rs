@@ -1,11 +1,12 @@
 //! Response bodies that are generated while they are sent.
 //!
 //! A chunk is generated when the socket can accept it: a slow reader holds its result and one chunk
-//! in memory, but no slot of a running query. All chunks but the first are generated on the query
-//! threads, because formatting thousands of points must not delay writes.
+//! in memory, but no slot of a running query. Query threads generate all chunks except the first,
+//! because formatting thousands of points must not delay writes.
 
+use parking_lot::Mutex;
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -19,10 +20,10 @@ use tsd_engine::{QueryGuard, QueryThreads};
 
 use crate::http::response::{ContentType, HttpResponse, OnSent, ResponseAborted};
 
-/// Chunk size in bytes. A smaller response is sent whole, with `Content-Length`.
+/// Chunk size in bytes. A smaller response is sent as a whole, with `Content-Length`.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Header of a result that may miss points (`tsd.query.partial_results`).
+/// Header of a result that may lack points (`allow_damaged`).
 const PARTIAL_RESULT: HeaderName = HeaderName::from_static("x-partial-result");
 
 /// Measures the time spent writing a response.
@@ -40,23 +41,23 @@ struct TimerState {
 
 impl SerializationTimer {
     pub(super) fn time(&self) -> Duration {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock();
         state.done + state.started.map(|started| started.elapsed()).unwrap_or_default()
     }
 
     /// Calls `work` and adds its duration.
     fn measure<T>(&self, work: impl FnOnce() -> T) -> T {
         let started = Instant::now();
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).started = Some(started);
+        self.state.lock().started = Some(started);
         let value = work();
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.started = None;
         state.done += started.elapsed();
         value
     }
 }
 
-/// Builds a response whose body `write` generates: it appends to the buffer up to a number of bytes
+/// Builds a response whose body `write` generates: it appends up to a number of bytes to the buffer
 /// and returns true if there is more. The guard is notified when the body is sent, and dropped
 /// otherwise.
 pub(super) fn chunked(
@@ -67,7 +68,7 @@ pub(super) fn chunked(
     chunked_as(ContentType::Json, write, timer, guard)
 }
 
-/// As [`chunked`], of another type.
+/// Like [`chunked`], with another content type.
 pub(super) fn chunked_as(
     content_type: ContentType,
     write: impl FnMut(&mut Vec<u8>, usize) -> bool + Send + 'static,
@@ -76,12 +77,12 @@ pub(super) fn chunked_as(
 ) -> HttpResponse {
     let threads = guard.threads().clone();
     let missed = missed_files(&guard);
-    // Shared by the chunk stream and the completion callback; dropped with the last of them.
+    // Shared by the chunk stream and the completion callback, and dropped with the last of them.
     let guard = Arc::new(Mutex::new(Some(guard)));
     let on_sent_guard = Arc::clone(&guard);
     let sent_timer = timer.clone();
     let on_sent: OnSent = Box::new(move || {
-        if let Some(guard) = on_sent_guard.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(guard) = on_sent_guard.lock().take() {
             guard.mark_sent(sent_timer.time());
         }
     });
@@ -92,11 +93,7 @@ pub(super) fn chunked_as(
         return with_missed(response, missed).with_on_sent(on_sent);
     }
     let rest = stream::try_unfold(writer, move |writer| {
-        let is_cancelled = guard
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .as_ref()
-            .is_some_and(QueryGuard::is_cancelled);
+        let is_cancelled = guard.lock().as_ref().is_some_and(QueryGuard::is_cancelled);
         next_chunk(writer, is_cancelled, threads.clone())
     });
     let chunks = stream::iter([Ok(first)]).chain(rest);
@@ -104,8 +101,8 @@ pub(super) fn chunked_as(
     with_missed(response, missed).with_on_sent(on_sent)
 }
 
-/// The names of the quarantined files of which the result may miss points, for a header; `None` if it is complete.
-fn missed_files(guard: &QueryGuard) -> Option<HeaderValue> {
+/// Lists the quarantined files whose points the result may lack, for a header; `None` if the result is complete.
+pub(super) fn missed_files(guard: &QueryGuard) -> Option<HeaderValue> {
     let files = guard.losses();
     if files.is_empty() {
         return None;
@@ -113,7 +110,7 @@ fn missed_files(guard: &QueryGuard) -> Option<HeaderValue> {
     HeaderValue::try_from(files.join(", ")).ok()
 }
 
-fn with_missed(response: HttpResponse, missed: Option<HeaderValue>) -> HttpResponse {
+pub(super) fn with_missed(response: HttpResponse, missed: Option<HeaderValue>) -> HttpResponse {
     match missed {
         Some(files) => response.with_header(PARTIAL_RESULT, files),
         None => response,
@@ -163,7 +160,7 @@ mod tests {
     use super::*;
     use crate::http::response::ResponseContent;
 
-    /// A response of `chunks` chunks, and a counter of the generated ones.
+    /// Returns a response of `chunks` chunks, and a counter of the generated chunks.
     fn chunked_response(chunks: usize) -> (HttpResponse, Arc<AtomicUsize>) {
         let generated = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&generated);

@@ -20,7 +20,7 @@ use crate::{
     query_failure_mapping::cause_of,
 };
 
-/// Handles a search. A body replaces the parameters, whatever the method.
+/// Handles a search. With any method, a body replaces the parameters.
 pub(super) async fn search(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     let method = request.api_method()?;
     if method != Method::GET && method != Method::POST {

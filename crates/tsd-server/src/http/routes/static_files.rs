@@ -1,8 +1,8 @@
 //! `/s/<path>` and `/favicon.ico`: files below `tsd.http.staticroot`, and files of the program.
 //!
-//! A file of the static root hides one of the program with the same path. Only regular files below the root
-//! are served, also behind symbolic links; there are no listings of directories, ranges or conditional
-//! requests. Paths are compared as sent: OpenTSDB decodes no `%` escapes in them.
+//! A file of the static root hides a file of the program with the same path. The daemon serves only regular
+//! files below the root, also behind symbolic links. It has no listings of directories, no ranges and no
+//! conditional requests. Like OpenTSDB, it does not decode `%` escapes in paths.
 
 use std::{
     fs::{self, File},
@@ -21,18 +21,20 @@ use tokio::task::spawn_blocking;
 use tsd_protocol::ApiError;
 
 use super::page;
-use crate::http::{
-    error::HttpError,
-    request::HttpRequest,
-    response::{Chunks, ContentType, HttpResponse, ResponseAborted},
+use crate::{
+    http::{
+        error::HttpError,
+        request::HttpRequest,
+        response::{Chunks, ContentType, HttpResponse, ResponseAborted},
+    },
     route::Route,
 };
 
-/// Bytes of a file that are read, and in memory, at a time.
+/// Bytes of a file to read, and hold in memory, at a time.
 const CHUNK_BYTES: u64 = 64 << 10;
-/// Seconds that a client may keep a file of the static root: a year, as in OpenTSDB.
+/// How long a client may cache a file of the static root, in seconds: a year, as in OpenTSDB.
 const MAX_AGE_SECS: u32 = 31_536_000;
-/// Where the `..` of a path is looked for, and the shortest path: after `/s/`.
+/// Length of `/s/`: the minimum length of a path, and where the search for `..` begins.
 const PREFIX_BYTES: usize = 3;
 
 /// A file of the program.
@@ -48,7 +50,7 @@ const EMBEDDED: &[(&str, EmbeddedFile)] = &[(
     EmbeddedFile { content_type: ContentType::Icon, bytes: include_bytes!("favicon.ico") },
 )];
 
-/// The file of the program at a path below `/s/`.
+/// Returns the file of the program at a path below `/s/`.
 pub(crate) fn embedded(path: &str) -> Option<EmbeddedFile> {
     EMBEDDED.iter().find(|(known, _)| *known == path).map(|(_, file)| *file)
 }
@@ -77,16 +79,16 @@ pub(super) async fn static_file(request: &HttpRequest<'_>) -> Result<HttpRespons
         return Ok(response);
     }
     if let Some(EmbeddedFile { content_type, bytes }) = embedded(path) {
-        // Another version of the program has other files under the same names.
+        // Another version of the program may have other files under the same names.
         return Ok(HttpResponse::new(StatusCode::OK, content_type, Bytes::from_static(bytes))
             .with_header(CACHE_CONTROL, HeaderValue::from_static("no-cache")));
     }
-    // JSON on a page that is not part of the API, as in OpenTSDB.
+    // The error is JSON although the path is outside the API, as in OpenTSDB.
     let missing = ApiError::page_not_found().render();
     Ok(HttpResponse::new(StatusCode::NOT_FOUND, ContentType::LegacyJson, missing))
 }
 
-/// The path below the root that a URI names. Fails if it is none, or names a parent directory.
+/// Returns the path below the root that a URI names. Fails if the URI is too short or contains `..`.
 fn path_below_root(uri: &str) -> Result<&str, ApiError> {
     if uri.len() < PREFIX_BYTES {
         return Err(ApiError::new(400, format!("URI too short <code>{uri}</code>")));
@@ -95,11 +97,11 @@ fn path_below_root(uri: &str) -> Result<&str, ApiError> {
         return Err(ApiError::new(400, format!("Malformed URI <code>{uri}</code>")));
     }
     let path = uri.split('?').next().unwrap_or_default();
-    // Without the `/s`. A path that is absolute would replace the root.
+    // Removes `/s` and further slashes, since an absolute path would replace the root.
     Ok(path.get(2..).unwrap_or_default().trim_start_matches('/'))
 }
 
-/// The type of a file by its suffix. OpenTSDB knows these six.
+/// Returns the type of a file by its suffix. OpenTSDB knows these six.
 fn content_type(path: &str) -> ContentType {
     let known = [
         (".png", ContentType::Png),
@@ -121,7 +123,7 @@ struct OpenFile {
     modified: Option<SystemTime>,
 }
 
-/// Opens a regular file below a directory; `None` if there is none there.
+/// Opens a regular file below a directory; `None` if the path names anything else.
 fn open(root: &Path, path: &str) -> io::Result<Option<OpenFile>> {
     let root = fs::canonicalize(root)?;
     let Some(path) = regular_file_below(&root, path)? else { return Ok(None) };
@@ -130,8 +132,8 @@ fn open(root: &Path, path: &str) -> io::Result<Option<OpenFile>> {
     Ok(Some(OpenFile { bytes: metadata.len(), modified: metadata.modified().ok(), file }))
 }
 
-/// The path of a regular file after its symbolic links were followed; `None` if it is no file below `root`.
-/// Whether it is one is checked before it is opened: to open a pipe would block.
+/// Resolves the symbolic links of a path; `None` unless it is a regular file below `root`. The check comes
+/// before the open, since opening a pipe would block.
 fn regular_file_below(root: &Path, path: &str) -> io::Result<Option<PathBuf>> {
     if path.is_empty() {
         return Ok(None);
@@ -165,13 +167,13 @@ impl OpenFile {
         }
         match HeaderValue::try_from(format!("max-age={max_age}")) {
             Ok(value) => response.with_header(CACHE_CONTROL, value),
-            // Not reached: the text is ASCII.
+            // Unreachable, since the text is ASCII.
             Err(_) => response,
         }
     }
 }
 
-/// The first `bytes` of a file. The response fails if it becomes shorter while it is sent.
+/// Streams the first `bytes` of a file. The response fails if the file becomes shorter while it is sent.
 fn chunks(file: File, bytes: u64) -> Chunks {
     Box::pin(stream::try_unfold((file, bytes), |(mut file, left)| async move {
         if left == 0 {

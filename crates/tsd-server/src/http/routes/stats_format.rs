@@ -5,7 +5,7 @@ use std::time::Duration;
 use tsd_engine::{QueryStats, ScannerStats, SubQueryStats};
 use tsd_protocol::StatValue;
 
-/// Statistics in the order in which they are shown.
+/// Statistics in the order of the response.
 pub(super) type NamedStats = Vec<(String, StatValue)>;
 
 /// Statistics of every series of a sub query; `serialization` is the time spent writing so far.
@@ -53,7 +53,7 @@ fn totals(stats: &QueryStats) -> StatsBuilder {
         .avg_and_max("QueryScanTime", "", &times(subs, |sub| sub.query_scan))
         .avg_and_max("AggregationTime", "", &times(subs, |sub| sub.aggregation))
         .avg_and_max("UidToStringTime", "", &times(subs, |sub| sub.uid_to_string));
-    // The series of all sub queries are written sequentially.
+    // The response writes the series of all sub queries sequentially.
     named.avg_and_max("SerializationTime", "", &[stats.serialization]);
     if !stats.total.is_zero() {
         named.time("totalTime", stats.total);
@@ -149,7 +149,7 @@ impl StatsBuilder {
         self
     }
 
-    /// Adds average and maximum of the times; nothing if there are none.
+    /// Adds average and maximum of the times; nothing without times.
     fn avg_and_max(&mut self, name: &str, before: &str, times: &[Duration]) -> &mut Self {
         if let Some(greatest) = times.iter().max() {
             let sum: Duration = times.iter().sum();

@@ -1,20 +1,26 @@
 //! `/api/suggest` and `/suggest`: names with a prefix.
 
 use hyper::{Method, StatusCode};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tsd_engine::UidKind;
-use tsd_protocol::ApiError;
+use tsd_protocol::{ApiError, ParseMemory, write_json_string};
 
-use crate::http::{
-    error::HttpError,
-    request::HttpRequest,
-    response::{ContentType, HttpResponse},
+use crate::{
+    failure_mapping::uid_api_error,
+    http::{
+        error::HttpError,
+        parsed_body::PointMemory,
+        request::HttpRequest,
+        response::{ContentType, HttpResponse},
+    },
 };
 
 /// Default maximum number of names.
 const DEFAULT_MAX: usize = 25;
 /// Upper bound of `max`.
 const LARGEST_MAX: usize = 1 << 20;
+/// Memory of a name in addition to its text, in the list and in the response.
+const NAME_BYTES: usize = 48;
 
 /// Parameters of a request.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,19 +56,45 @@ pub(super) async fn suggest(
         "tagv" => UidKind::Tagv,
         other => return Err(ApiError::new(400, format!("Invalid 'type' parameter:{other}")).into()),
     };
-    let names = request
-        .state
-        .engine
-        .uids()
-        .suggest(kind, &suggest.prefix, max)
-        .await
-        .map_err(|error| ApiError::internal(error.to_string()))?;
-    let body = json!(names).to_string();
-    Ok(if api {
-        HttpResponse::json(body)
-    } else {
-        HttpResponse::new(StatusCode::OK, ContentType::LegacyJson, body)
-    })
+    let wait = request.body.memory_wait();
+    let mut memory = PointMemory::begin(&request.state.body_memory, 0, wait).await?;
+    let mut suggestions = request.state.engine.uids().suggestions(kind, &suggest.prefix, max);
+    let mut names = Vec::new();
+    while let Some(batch) = suggestions.next_batch().await.map_err(|error| uid_api_error(&error))? {
+        // Counts the name itself and its text in the response.
+        let bytes = batch.iter().map(|name| NAME_BYTES + 2 * name.len()).sum();
+        if !memory.take_or_wait(bytes).await {
+            return Err(memory.refusal().into());
+        }
+        names.extend(batch);
+    }
+    let body = render(&names);
+    // Reserves the rest for escapes, which are rare in names.
+    if !memory.take(body.len().saturating_sub(least_rendered_bytes(&names))) {
+        return Err(memory.refusal().into());
+    }
+    let content_type = if api { ContentType::Json } else { ContentType::LegacyJson };
+    let response = HttpResponse::new(StatusCode::OK, content_type, body);
+    Ok(response.with_on_sent(Box::new(move || drop(memory))))
+}
+
+/// Renders an array of names.
+fn render(names: &[String]) -> Vec<u8> {
+    let mut body = Vec::with_capacity(least_rendered_bytes(names));
+    body.push(b'[');
+    for (at, name) in names.iter().enumerate() {
+        if at > 0 {
+            body.push(b',');
+        }
+        write_json_string(&mut body, name);
+    }
+    body.push(b']');
+    body
+}
+
+/// Returns the bytes of a rendered array of names without escapes.
+fn least_rendered_bytes(names: &[String]) -> usize {
+    names.iter().map(|name| name.len() + r#""","#.len()).sum::<usize>() + "[]".len()
 }
 
 fn read_max(text: Option<&str>) -> Result<usize, ApiError> {
@@ -72,7 +104,7 @@ fn read_max(text: Option<&str>) -> Result<usize, ApiError> {
     Ok(usize::try_from(max).ok().filter(|max| *max > 0).unwrap_or(DEFAULT_MAX).min(LARGEST_MAX))
 }
 
-/// Reads `{"type":…,"q":…,"max":…}`; numbers are read as text.
+/// Reads `{"type":…,"q":…,"max":…}`. Reads numbers as text.
 fn read_body(body: &str) -> Result<SuggestRequest, ApiError> {
     let fields: Map<String, Value> =
         serde_json::from_str(body).map_err(|error| ApiError::bad_json(error.to_string()))?;

@@ -5,7 +5,7 @@ mod rules;
 mod series;
 
 use hyper::{Method, StatusCode};
-use tsd_engine::{BranchContents, TreeEditOutcome, TreeFailureKind};
+use tsd_meta::{BranchContents, TreeEditOutcome, TreeFailureKind};
 use tsd_protocol::{
     ApiError, ListedLeaf, TreeRequest, parse_branch_uri, parse_tree_body, parse_tree_uri,
     render_branch, render_tree, render_trees,
@@ -62,10 +62,9 @@ async fn edit(
     tree_request: &TreeRequest,
     replace: bool,
 ) -> Result<HttpResponse, HttpError> {
-    request.check_change()?;
     let trees = request.state.engine.trees();
     if tree_request.tree_id < 1 {
-        // As in OpenTSDB, a tree of a body has no creation time.
+        // As in OpenTSDB, a tree that was created from a body has no creation time.
         let is_by_uri = request.body.bytes().is_empty();
         let created = if is_by_uri { request.state.clock().now_ms / 1_000 } else { 0 };
         let tree = trees.create(&tree_request.edit, created).await.map_err(to_api_error)?;
@@ -83,7 +82,6 @@ async fn delete(
     request: &HttpRequest<'_>,
     tree_request: &TreeRequest,
 ) -> Result<HttpResponse, HttpError> {
-    request.check_admin("tree delete")?;
     let tree = existing(request, tree_request.tree_id).await?;
     let deleted = request.state.engine.trees().delete(tree.id, tree_request.with_definition).await;
     deleted.map_err(to_api_error)?;

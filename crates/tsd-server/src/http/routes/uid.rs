@@ -1,5 +1,5 @@
-//! `/api/uid/assign` assigns UIDs to names, `/api/uid/rename` renames UIDs, `/api/uid/list` lists them,
-//! `/api/uid/uidmeta` and `/api/uid/tsmeta` are about meta objects.
+//! `/api/uid` and its sub-paths: `assign` assigns UIDs to names, `rename` renames UIDs, `list` lists them,
+//! `uidmeta` and `tsmeta` handle meta objects.
 
 mod list;
 mod meta;
@@ -11,16 +11,16 @@ use std::collections::BTreeMap;
 
 use hyper::{Method, StatusCode};
 use serde_json::{Map, Value};
-use tsd_engine::UidError;
-use tsd_model::to_hex;
-use tsd_protocol::ApiError;
+use tsd_engine::UidKind;
+use tsd_meta::UidError;
+use tsd_protocol::{ApiError, parse_uid_assign_body};
 
 use self::{
     mode::check_writes,
-    names::{KINDS, name_error},
+    names::{KINDS, RequestedNameError, name_error},
 };
 use crate::{
-    auth::Identity,
+    auth::{Identity, Permission},
     http::{
         error::HttpError,
         request::HttpRequest,
@@ -51,7 +51,7 @@ async fn assign(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     request.allow(&[Method::GET, Method::POST])?;
     check_writes(request)?;
     let names_by_kind = if request.method == Method::POST {
-        read_body(request.body.required_text()?)?
+        parse_uid_assign_body(request.body.required_text()?)?
     } else {
         KINDS
             .iter()
@@ -73,7 +73,7 @@ async fn assign(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
         for name in names {
             match assign_one(request, &label, &name).await? {
                 Ok(uid) => assigned.insert(name, uid),
-                Err(text) => errors.insert(name, text),
+                Err(error) => errors.insert(name, error.to_string()),
             };
         }
         if !errors.is_empty() {
@@ -101,9 +101,28 @@ fn check_assign(request: &HttpRequest<'_>, names: &NamesByKind) -> Result<(), Ap
         .as_ref()
         .is_some_and(|config| config.authenticator.decides_administration());
     if is_by_role && request.identity.as_ref().is_some_and(may_create) {
-        return request.check_change();
+        return Ok(());
     }
-    request.check_admin("uid assign")
+    let refused = request.check_admin("uid assign");
+    let needed: Option<Vec<&str>> = names.iter().map(|(label, _)| creation(label)).collect();
+    match needed {
+        Some(needed) if is_by_role => refused.map_err(|error| {
+            let details = format!("{}, or {}", error.details, needed.join(" and "));
+            error.with_details(details)
+        }),
+        _ => refused,
+    }
+}
+
+/// Returns the permission to create names of a kind.
+fn creation(label: &str) -> Option<&'static str> {
+    let (_, kind) = KINDS.iter().find(|(known, _)| *known == label)?;
+    let permission = match kind {
+        UidKind::Metric => Permission::CreateMetric,
+        UidKind::Tagk => Permission::CreateTagk,
+        UidKind::Tagv => Permission::CreateTagv,
+    };
+    Some(permission.as_str())
 }
 
 /// Assigns a UID to one name. The inner error concerns the name, the outer one the whole request.
@@ -111,15 +130,13 @@ async fn assign_one(
     request: &HttpRequest<'_>,
     label: &str,
     name: &str,
-) -> Result<Result<String, String>, ApiError> {
+) -> Result<Result<String, RequestedNameError>, ApiError> {
     let Some((_, kind)) = KINDS.iter().find(|(name_of_kind, _)| *name_of_kind == label) else {
-        return Ok(Err("Unknown type name".to_owned()));
+        return Ok(Err(RequestedNameError::UnknownKind));
     };
     match request.state.engine.uids().assign(*kind, name).await {
         Ok(uid) => Ok(Ok(uid.to_string())),
-        Err(UidError::NameTaken { uid, .. }) => {
-            Ok(Err(format!("Name already exists with UID: {}", to_hex(&uid))))
-        }
+        Err(UidError::NameTaken { uid, .. }) => Ok(Err(RequestedNameError::Assigned(uid))),
         Err(error) => name_error(label, error).map(Err),
     }
 }
@@ -139,24 +156,8 @@ fn render(mut maps: BTreeMap<String, Map<String, Value>>) -> String {
     Value::Object(reply).to_string()
 }
 
-/// Reads `{"metric":[…],"tagk":[…],"tagv":[…]}`.
-fn read_body(body: &str) -> Result<NamesByKind, ApiError> {
-    let fields: Map<String, Value> =
-        serde_json::from_str(body).map_err(|error| ApiError::bad_json(error.to_string()))?;
-    fields
-        .into_iter()
-        .map(|(label, names)| {
-            let names: Vec<String> = serde_json::from_value(names)
-                .map_err(|error| ApiError::bad_json(format!("{label}: {error}")))?;
-            Ok((label, names))
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests")]
-
     use super::*;
 
     #[test]
@@ -173,20 +174,5 @@ mod tests {
             render(maps),
             r#"{"tagv_errors":{"w":"x"},"metric":{"m":"x"},"metric_errors":{"n":"x"},"tagv":{"v":"x"},"host":{"h":"x"}}"#
         );
-    }
-
-    #[test]
-    fn bodies_are_lists_of_names_by_kind() {
-        let names_by_kind = read_body(r#"{"metric":["a","b"],"tagk":["c"]}"#).unwrap();
-        assert_eq!(
-            names_by_kind,
-            [
-                ("metric".into(), vec!["a".into(), "b".into()]),
-                ("tagk".into(), vec!["c".to_owned()])
-            ]
-        );
-        for bad in ["", "[]", r#"{"metric":"a"}"#, r#"{"metric":[{}]}"#] {
-            assert_eq!(read_body(bad).unwrap_err().message, "Unable to parse the given JSON");
-        }
     }
 }

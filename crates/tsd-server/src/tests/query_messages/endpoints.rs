@@ -1,4 +1,4 @@
-//! Error responses of the endpoints beside `/api/query`.
+//! Error responses of the endpoints other than `/api/query`.
 
 use super::*;
 
@@ -24,33 +24,33 @@ async fn of_expressions() {
     ask_all(
         &tsd,
         vec![
-            post("/api/query/exp", "", 500, "Incoming data was null or empty", Nothing),
-            get("/api/query/exp", 500, "Incoming data was null or empty", Nothing),
-            post("/api/query/exp", "{", 500, UNREADABLE, Any),
-            exp(json!({"time": null}), 500, "missing time", Nothing),
-            exp(json!({"time": {"start": "x", "aggregator": "sum"}}), 500, "Invalid time", Nothing),
-            exp(json!({"metrics": []}), 500, "missing or empty metrics", Nothing),
+            post("/api/query/exp", "", 400, "Incoming data was null or empty", Nothing),
+            get("/api/query/exp", 400, "Incoming data was null or empty", Nothing),
+            post("/api/query/exp", "{", 400, UNREADABLE, Any),
+            exp(json!({"time": null}), 400, "missing time", Nothing),
+            exp(json!({"time": {"start": "x", "aggregator": "sum"}}), 400, "Invalid time", Nothing),
+            exp(json!({"metrics": []}), 400, "missing or empty metrics", Nothing),
             exp(
                 json!({"metrics": [{"id": "a", "metric": "m"}, {"id": "a", "metric": "m"}]}),
-                500,
+                400,
                 "duplicated metric id: a",
                 Nothing,
             ),
             exp(
                 json!({"metrics": [{"id": "a", "metric": "m", "timeOffset": "1m"}]}),
-                500,
+                400,
                 "Invalid metric at index 0",
                 Nothing,
             ),
             exp(
                 json!({"metrics": [{"id": "a", "metric": "m", "filter": "f1"}]}),
-                500,
+                400,
                 "unrecognized filter id f1 in metric a",
                 Nothing,
             ),
             exp(
                 expressions(&[("e", "a + b")]),
-                500,
+                400,
                 "Expression [a + b] was missing input b",
                 Nothing,
             ),
@@ -66,7 +66,7 @@ async fn of_expressions() {
                 "Circular reference found: e",
                 Message,
             ),
-            exp(expressions(&[("e", "a +")]), 500, "Unable to parse expression: a +", Nothing),
+            exp(expressions(&[("e", "a +")]), 400, "Unable to parse expression: a +", Nothing),
             exp(expressions(&[("e", &deep)]), 400, too_deep, Nothing),
             exp(expressions(&[("e", &"a+".repeat(5_000))]), 400, too_deep, Nothing),
             exp(
@@ -103,9 +103,9 @@ async fn of_functions() {
                 Nothing,
             ),
             gexp("", 400, "Missing sub queries", Nothing),
-            gexp("exp=scale(sum:m,2", 500, "Failed to parse scale(sum:m,2", Nothing),
-            gexp("exp=nope(sum:m)", 500, "Function nope has not been implemented", Nothing),
-            gexp(&deep, 400, "An expression has more than 64 functions inside each other", Nothing),
+            gexp("exp=scale(sum:m,2", 400, "Failed to parse scale(sum:m,2", Nothing),
+            gexp("exp=nope(sum:m)", 400, "Function nope has not been implemented", Nothing),
+            gexp(&deep, 400, "An expression nests more than 64 functions", Nothing),
             gexp("exp=scale(nope:m,2)", 400, "No such aggregation function: nope", Dump),
             post("/api/query/gexp", "", 400, "Missing message content", Is(SUPPLY)),
             post("/api/query/gexp", "{", 400, UNREADABLE, Any),
@@ -202,7 +202,7 @@ async fn of_last_points_and_look_ups() {
                 Is("No such name for 'tagv': 'a|b'"),
             ),
             post("/api/search/lookup", r#"{"metric":null}"#, 400, supply, Nothing),
-            post("/api/search/lookup", "{", 500, UNREADABLE, Any),
+            post("/api/search/lookup", "{", 400, UNREADABLE, Any),
             get("/api/suggest", 400, "Missing parameter <code>type</code>", Nothing),
             post("/api/suggest", "{}", 400, "Missing 'type' parameter", Nothing),
             get("/api/suggest?type=x", 400, "Invalid 'type' parameter:x", Nothing),

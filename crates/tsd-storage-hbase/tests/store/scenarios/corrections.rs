@@ -59,21 +59,20 @@ async fn flush_held(store: &HBaseStorage, since: i64, texts: &[&str]) {
     store.flush_rows(&data(), flush_rows([row])).await.unwrap();
 }
 
-/// Deletes the row, and waits until the times of its cells are over: some are in the near future.
+/// Deletes the row, and waits until the times of its cells have passed: some are in the near future.
 async fn delete_row(store: &HBaseStorage) {
     store.delete(&data(), Delete::Row(key())).await.unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
 }
 
-/// Compacts the row as OpenTSDB does: everything has the server's time. `meanwhile` runs between
-/// read and write.
+/// Compacts the row as OpenTSDB does: all cells and deletes have the server's time.
 async fn compact_as_opentsdb(store: &HBaseStorage) {
     let compaction = OpenTsdbCompaction::read(store).await;
     compaction.put(store).await;
     compaction.delete(store).await;
 }
 
-/// Clocks of writes differ between two steps.
+/// Waits until the clock of the next write differs.
 async fn pause() {
     tokio::time::sleep(std::time::Duration::from_millis(5)).await;
 }
@@ -107,7 +106,7 @@ impl OpenTsdbCompaction {
     }
 }
 
-/// When a correction is written, and whether by a flush of a log.
+/// Time of a correction, and whether a flush of a log writes it.
 const MEANWHILE: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
 
 pub(crate) async fn correction_inside_a_compaction_of_opentsdb_is_read_back(store: &HBaseStorage) {
@@ -135,7 +134,7 @@ pub(crate) async fn correction_inside_a_compaction_of_opentsdb_is_read_back(stor
             assert_eq!(values(store).await, [if is_wrong { 5 } else { 7 }, 6], "{correction}");
             store.read_back().await.unwrap();
             assert_eq!(values(store).await, [7, 6], "{correction}");
-            // It is read back until it stays, and changes nothing then.
+            // The point is read back until it stays. The last read-back changes nothing.
             pause().await;
             store.read_back().await.unwrap();
             let read = cells(store, &key()).await;
@@ -173,8 +172,8 @@ pub(crate) async fn correction_wins_over_a_compacted_value_that_hbase_has_forgot
     }
 }
 
-/// A daemon repeats values that the row has, and OpenTSDB compacts what it flushed. The correction from before the
-/// flush is not put over it.
+/// A daemon repeats values that the row has, and OpenTSDB compacts the flushed values. The correction from before the
+/// flush is not put over them.
 pub(crate) async fn repeated_values_of_a_later_flush_are_kept(store: &HBaseStorage) {
     put_cells(store, system_clock_ms(), &["0000=05@0", "0010=06@0", "0020=04@0"]).await;
     put(store, &key(), &[0, 1], &[0, 7], None).await;
@@ -224,7 +223,7 @@ pub(crate) async fn points_deleted_by_overlapping_compactions_are_read_back(stor
     put(store, &key(), &[0, 0], &[7], None).await;
     put(store, &key(), &[0, 16], &[6], None).await;
     pause().await;
-    // Each deletes what the other has put: the second read a column with the qualifier of the first.
+    // Each deletes the column that the other has put: the second one read a column with the qualifier of the first.
     let first = OpenTsdbCompaction::read(store).await;
     first.put(store).await;
     first.delete(store).await;
@@ -292,8 +291,8 @@ pub(crate) async fn deleted_points_stay_deleted(store: &HBaseStorage) {
 
 pub(crate) async fn correction_written_during_a_row_compaction_is_kept(store: &HBaseStorage) {
     let since = system_clock_ms() - 60_000;
-    // Of these corrections one has the time of its write, one was held by a log, and one has the
-    // millisecond of the newest source.
+    // One correction has the time of its write, one was held by a log, and one has the millisecond of the newest
+    // source.
     for correction in ["0001=0007@21", "0001=0007@15", "0001=0007@20"] {
         delete_row(store).await;
         let since = since.max(system_clock_ms());
@@ -308,6 +307,7 @@ pub(crate) async fn correction_written_during_a_row_compaction_is_kept(store: &H
             superseded_ms: plan.superseded_ms,
             delete: plan.delete,
             read,
+            whole_row: false,
         };
         store.rewrite_row(&data(), rewrite).await.unwrap();
         assert_eq!(values(store).await, [7, 6], "{correction}");
@@ -325,6 +325,7 @@ async fn compact(store: &HBaseStorage) {
         superseded_ms: plan.superseded_ms,
         delete: plan.delete,
         read,
+        whole_row: false,
     };
     store.rewrite_row(&data(), rewrite).await.unwrap();
 }
@@ -338,12 +339,12 @@ pub(crate) async fn late_flush_wins_over_a_row_compaction(
         let since = system_clock_ms();
         put_cells(store, since, &["0000=05@10", "0010=06@20"]).await;
         compact(store).await;
-        // A point that is as late, so that the compacted column does not have the whole row.
+        // An equally late point, so that the compacted column does not have the whole row.
         put_cells(store, since, &["0020=04@12"]).await;
         flush_regions();
         flush_held(store, since, &[correction]).await;
         assert_eq!(values(store).await[0], 7, "{correction}");
-        // Nor does the next compaction lose it.
+        // The next compaction does not lose it, either.
         compact(store).await;
         assert_eq!(values(store).await[0], 7, "{correction}");
         assert_eq!(cells(store, &key()).await.len(), 1);
@@ -351,7 +352,8 @@ pub(crate) async fn late_flush_wins_over_a_row_compaction(
 }
 
 /// Two nodes of a cluster flush a row one after the other, and a major compaction of HBase removes the marks of their
-/// columns. The first one reads its points back, and a third one flushes them again, as from its log: the later ones stay.
+/// columns. The first node reads its points back, and a third node flushes them again, as from its log. The later
+/// points stay.
 pub(crate) async fn later_flush_stays_after_a_major_compaction(
     [first, second, third]: [&HBaseStorage; 3],
     compact_regions: impl Fn(),
@@ -376,8 +378,8 @@ pub(crate) async fn later_flush_stays_after_a_major_compaction(
     }
 }
 
-/// A node deletes a row that another one has flushed, with points later than their column, and a major compaction of HBase
-/// removes the delete marker.
+/// A node deletes a row that another node has flushed, with points later than their column. Then a major compaction
+/// of HBase removes the delete marker.
 pub(crate) async fn deleted_row_stays_deleted_after_a_major_compaction(
     [first, second]: [&HBaseStorage; 2],
     compact_regions: impl Fn(),
@@ -406,15 +408,16 @@ pub(crate) async fn flush_during_a_row_compaction_is_kept(store: &HBaseStorage) 
         superseded_ms: plan.superseded_ms,
         delete: plan.delete,
         read,
+        whole_row: false,
     };
     store.rewrite_row(&data(), rewrite).await.unwrap();
     assert_eq!(values(store).await, [7, 6, 8]);
 }
 
-/// The flush of another daemon has just the column of the compaction, and an earlier time: no read would find it
+/// The flush of another daemon has the same column as the compaction, with an earlier time. No read would find it
 /// below the compacted column.
 pub(crate) async fn flush_of_the_same_column_stops_a_row_compaction(store: &HBaseStorage) {
-    // A column is replaced, and then one of the same instants that was there before.
+    // First the column is new; then it replaces an earlier column of the same instants.
     for before in [&["0000=05@10", "0010=06@20"][..], &["00000010=050600@10", "0000=09@20"]] {
         delete_row(store).await;
         let since = system_clock_ms();
@@ -425,11 +428,11 @@ pub(crate) async fn flush_of_the_same_column_stops_a_row_compaction(store: &HBas
         let seen = values(store).await;
         let (row, read) = (key(), ReadVersion::default());
         let RowCompaction { put, superseded_ms, delete, .. } = plan;
-        let rewrite = RowRewrite { row, put, superseded_ms, delete, read };
+        let rewrite = RowRewrite { row, put, superseded_ms, delete, read, whole_row: false };
         let result = store.rewrite_row(&data(), rewrite).await;
         assert!(matches!(result, Err(StorageError::Changed)), "{result:?}");
         assert_eq!(values(store).await, seen);
-        // Nor does the compaction that has read it lose it.
+        // The compaction that has read it does not lose it, either.
         compact(store).await;
         assert_eq!(values(store).await, seen);
     }
@@ -477,6 +480,7 @@ pub(crate) async fn row_that_a_log_may_hold_is_not_compacted(
         superseded_ms: plan.superseded_ms,
         delete: plan.delete,
         read,
+        whole_row: false,
     };
     let result = store.rewrite_row(&data(), rewrite).await;
     assert_eq!(result.is_ok(), is_compacted, "{result:?}");
@@ -515,7 +519,7 @@ pub(crate) async fn correction_through_another_daemon_wins_over_a_later_flush(
     assert_eq!(values, [8, 0x11, 0x21].map(Value::Integer));
 }
 
-/// Rows of the current hour are not read back if their cells have exact times: nobody compacts them.
+/// Rows of the current hour are not read back if their cells have exact times, because no daemon compacts them.
 pub(crate) async fn open_rows_cost_no_read(store: &HBaseStorage, calls: impl Fn() -> usize) {
     let key = open_key();
     let at = system_clock_ms();

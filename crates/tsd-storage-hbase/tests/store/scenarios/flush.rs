@@ -49,7 +49,7 @@ impl FlushRows for TestRows {
     }
 }
 
-/// Points at these seconds, each of one byte.
+/// Returns points at these seconds, each with a value of one byte.
 fn points(
     seconds: impl IntoIterator<Item = u32>,
     value: u8,
@@ -118,7 +118,7 @@ pub(crate) async fn flushed_rows_read_the_same_as_single_cells(
     for attempt in 0..3 {
         // The second flush follows a partial one, the third changes nothing.
         if attempt == 1 && fail() {
-            // A flush whose rows leave in one call leaves the fault to the next one.
+            // If a flush sends its rows in one call, the fault hits the next flush.
             let mut failed = false;
             for _ in 0..20 {
                 failed |= store.flush_rows(&data(), flush_rows(many_changes())).await.is_err();

@@ -16,7 +16,14 @@ pub(crate) fn rewrite(put_at: i64, delete: &[(&[u8], i64)]) -> RowRewrite {
     };
     let delete = delete.iter().map(replaced).collect();
     let read = ReadVersion::default();
-    RowRewrite { row: bytes(b"row"), put: Some(cell), superseded_ms: None, delete, read }
+    RowRewrite {
+        row: bytes(b"row"),
+        put: Some(cell),
+        superseded_ms: None,
+        delete,
+        read,
+        whole_row: false,
+    }
 }
 
 pub(crate) async fn cells_written_since_the_read_are_kept(store: &HBaseStorage) {
@@ -48,7 +55,7 @@ pub(crate) async fn row_that_was_deleted_since_the_read_stays_deleted(store: &HB
     let result = store.rewrite_row(&data(), rewrite(20, &[(b"1", 10), (b"2", 20)])).await;
     assert!(matches!(result, Err(StorageError::Changed)), "{result:?}");
     assert_eq!(cells(store, b"row").await, []);
-    // A point that was written after the delete is no reason to put the others again.
+    // A point that was written after the delete does not cause a further put of the other points.
     put(store, b"row", b"1", b"3", None).await;
     let result = store.rewrite_row(&data(), rewrite(20, &[(b"1", 10), (b"2", 20)])).await;
     assert!(matches!(result, Err(StorageError::Changed)), "{result:?}");

@@ -1,9 +1,10 @@
-//! Power cuts and kills under flushes, merges and drops, and while series leave the index.
+//! Power cuts and kills during flushes, merges, drops, and removals of series from the index.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
+use tsd_files::{FaultyDisk, TestRng};
 use tsd_model::{Family, TableSchema};
-use tsd_storage::{FaultyDisk, Retention, TestRng};
+use tsd_storage::Retention;
 
 use super::{
     super::{
@@ -37,11 +38,11 @@ fn random_rows(rng: &mut TestRng) -> Vec<TestRow> {
     rows.into_values().collect()
 }
 
-/// Rows that are not expired.
+/// Rows that have not expired.
 type LiveModel = BTreeMap<Vec<u8>, Vec<PlainCell>>;
 
-/// `removed_before` is the newest cut-off that merges have had for the short metric: after a restart the
-/// seen time may be some minutes less.
+/// `removed_before` is the newest cut-off that merges used for the short metric. After a restart, the seen time
+/// may be some minutes earlier.
 fn live(mut rows: LiveModel, retention: &Retention, removed_before: u32) -> LiveModel {
     let cutoffs = retention.cutoffs();
     let is_removed = |key: &[u8]| key[2] == 2 && key[3..7] < removed_before.to_be_bytes()[..];
@@ -49,8 +50,8 @@ fn live(mut rows: LiveModel, retention: &Retention, removed_before: u32) -> Live
     rows
 }
 
-/// Power cuts and kills under flushes, merges and drops. After each, with a retention that hides nothing
-/// but what may have been discarded, reads equal the model: nothing older comes back, by half or whole.
+/// Cuts the power and kills during flushes, merges and drops. After each, reads with a retention that hides only
+/// discarded rows equal the model. No older row comes back, not even by half.
 fn run(seed: u64) {
     let mut rng = TestRng::new(seed);
     let mut disk = FaultyDisk::new(seed);
@@ -102,7 +103,10 @@ fn run(seed: u64) {
                         let secs = rng.below(u64::from(DAY)) as i64;
                         now += secs;
                         set_clock(now);
-                        keeper.look_after(Duration::from_secs(secs as u64));
+                        keeper.look();
+                        // A point of this time comes in.
+                        let _ = retention.check_put(&key(1, 0), now as u32);
+                        keeper.look();
                     }
                     _ => {
                         let before = store.manifest_bytes();
@@ -149,7 +153,7 @@ fn run(seed: u64) {
     }
 }
 
-/// `CRASH_SEEDS=first+count` runs others.
+/// `CRASH_SEEDS=first+count` runs other seeds.
 #[test]
 fn what_was_discarded_stays_hidden_wherever_it_stops() {
     let (first, count) = match std::env::var("CRASH_SEEDS") {
@@ -164,15 +168,15 @@ fn what_was_discarded_stays_hidden_wherever_it_stops() {
     }
 }
 
-/// Opens the index of a store; rows are those of the store.
+/// Opens the index of a store, with the rows of the store.
 fn open_index(disk: &FaultyDisk, store: &PartStore) -> TableSeries {
     let (dir, schema) = (Arc::new(disk.clone()), TableSchema::opentsdb_default());
     let is_empty = store.snapshot().spans().is_empty();
     TableSeries::open(dir, store.table(), schema, is_empty).unwrap()
 }
 
-/// Power cuts while series leave the index: it has all that is left, or is built again; and it can be
-/// written further.
+/// Cuts the power while series leave the index. Afterwards, the index has all remaining series or is rebuilt, and
+/// accepts writes.
 #[test]
 fn series_leave_the_index_with_their_spans_wherever_it_stops() {
     let keys = |days: std::ops::Range<u32>| -> Vec<Vec<u8>> {
@@ -183,7 +187,7 @@ fn series_leave_the_index_with_their_spans_wherever_it_stops() {
         let disk = FaultyDisk::new(cut);
         let store = Arc::new(try_open(&disk).unwrap());
         let series = Arc::new(open_index(&disk, &store));
-        // Each day has a series of its own.
+        // Each day has its own series.
         let rows: Vec<TestRow> = (0..40).map(|day| row(day as u8, BASE + day * DAY)).collect();
         series.index.add_rows(keys(0..40).iter().map(Vec::as_slice));
         series.persist().unwrap();

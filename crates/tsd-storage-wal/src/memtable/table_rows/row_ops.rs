@@ -1,4 +1,4 @@
-//! The operations of a row: made of its cells, and compacted.
+//! Encodes the cells of a row as operations, and compacts operations.
 
 use tsd_storage::{CellRef, RowRef};
 
@@ -7,7 +7,7 @@ use crate::memtable::{
     row_state::{ColumnState, RowState},
 };
 
-/// Appends the cells of a row as operations.
+/// Encodes the cells of a row as operations at the end of `out`.
 #[inline]
 pub(super) fn encode_cells(row: RowRef<'_>, base_ms: i64, now_ms: i64, out: &mut Vec<u8>) {
     for cell in row.cells() {
@@ -18,9 +18,9 @@ pub(super) fn encode_cells(row: RowRef<'_>, base_ms: i64, now_ms: i64, out: &mut
     }
 }
 
-/// The fewest operations with the same result, if they take at most half of the bytes.
+/// The shortest operations with the same result, if they take at most half of the bytes.
 pub(super) fn compact(ops: &[u8], base_ms: i64) -> Option<Vec<u8>> {
-    // The points of most rows are in order, each once: detected without an allocation.
+    // Most rows have their points in order, each once. This check needs no allocation.
     let column = |op| match op {
         RowOp::Put { family, qualifier, .. } | RowOp::DeleteColumn { family, qualifier, .. } => {
             Some((family, qualifier))
@@ -31,7 +31,7 @@ pub(super) fn compact(ops: &[u8], base_ms: i64) -> Option<Vec<u8>> {
         return None;
     }
     let mut state = RowState::as_committed([(ops, base_ms)]);
-    // Of two points of one instant the last committed is the newest.
+    // Of two points of one instant, the last committed is the newest.
     state.columns.sort_unstable_by_key(|column| column.order);
     let mut out = Vec::with_capacity(ops.len() / 2);
     if let Some(timestamp_ms) = state.delete_row {

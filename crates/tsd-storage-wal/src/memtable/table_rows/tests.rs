@@ -1,4 +1,4 @@
-//! Rows of a memtable's table: batches in every order, and how rows are kept small.
+//! Rows of one table in a memtable: batches in every order, and rows that stay small.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 

@@ -1,4 +1,4 @@
-//! What a round of flushes has done, and which tables it does not try again.
+//! Results of a flush round, and tables that it does not try again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,23 +6,23 @@ use tsd_storage::StorageError;
 
 use crate::{memtable::TableId, multi_writer::flush_range::FlushRange};
 
-/// Consecutive failures after which the backend counts as unavailable.
+/// Number of consecutive failures after which the backend counts as unavailable.
 pub(super) const MAX_CONSECUTIVE_FAILURES: usize = 3;
 
 /// One attempt at every range, oldest memtable first.
 #[derive(Debug, Default)]
 pub(crate) struct FlushRound {
-    /// Ranges deferred in this round. Overlapping ranges of later memtables wait for them.
+    /// Ranges that this round deferred. Overlapping ranges of later memtables wait for them.
     pub(super) unflushed: Vec<FlushRange>,
     pub(super) consecutive_failures: usize,
-    /// Failures of each table since its last success.
+    /// Number of failures of each table since its last success.
     pub(super) failures: BTreeMap<TableId, usize>,
     pub(super) flushed: usize,
-    /// Tables of which something was flushed.
+    /// Tables with at least one flushed range.
     pub(super) flushed_tables: BTreeSet<TableId>,
     /// The last error of each table.
     pub(super) errors: BTreeMap<TableId, StorageError>,
-    /// A caller waits for the flush: neither pace nor pauses apply.
+    /// True if a caller waits for the flush, so that neither pace nor pauses apply.
     pub(super) is_urgent: bool,
 }
 
@@ -39,8 +39,8 @@ impl FlushRound {
         self.consecutive_failures += 1;
     }
 
-    /// True if the table is not tried again in this round: it has failed several times, or once while
-    /// the backend counts as unavailable.
+    /// True if this round does not try the table again, because the table failed several times, or once while the
+    /// backend counts as unavailable.
     pub(super) fn is_failing(&self, table: TableId) -> bool {
         let is_unavailable = self.consecutive_failures >= MAX_CONSECUTIVE_FAILURES;
         let limit = if is_unavailable { 1 } else { MAX_CONSECUTIVE_FAILURES };

@@ -1,4 +1,4 @@
-//! A memtable that is being flushed: which of its ranges are next, and when they are due.
+//! A memtable that is being flushed, with the order and schedule of its ranges.
 
 use std::{
     collections::VecDeque,
@@ -46,7 +46,7 @@ impl MemtableFlush {
         Self { memtable, last_id, position, bytes, pending, deferred, pace, started }
     }
 
-    /// Returns the next range that may be flushed in this round, and defers those before it.
+    /// Returns the next range that may be flushed in this round, and defers the ranges before it.
     pub(super) fn select_first(
         &mut self,
         round: &mut FlushRound,
@@ -71,8 +71,8 @@ impl MemtableFlush {
         None
     }
 
-    /// Returns `first` and the ranges to submit together with it: those that are due, did not fail
-    /// before and are not blocked. After a failure, `first` alone.
+    /// Returns `first` and the ranges to submit together with it. These are due, have not failed before and are
+    /// not blocked. After a failure, returns only `first`.
     pub(super) fn select_batch(
         &mut self,
         first: FlushRange,
@@ -96,7 +96,7 @@ impl MemtableFlush {
         batch
     }
 
-    /// True if rows of the table are not flushed yet.
+    /// True if the table has unflushed rows here.
     pub(super) fn has_rows_of(&self, table: TableId) -> bool {
         self.pending.iter().chain(&self.deferred).any(|range| range.table == table)
     }
@@ -107,14 +107,14 @@ impl MemtableFlush {
         self.deferred.push_back(range);
     }
 
-    /// When the first of `remaining` ranges is due; `None` without a pace.
+    /// Time at which the first of `remaining` ranges is due; `None` without a pace.
     pub(super) fn due(&self, remaining: usize) -> Option<Instant> {
         self.pace.as_ref().map(|pace| pace.due(self.started, remaining))
     }
 }
 
 impl Pace {
-    /// When the first of `remaining` ranges is due.
+    /// Time at which the first of `remaining` ranges is due.
     pub(super) fn due(&self, started: Instant, remaining: usize) -> Instant {
         let selected = self.ranges.saturating_sub(remaining as u32);
         started + self.window * selected / self.ranges.max(1)

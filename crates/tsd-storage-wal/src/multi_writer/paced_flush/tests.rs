@@ -30,7 +30,7 @@ fn memtable(id: u64) -> Arc<Memtable> {
     Arc::new(memtable)
 }
 
-/// A flush of four ranges.
+/// A flush with four ranges.
 fn flush_of(id: u64, flush_over: Option<Duration>) -> MemtableFlush {
     let (position, bytes) = (None, 0);
     let memtable = memtable(id);
@@ -127,7 +127,7 @@ fn permanently_failing_range_is_halved_down_to_the_rejected_row() {
     let (mut flush, mut round) = (flush_of(0, None), FlushRound::default());
     let range = flush.select_first(&mut round, Instant::now(), |_| true).unwrap();
     flusher.settle(&mut flush, &mut round, range, OK).unwrap();
-    // 512 rows: nine times halved, then rejected.
+    // 512 rows: nine halvings, then a rejection.
     for _ in 0..10 {
         assert!(flush.deferred.is_empty());
         let range = flush.pending.pop_front().unwrap();
@@ -137,7 +137,7 @@ fn permanently_failing_range_is_halved_down_to_the_rejected_row() {
     let row = flush.deferred.pop_front().unwrap();
     assert!(row.retry_at.is_some() && row.halves(&flush.memtable).is_none());
     assert_eq!(flusher.progress.rejected_rows.load(Ordering::Relaxed), 1);
-    // It is retried later, at once if a caller waits, and flushed in the end.
+    // The row is retried later, or at once if a caller waits, and is flushed in the end.
     let mut round = FlushRound::default();
     flush.pending = VecDeque::from([row.clone()]);
     assert_eq!(flush.select_first(&mut round, Instant::now(), |_| true), None);

@@ -1,6 +1,6 @@
-//! A backend that rejects given rows, and records the ranges flushed to it.
+//! A backend that rejects given rows and records the flushed ranges.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 
 use tsd_storage::{
     FaultyStorage, FlushRows, FlushTarget, MemoryStorage, OwnedFlushRow, StorageFuture,
@@ -19,7 +19,7 @@ pub(crate) struct RowFaultBackend {
     pub(crate) too_large: Mutex<Vec<Bytes>>,
     /// Rows of an unavailable region.
     pub(crate) unreachable: Mutex<Vec<Bytes>>,
-    /// Tables whose flushes fail, with the error.
+    /// Tables whose flushes fail, each with its error.
     pub(crate) failing: Mutex<Vec<(Table, StorageError)>>,
     /// Keys of each flushed range.
     pub(crate) ranges: Mutex<Vec<Vec<Bytes>>>,
@@ -39,7 +39,7 @@ impl RowFaultBackend {
 
     fn check(&self, rows: &[OwnedFlushRow]) -> Result<(), StorageError> {
         let has = |keys: &Mutex<Vec<Bytes>>| {
-            let keys = keys.lock().unwrap();
+            let keys = keys.lock();
             rows.iter().any(|row| keys.iter().any(|key| *key == row.key))
         };
         if has(&self.unreachable) {
@@ -51,7 +51,7 @@ impl RowFaultBackend {
         if has(&self.rejected) {
             return Err(StorageError::Backend("rejected".into()));
         }
-        self.ranges.lock().unwrap().push(rows.iter().map(|row| row.key.clone().into()).collect());
+        self.ranges.lock().push(rows.iter().map(|row| row.key.clone().into()).collect());
         Ok(())
     }
 }
@@ -63,7 +63,7 @@ impl FlushTarget for RowFaultBackend {
         rows: Box<dyn FlushRows>,
     ) -> StorageFuture<'a, ()> {
         Box::pin(async move {
-            let failing = self.failing.lock().unwrap().clone();
+            let failing = self.failing.lock().clone();
             if let Some((_, error)) = failing.into_iter().find(|(failing, _)| failing == table) {
                 return Err(error);
             }

@@ -5,7 +5,8 @@ use std::{
     sync::{Arc, atomic::AtomicU64},
 };
 
-use tsd_storage::{DiskSpace, HealthImpact, HealthProblem, StorePart};
+use tsd_files::DiskSpace;
+use tsd_storage::{HealthImpact, HealthProblem, StoreComponent};
 
 use super::*;
 use crate::Damage;
@@ -26,24 +27,24 @@ fn other() -> Table {
     other
 }
 
-/// The errors of a table that is gone for ever, and of one that is disabled.
+/// The errors of a table that is gone permanently, and of a disabled table.
 fn errors() -> [StorageError; 2] {
     [StorageError::Backend("no permission".into()), StorageError::Unavailable("disabled".into())]
 }
 
 fn fail(backend: &RowFaultBackend, error: &StorageError) {
-    backend.failing.lock().unwrap().push((data(), error.clone()));
+    backend.failing.lock().push((data(), error.clone()));
 }
 
 fn heal(backend: &RowFaultBackend) {
-    backend.failing.lock().unwrap().clear();
+    backend.failing.lock().clear();
 }
 
 async fn put_to(store: &Store, table: &Table, key: u32) -> Result<(), StorageError> {
     store.put(table, cells(&key.to_be_bytes(), &[(b"q", &[7; 2_000])])).await
 }
 
-/// Puts a row, again while it is refused for a moment.
+/// Puts a row, and retries while it is rejected temporarily.
 async fn put_soon(store: &Store, table: &Table, key: u32) {
     while let Err(error) = put_to(store, table, key).await {
         assert_eq!(error.recovery(), tsd_storage::Recovery::RetryLater, "{error}");
@@ -67,8 +68,8 @@ async fn wait_for_survivors(disk: &FaultyDisk) {
     }
 }
 
-/// A store whose table of data is stuck: `rows` rows of it are relocated, and as many of the other
-/// table flushed.
+/// A store whose data table is stuck: `rows` rows of it are relocated, and as many rows of the other table are
+/// flushed.
 async fn stuck(rows: u32, error: &StorageError) -> (Store, Arc<RowFaultBackend>, FaultyDisk) {
     let (store, backend, disk) = open_new(stuck_config()).await;
     fail(&backend, error);
@@ -87,7 +88,7 @@ async fn stuck(rows: u32, error: &StorageError) -> (Store, Arc<RowFaultBackend>,
 async fn a_table_that_cannot_be_flushed_is_refused_by_name_and_others_go_on() {
     for error in errors() {
         let (store, backend, disk) = stuck(20, &error).await;
-        // Five times what the log may hold.
+        // Five times the capacity of the log.
         for key in 0..1_000 {
             put_soon(&store, &other(), key).await;
         }
@@ -115,7 +116,7 @@ async fn a_table_that_cannot_be_flushed_is_refused_by_name_and_others_go_on() {
         assert!(gauge(&store, "tsd_wal_log_bytes") <= LIMIT + LIMIT / 4);
         assert_eq!(keys(&store, &data()).await, (0..acknowledged).collect::<Vec<_>>());
 
-        // After a kill nothing is missing, the table is stuck again, and others go on at once.
+        // After a kill, no row is missing, the table is stuck again, and other tables continue at once.
         store.stop().await;
         let disk = disk.after_kill();
         let store = open(&disk, &backend, stuck_config()).await;
@@ -204,11 +205,11 @@ async fn a_missing_or_damaged_survivor_file_stops_the_start_without_consent() {
 }
 
 const RESERVE: u64 = 10 << 20;
-/// What writes to the log leave free beyond the reserve.
+/// Space that writes to the log leave free beyond the reserve.
 const LOG_MARGIN: u64 = 6 << 20;
 
-/// A store on a disk with so many free bytes. Its memtable has 400 rows of 2000 bytes of a table that
-/// can be flushed, and 10 of one that cannot. A flush of it has been requested.
+/// A store on a disk with this many free bytes. Its memtable has 400 rows of 2000 bytes of a working table, and
+/// 10 rows of a stuck table. A flush of the memtable has been requested.
 async fn on_disk(free: &Arc<AtomicU64>) -> (Arc<Store>, Arc<RowFaultBackend>, FaultyDisk) {
     let probe = Arc::clone(free);
     let probe = move || Ok(probe.load(Ordering::Relaxed));
@@ -270,7 +271,7 @@ async fn relocation_needs_space_for_the_stuck_rows_not_for_their_memtable() {
 async fn relocation_may_use_the_reserve_and_tells_what_it_lacks() {
     let free = Arc::new(AtomicU64::new(0));
     let (store, _, disk) = on_disk(&free).await;
-    // Of the reserve a quarter stays free.
+    // A quarter of the reserve stays free.
     free.store(RESERVE / 4 + 50_000, Ordering::Relaxed);
     request_flush(&store);
     let problem = async {
@@ -282,7 +283,7 @@ async fn relocation_may_use_the_reserve_and_tells_what_it_lacks() {
         }
     };
     let problem = within_a_minute("no problem is told", problem).await;
-    assert_eq!((problem.part, problem.impact), (StorePart::Disk, HealthImpact::Degraded));
+    assert_eq!((problem.component, problem.impact), (StoreComponent::Disk, HealthImpact::Degraded));
     let text = &problem.reason;
     assert!(
         text.contains("tsd.storage.reserve") && text.contains("2671440 bytes are free"),
@@ -294,7 +295,7 @@ async fn relocation_may_use_the_reserve_and_tells_what_it_lacks() {
     assert!(survivors(&disk).is_empty());
     assert_eq!(keys(&*store, &data()).await, (0..10).collect::<Vec<_>>());
 
-    // Segments of more bytes are removed in return, so that the reserve may be used.
+    // Larger segments are removed in return, so the file may use the reserve.
     free.store(RESERVE / 4 + needed, Ordering::Relaxed);
     request_flush(&store);
     within_a_minute("no relocation", wait_for_survivors(&disk)).await;
@@ -329,8 +330,8 @@ async fn a_survivor_file_of_an_unknown_version_is_named_and_no_consent_opens_it(
     }
 }
 
-/// Runs with random power cuts while a table is stuck, healed and stuck again. Returns the number of
-/// restarts with relocated rows.
+/// Runs with random power cuts while a table is stuck, healed and stuck again. Returns the number of restarts
+/// with relocated rows.
 async fn check_power_cuts(seed: u64) -> usize {
     let mut rng = TestRng::new(seed);
     let backend = Arc::new(RowFaultBackend::new());

@@ -1,4 +1,4 @@
-//! A query's handle to the scheduler: it acquires and renews time slices.
+//! Handle of a query to the scheduler: acquires and renews time slices.
 //!
 //! Work that cannot yield inside a call (the points of one group, an expression) renews its slice
 //! from within: [`SchedulerHandle::renew`] blocks its thread until the next permit, and the runtime
@@ -12,14 +12,12 @@ use std::{
 
 use tokio::{runtime::Handle, sync::oneshot, task::block_in_place};
 
-use super::{
-    CpuAccount, PermitRequest, RunPermit, Scheduler, TooManyHeavyQueries, time_slice::TimeSlice,
-};
+use super::{CpuAccount, PermitRequest, RunPermit, Scheduler, time_slice::TimeSlice};
 
 /// How often a blocked thread polls for cancellation.
 const CANCELLATION_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Handle of one query to the scheduler. Dropping it releases its heavy slot.
+/// Handle of one query to the scheduler.
 #[derive(Debug)]
 pub(crate) struct SchedulerHandle {
     pub(super) scheduler: Arc<Scheduler>,
@@ -33,24 +31,30 @@ impl SchedulerHandle {
     }
 
     /// Waits for a time slice.
-    pub(crate) async fn acquire_slice(&self) -> Result<TimeSlice, TooManyHeavyQueries> {
-        let may_reject = !self.account.is_executed.load(Ordering::Relaxed);
-        let permit = match self.scheduler.request(&self.account, may_reject)? {
-            PermitRequest::Granted(permit) => permit,
-            PermitRequest::Queued(permit) => {
-                let requested = Instant::now();
-                // The scheduler outlives its waiters and drops only those that are closed.
-                let permit = permit.await.map_err(|_| TooManyHeavyQueries)?;
-                self.account.add_wait(requested.elapsed());
-                permit
-            }
-        };
-        Ok(TimeSlice::begin(&self.account, permit))
+    pub(crate) async fn acquire_slice(&self) -> TimeSlice {
+        loop {
+            let permit = match self.scheduler.request(&self.account) {
+                PermitRequest::Granted(permit) => permit,
+                PermitRequest::Queued(permit) => {
+                    let requested = Instant::now();
+                    let permit = permit.await;
+                    self.account.add_wait(requested.elapsed());
+                    // The scheduler outlives its waiters and drops only closed ones.
+                    let Ok(permit) = permit else { continue };
+                    permit
+                }
+            };
+            return TimeSlice::begin(&self.account, permit);
+        }
     }
 
-    /// If the slice has expired and slices of other queries are queued, ends it and blocks this thread
-    /// until the next permit. Returns `None` if `is_cancelled` returned true meanwhile. Requires a
-    /// multi-threaded runtime.
+    /// True if the query has used so much CPU time as to count as heavy.
+    pub(crate) fn is_heavy(&self) -> bool {
+        !self.account.is_light()
+    }
+
+    /// If the slice has expired and other queries have queued slices, ends the slice and blocks this thread until the
+    /// next permit. Returns `None` if `is_cancelled` returned true meanwhile. Requires a multi-threaded runtime.
     pub(crate) fn renew(
         &self,
         mut slice: TimeSlice,
@@ -71,11 +75,11 @@ impl SchedulerHandle {
             return Some(slice);
         }
         let requested = Instant::now();
-        // The permit is returned inside `block_in_place`: the task it is granted to may be queued
-        // on this thread and must be able to run elsewhere.
+        // Return the permit inside `block_in_place`: the task that gets it may be queued on this thread and must be
+        // able to run elsewhere.
         let permit = block_in_place(|| {
             slice.finish();
-            match self.scheduler.request(&self.account, false).ok()? {
+            match self.scheduler.request(&self.account) {
                 PermitRequest::Granted(permit) => Some(permit),
                 PermitRequest::Queued(permit) => {
                     Handle::current().block_on(wait_for_permit(permit, is_cancelled))
@@ -87,20 +91,6 @@ impl SchedulerHandle {
         permit.map(|permit| TimeSlice::begin(&self.account, permit))
     }
 
-    /// Marks the result as complete and releases the heavy slot.
-    pub(crate) fn finish_execution(&self) {
-        self.account.is_executed.store(true, Ordering::Relaxed);
-        self.release_heavy_slot();
-    }
-
-    fn release_heavy_slot(&self) {
-        if self.account.has_heavy_slot.swap(false, Ordering::Relaxed) {
-            let mut state = self.scheduler.lock();
-            state.heavy_queries -= 1;
-            self.scheduler.dispatch(state);
-        }
-    }
-
     /// CPU time used by all slices.
     pub(crate) fn cpu_time(&self) -> Duration {
         Duration::from_nanos(self.account.cpu_nanos())
@@ -109,12 +99,6 @@ impl SchedulerHandle {
     /// Time spent waiting for permits, summed over all slices.
     pub(crate) fn wait_time(&self) -> Duration {
         Duration::from_nanos(self.account.wait_nanos.load(Ordering::Relaxed))
-    }
-}
-
-impl Drop for SchedulerHandle {
-    fn drop(&mut self) {
-        self.release_heavy_slot();
     }
 }
 

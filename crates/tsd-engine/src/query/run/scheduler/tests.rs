@@ -23,7 +23,7 @@ fn spawn_slice(query: &Arc<SchedulerHandle>, log: &RunLog, name: char) -> JoinHa
     let (query, log) = (Arc::clone(query), Arc::clone(log));
     tokio::spawn(async move {
         let slice = query.acquire_slice().await;
-        log.lock().unwrap().push(name);
+        log.lock().push(name);
         drop(slice);
     })
 }
@@ -36,10 +36,10 @@ async fn run_pending_tasks() {
 
 #[tokio::test]
 async fn least_cpu_time_runs_first_and_one_in_eight_is_the_longest_waiting() {
-    let scheduler = Scheduler::new(1, 10);
+    let scheduler = Scheduler::new(1);
     let busy = [SchedulerHandle::new(&scheduler), SchedulerHandle::new(&scheduler)];
-    let first = busy[0].acquire_slice().await.unwrap();
-    let second = busy[1].acquire_slice().await.unwrap();
+    let first = busy[0].acquire_slice().await;
+    let second = busy[1].acquire_slice().await;
     let log = RunLog::default();
     for (millis, name) in [(1_000, 'h'), (50, 'c'), (0, 'd')] {
         let query = query_with_cpu(&scheduler, millis);
@@ -48,98 +48,54 @@ async fn least_cpu_time_runs_first_and_one_in_eight_is_the_longest_waiting() {
         }
         run_pending_tasks().await;
     }
-    assert_eq!(log.lock().unwrap().as_str(), "");
+    assert_eq!(log.lock().as_str(), "");
     assert_eq!(scheduler.runnable(), 3);
     drop(second);
     run_pending_tasks().await;
-    // The first two grants were those of the busy queries.
-    assert_eq!(log.lock().unwrap().as_str(), "dddcchchh");
+    // The busy queries got the first two grants.
+    assert_eq!(log.lock().as_str(), "dddcchchh");
     drop(first);
-    assert_eq!(scheduler.lock().running, 0);
+    assert_eq!(scheduler.state.lock().running, 0);
 }
 
 #[tokio::test]
 async fn heavy_queries_never_use_all_permits() {
-    let scheduler = Scheduler::new(2, 10);
+    let scheduler = Scheduler::new(2);
     let log = RunLog::default();
     let heavy: Vec<_> = (0..8).map(|_| query_with_cpu(&scheduler, 1_000)).collect();
-    let first = heavy[0].acquire_slice().await.unwrap();
-    let second = heavy[1].acquire_slice().await.unwrap();
+    let first = heavy[0].acquire_slice().await;
+    let second = heavy[1].acquire_slice().await;
     for query in &heavy {
         spawn_slice(query, &log, 'h');
     }
     spawn_slice(&query_with_cpu(&scheduler, 0), &log, 'l');
     run_pending_tasks().await;
-    assert_eq!(log.lock().unwrap().as_str(), "l");
+    assert_eq!(log.lock().as_str(), "l");
     drop((first, second));
     run_pending_tasks().await;
-    assert_eq!(log.lock().unwrap().as_str(), "lhhhhhhhh");
-}
-
-#[tokio::test]
-async fn excess_heavy_query_pauses_and_the_next_is_rejected() {
-    let scheduler = Scheduler::new(1, 1);
-    let log = RunLog::default();
-    let first = query_with_cpu(&scheduler, 1_000);
-    drop(first.acquire_slice().await.unwrap());
-    let second = query_with_cpu(&scheduler, 1_000);
-    let paused = spawn_slice(&second, &log, '2');
-    run_pending_tasks().await;
-    assert_eq!(log.lock().unwrap().as_str(), "");
-    let third = query_with_cpu(&scheduler, 1_000);
-    assert_eq!(third.acquire_slice().await.unwrap_err(), TooManyHeavyQueries);
-    assert!(query_with_cpu(&scheduler, 1).acquire_slice().await.is_ok());
-    drop(first);
-    paused.await.unwrap();
-    drop(second);
-    assert!(query_with_cpu(&scheduler, 1_000).acquire_slice().await.is_ok());
-    assert_eq!(scheduler.lock().heavy_queries, 0);
-}
-
-#[tokio::test]
-async fn writing_a_response_needs_no_heavy_slot() {
-    let scheduler = Scheduler::new(1, 1);
-    let [first, second, third] = [1_000; 3].map(|millis| query_with_cpu(&scheduler, millis));
-    for query in [&first, &second, &third] {
-        drop(query.acquire_slice().await.unwrap());
-        query.finish_execution();
-    }
-    let executing = query_with_cpu(&scheduler, 1_000);
-    drop(executing.acquire_slice().await.unwrap());
-    assert_eq!(scheduler.lock().heavy_queries, 1);
-    drop(first.acquire_slice().await.unwrap());
-    let slice = second.acquire_slice().await.unwrap();
-    let log = RunLog::default();
-    // It is still heavy work: one permit for each processor.
-    spawn_slice(&third, &log, '3');
-    run_pending_tasks().await;
-    assert_eq!(log.lock().unwrap().as_str(), "");
-    drop(slice);
-    run_pending_tasks().await;
-    assert_eq!(log.lock().unwrap().as_str(), "3");
-    assert_eq!(scheduler.lock().heavy_queries, 1);
+    assert_eq!(log.lock().as_str(), "lhhhhhhhh");
 }
 
 #[tokio::test]
 async fn permits_of_dropped_waiters_are_granted_to_others() {
-    let scheduler = Scheduler::new(1, 1);
+    let scheduler = Scheduler::new(1);
     let log = RunLog::default();
     let busy = query_with_cpu(&scheduler, 0);
-    let slices = [busy.acquire_slice().await.unwrap(), busy.acquire_slice().await.unwrap()];
+    let slices = [busy.acquire_slice().await, busy.acquire_slice().await];
     let dropped = spawn_slice(&query_with_cpu(&scheduler, 0), &log, 'd');
     spawn_slice(&query_with_cpu(&scheduler, 1), &log, 'w');
     run_pending_tasks().await;
     dropped.abort();
     drop(slices);
     run_pending_tasks().await;
-    assert_eq!(log.lock().unwrap().as_str(), "w");
-    assert_eq!(scheduler.lock().running, 0);
-    assert!(scheduler.lock().run_queues.is_empty());
+    assert_eq!(log.lock().as_str(), "w");
+    assert_eq!(scheduler.state.lock().running, 0);
+    assert!(scheduler.state.lock().run_queues.is_empty());
 }
 
 #[tokio::test]
 async fn small_query_among_four_heavy_ones_waits_for_few_slices() {
-    let scheduler = Scheduler::new(1, 16);
+    let scheduler = Scheduler::new(1);
     let slices = Arc::new(AtomicUsize::new(0));
     let mut heavy = tokio::task::JoinSet::new();
     for _ in 0..4 {
@@ -148,7 +104,7 @@ async fn small_query_among_four_heavy_ones_waits_for_few_slices() {
             let (query, slices) = (Arc::clone(&query), Arc::clone(&slices));
             heavy.spawn(async move {
                 loop {
-                    let slice = query.acquire_slice().await.unwrap();
+                    let slice = query.acquire_slice().await;
                     slices.fetch_add(1, Ordering::Relaxed);
                     drop(slice);
                     yield_now().await;
@@ -166,7 +122,7 @@ async fn small_query_among_four_heavy_ones_waits_for_few_slices() {
         scans.spawn(async move {
             for _ in 0..4 {
                 let at_request = slices.load(Ordering::Relaxed);
-                drop(small.acquire_slice().await.unwrap());
+                drop(small.acquire_slice().await);
                 let waited = slices.load(Ordering::Relaxed) - at_request;
                 slices_before.fetch_add(waited, Ordering::Relaxed);
                 yield_now().await;
@@ -190,18 +146,18 @@ fn wait_until(condition: impl Fn() -> bool) -> bool {
 /// Renews an expired slice of a heavy query while another one is queued. Returns whether it was
 /// renewed.
 async fn is_renewed(is_cancelled: bool, other_keeps_its_permit: bool) -> bool {
-    let scheduler = Scheduler::new(1, 2);
+    let scheduler = Scheduler::new(1);
     let (long, other) = (query_with_cpu(&scheduler, 2_000), query_with_cpu(&scheduler, 1_000));
     let (started, wait_for_start) = oneshot::channel();
     let working = tokio::spawn(async move {
-        let slice = long.acquire_slice().await.unwrap();
+        let slice = long.acquire_slice().await;
         started.send(()).unwrap();
         assert!(wait_until(|| slice.is_expired() && long.scheduler.runnable() > 0));
         long.renew(slice, || is_cancelled).is_some()
     });
     wait_for_start.await.unwrap();
     let other = tokio::spawn(async move {
-        let slice = other.acquire_slice().await.unwrap();
+        let slice = other.acquire_slice().await;
         if other_keeps_its_permit {
             std::mem::forget(slice);
         }
@@ -209,7 +165,7 @@ async fn is_renewed(is_cancelled: bool, other_keeps_its_permit: bool) -> bool {
     let renewed = working.await.unwrap();
     other.await.unwrap();
     assert_eq!(scheduler.blocked_threads.load(Ordering::Relaxed), 0);
-    assert_eq!(scheduler.lock().running, usize::from(other_keeps_its_permit));
+    assert_eq!(scheduler.state.lock().running, usize::from(other_keeps_its_permit));
     renewed
 }
 
@@ -226,25 +182,25 @@ async fn work_of_a_cancelled_query_waits_for_no_permit() {
 /// Renews an expired slice of a query while one of `other` is queued; it must keep its permit.
 async fn keeps_its_permit(query: &Arc<SchedulerHandle>, other: &Arc<SchedulerHandle>) {
     let log = RunLog::default();
-    let slice = query.acquire_slice().await.unwrap();
+    let slice = query.acquire_slice().await;
     let queued = spawn_slice(other, &log, 'o');
     assert!(wait_until(|| slice.is_expired() && query.scheduler.runnable() == 1));
     let slice = query.renew(slice, || false).unwrap();
-    assert_eq!(log.lock().unwrap().as_str(), "", "the other slice waits");
+    assert_eq!(log.lock().as_str(), "", "the other slice waits");
     drop(slice);
     queued.await.unwrap();
-    assert_eq!(log.lock().unwrap().as_str(), "o");
+    assert_eq!(log.lock().as_str(), "o");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocking_work_does_not_yield_to_its_own_query() {
-    let query = query_with_cpu(&Scheduler::new(1, 2), 1_000);
+    let query = query_with_cpu(&Scheduler::new(1), 1_000);
     keeps_its_permit(&query, &query).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocking_work_does_not_yield_while_enough_threads_are_blocked() {
-    let scheduler = Scheduler::new(1, 2);
+    let scheduler = Scheduler::new(1);
     let (query, other) = (query_with_cpu(&scheduler, 2_000), query_with_cpu(&scheduler, 1_000));
     scheduler.blocked_threads.store(scheduler.max_blocked(), Ordering::Relaxed);
     keeps_its_permit(&query, &other).await;

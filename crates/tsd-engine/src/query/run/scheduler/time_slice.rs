@@ -1,4 +1,4 @@
-//! One time slice: how long it has run, and the CPU time it is charged for.
+//! One time slice: its length so far, and the CPU time charged for it.
 
 use std::{
     marker::PhantomData,
@@ -42,7 +42,7 @@ impl TimeSlice {
         self.began.elapsed() >= SLICE_TIME
     }
 
-    /// Starts over with the same permit.
+    /// Begins a new slice with the same permit.
     pub(super) fn extend(&mut self) {
         self.charge();
         (self.began, self.began_cpu) = (Instant::now(), thread_cpu_time());

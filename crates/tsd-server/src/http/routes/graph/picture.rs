@@ -3,10 +3,9 @@
 use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
-use tsd_engine::{
-    Annotation, MEMORY_LIMIT_KEY, MemoryPart, MemoryPermit, QueryGuard, SubQueryResult, WorkSlices,
-};
+use tsd_engine::{Annotation, QueryFailure, QueryGuard, SubQueryResult, WorkSlices};
 use tsd_graph::{DrawError, Plot, PlotNote, PlotOptions, PlotSeries, PlotSize};
+use tsd_model::millis_of;
 use tsd_protocol::{ApiError, GraphQuery, QueryFailureCause, graph_label};
 
 use crate::{
@@ -14,7 +13,7 @@ use crate::{
     server_state::ServerState,
 };
 
-/// What the picture of a result shows.
+/// Converts a result to a plot.
 pub(super) fn plot(
     graph: &GraphQuery,
     options: PlotOptions,
@@ -37,10 +36,7 @@ pub(super) fn plot(
 }
 
 fn note(annotation: &Annotation) -> PlotNote {
-    let start = annotation.start_time;
-    // In seconds or milliseconds, as it was sent.
-    let time_ms = if start > i64::from(u32::MAX) { start } else { start.saturating_mul(1_000) };
-    PlotNote { time_ms, text: annotation.description.clone() }
+    PlotNote { time_ms: millis_of(annotation.start_time), text: annotation.description.clone() }
 }
 
 /// Draws a picture in time slices of the query. Dropping the future ends the work after its slice.
@@ -51,7 +47,6 @@ pub(super) async fn draw(
     began: Instant,
 ) -> Result<HttpResponse, ApiError> {
     let drawing_began = Instant::now();
-    let mut permit = reserve(state, plot.options.size)?;
     let limit = state.engine.config().query.timeout;
     check_limits(&guard, limit, began)?;
     let cancelled = guard.cancellation();
@@ -71,36 +66,29 @@ pub(super) async fn draw(
             return Err(ApiError::internal(error.to_string()));
         }
     };
-    permit.shrink(file.len());
     let took = drawing_began.elapsed();
     state.metrics.graph_drawn(took);
-    let on_sent = Box::new(move || {
-        guard.mark_sent(took);
-        drop(permit);
-    });
+    let on_sent = Box::new(move || guard.mark_sent(took));
     Ok(HttpResponse::new(StatusCode::OK, ContentType::Png, file).with_on_sent(on_sent))
 }
 
-/// Reserves the memory of a picture. A smaller one may have space: that there is none is told as an error of the
-/// request, like a query that reads too much.
-fn reserve(state: &ServerState, size: PlotSize) -> Result<MemoryPermit, ApiError> {
-    let memory = state.memory();
-    let bytes = size.drawing_bytes();
-    memory.try_reserve(MemoryPart::Queries, bytes).ok_or_else(|| {
-        memory.record_refusal(MemoryPart::Queries);
-        let text = format!(
-            "Sorry, a graph of {}x{} needs {}MB of memory, and what runs now leaves less of the {}MB \
-             ({MEMORY_LIMIT_KEY}). Please choose a smaller one (wxh), or try again later.",
-            size.width,
-            size.height,
-            bytes.div_ceil(1 << 20),
-            memory.limit() >> 20
-        );
-        ApiError::new(413, text)
-    })
+/// Returns the error of a picture that needs more memory than a query may use; `None` for other failures.
+pub(super) fn too_large(
+    failure: &QueryFailure,
+    size: PlotSize,
+    picture_bytes: usize,
+) -> Option<ApiError> {
+    let needed_mb = picture_bytes.div_ceil(1 << 20) as u64;
+    let (limit_mb, key) = failure.exceeded_memory().filter(|(limit, _)| needed_mb > *limit)?;
+    let text = format!(
+        "Sorry, a graph of {}x{} needs {needed_mb}MB of memory, and our maximum is {limit_mb}MB ({key}). \
+         Please choose a smaller one (wxh).",
+        size.width, size.height,
+    );
+    Some(ApiError::new(413, text))
 }
 
-/// Fails if the query was cancelled, or has taken longer than queries may.
+/// Fails if the query was cancelled, or exceeded the time limit of queries.
 fn check_limits(
     guard: &QueryGuard,
     limit: Option<Duration>,

@@ -15,9 +15,9 @@ use crate::{
     query_failure_mapping::cause_of,
 };
 
-/// Handles a request with expressions. Only the body counts, whatever the method.
+/// Handles a request with expressions. With any method, only the body counts.
 pub(super) async fn exp(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiError> {
-    let text = request.body.text().map_err(|error| ApiError { status: 500, ..error })?;
+    let text = request.body.text()?;
     let mut raw = parse_exp_body(text)?;
     if let Some(time) = &mut raw.time
         && time.timezone.is_none()

@@ -1,4 +1,4 @@
-//! Query plans: what a query would read.
+//! Query plans: the tables and row ranges that a query would read.
 
 use serde_json::{Value, json};
 use tsd_engine::{ExplainedRead, ExplainedSubQuery, Query, RawQuery};
@@ -55,6 +55,7 @@ fn read(read: &ExplainedRead) -> Value {
         },
         "estimatedRows": read.estimated_rows,
         "estimatedFrom": read.estimated_from,
+        "estimatedBytes": read.estimated_bytes,
         "text": read.text,
     })
 }

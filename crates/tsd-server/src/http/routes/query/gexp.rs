@@ -11,7 +11,7 @@ use super::{
     super::{query_control::control, response_stream::SerializationTimer},
     query_response::{fills_with_null, send_series},
     sub_query_echo::{echoes, filter_tagks},
-    uri_parameters::{apply_uri_parameters, layout},
+    uri_parameters::{apply_uri_parameters, layout, with_ignored_options},
 };
 use crate::{
     http::{request::HttpRequest, response::HttpResponse},
@@ -32,17 +32,11 @@ pub(super) async fn gexp(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiE
         .map_err(|e| query_error(&e, Some(&raw)))?;
     let query = gexp_query.query.clone();
     let engine = &request.state.engine;
-    let globals = if query.global_annotations && !query.no_annotations {
-        let annotations =
-            engine.annotations().global_of_query((query.start_ms, query.end_ms)).await;
-        annotations.map_err(|error| cause_of(&error.into()).query_error(None))?
-    } else {
-        None
-    };
     let tagks = filter_tagks(request, &query).await?;
-    let control = control(request, render_query(&raw, &query, &texts).into());
+    let mut control = control(request, render_query(&raw, &query, &texts).into());
+    control.allows_damaged |= raw.allow_damaged;
     let result = engine.query_gexp(gexp_query, control).await;
-    let GexpResult { series, stats, guard } =
+    let GexpResult { series, global_annotations, stats, guard } =
         result.map_err(|failure| cause_of(&failure).query_error(Some(&raw)))?;
     let echoes = echoes(&query, &tagks, stats.sub_queries.iter());
     let timer = SerializationTimer::default();
@@ -58,11 +52,12 @@ pub(super) async fn gexp(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiE
             query: echoes.get(sub_query).cloned(),
             tsuids: show_tsuids.then(|| tsuids.collect()),
             annotations: if is_combined { Some(Vec::new()) } else { series.annotations },
-            global_annotations: globals.clone(),
+            global_annotations: global_annotations.clone(),
             points: series.points,
             nan_as_null: nan_as_null.get(sub_query).copied().unwrap_or(false),
             ..SeriesResult::default()
         }
     });
-    Ok(send_series(&query, layout(request, &query), series, stats, timer, guard))
+    let response = send_series(&query, layout(request, &query), series, stats, timer, guard);
+    Ok(with_ignored_options(response, &raw))
 }

@@ -15,7 +15,7 @@ use super::super::{
 };
 use crate::http::response::HttpResponse;
 
-/// Builds the response of a query. `echoes` has the rendered sub queries, if they are shown.
+/// Builds the response of a query. `echoes` are the rendered sub queries, if the response shows them.
 pub(super) fn query_response(
     query: &Query,
     result: QueryResult,
@@ -80,7 +80,7 @@ struct SeriesOptions {
     tsuids: bool,
     nan_as_null: bool,
     annotations: bool,
-    globals: Option<Vec<Annotation>>,
+    globals: Option<Arc<[Annotation]>>,
     stats: Option<SubQueryStats>,
 }
 
@@ -89,7 +89,7 @@ impl SeriesOptions {
         query: &Query,
         sub_result: &SubQueryResult,
         echo: Option<Arc<str>>,
-        globals: Option<Vec<Annotation>>,
+        globals: Option<Arc<[Annotation]>>,
     ) -> Self {
         let sub: Option<&SubQuery> =
             query.sub_queries.iter().find(|sub| sub.index == sub_result.index);

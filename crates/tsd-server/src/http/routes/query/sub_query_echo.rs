@@ -1,5 +1,5 @@
-//! Sub queries as a response repeats them, with the UIDs of the tag keys that they filter. Their JSON is the
-//! protocol's.
+//! Sub queries as a response repeats them, with the UIDs of their filtered tag keys. `tsd-protocol` renders
+//! their JSON.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tsd_protocol::{ApiError, render_sub_query};
 
 use crate::{http::request::HttpRequest, query_failure_mapping::cause_of};
 
-/// UIDs of the tag keys with filters of each sub query; nothing unless the response repeats them.
+/// Returns the UIDs of the filtered tag keys of each sub query; empty unless the response repeats them.
 pub(super) async fn filter_tagks(
     request: &HttpRequest<'_>,
     query: &Query,
@@ -24,14 +24,14 @@ pub(super) async fn filter_tagks(
             continue;
         }
         let mut uids = Vec::with_capacity(sub.filters.len());
-        // The filters of series named by TSUID are not resolved.
+        // Filters of series named by TSUID are not resolved.
         if matches!(sub.source, SeriesSource::Metric(_)) {
             let mut names: Vec<String> =
                 sub.filters.iter().map(|filter| filter.tagk.clone()).collect();
             names.sort();
             names.dedup();
             for uid in request.state.engine.uids().uids_of(UidKind::Tagk, &names).await {
-                // A name without a UID is reported by the query itself.
+                // The query itself reports a name without a UID.
                 let uid = uid.map_err(|error| cause_of(&error.into()).query_error(None))?;
                 uids.extend(uid.map(|uid| Bytes::copy_from_slice(uid.as_bytes())));
             }
@@ -42,7 +42,7 @@ pub(super) async fn filter_tagks(
     Ok(tagks)
 }
 
-/// Renders the sub queries as the response repeats them, with the rollups that were read.
+/// Renders the sub queries as the response repeats them, with the rollups that the query read.
 pub(super) fn echoes<'a>(
     query: &Query,
     tagks: &[Option<Vec<Bytes>>],

@@ -1,11 +1,15 @@
-//! The tree that a request names, and the errors of requests for trees. What is done with it is the routes' matter.
+//! Finds the tree that a request names, and maps the errors of requests for trees.
 
-use tsd_engine::{Tree, TreeError, TreeId};
+use tsd_engine::{Tree, TreeId};
+use tsd_meta::TreeError;
 use tsd_protocol::ApiError;
 
-use crate::http::{error::HttpError, request::HttpRequest};
+use crate::{
+    failure_mapping::{meta_api_error, storage_api_error, uid_api_error},
+    http::{error::HttpError, request::HttpRequest},
+};
 
-/// The tree with this number, or a 404.
+/// Returns the tree with this number, or a 404.
 pub(super) async fn existing(request: &HttpRequest<'_>, number: i64) -> Result<Tree, HttpError> {
     let id = valid_id(number)?;
     let tree = request.state.engine.trees().get(id).await.map_err(to_api_error)?;
@@ -36,6 +40,9 @@ pub(super) fn to_api_error(error: TreeError) -> ApiError {
         TreeError::Contended => {
             ApiError::new(500, "Unable to save changes to the tree").with_details(error.to_string())
         }
-        other => ApiError::internal(other.to_string()),
+        TreeError::Uid(error) => uid_api_error(&error),
+        TreeError::Storage(error) => storage_api_error(&error),
+        TreeError::Meta(error) => meta_api_error(&error, "meta object"),
+        TreeError::Unreadable(_) => ApiError::internal(error.to_string()),
     }
 }

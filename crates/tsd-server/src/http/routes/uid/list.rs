@@ -1,7 +1,8 @@
-//! `/api/uid/list`: names and their UIDs as they are stored, for tools. OpenTSDB has no such endpoint.
+//! `/api/uid/list`: names and their UIDs as stored, for tools. OpenTSDB has no such endpoint.
 //!
-//! With `name` or `uid` it finds mappings of one; else it lists names that contain a match of a regular
-//! expression (`match`), in pages: each reads a limited number of names, and `next` is the `after` of the next.
+//! With `name` or `uid` it finds the mappings of one name or UID. Otherwise it lists names that contain a match
+//! of a regular expression (`match`), in pages. Each page reads a limited number of names; `next` is the `after`
+//! of the next page.
 
 use hyper::Method;
 use serde_json::{Value, json};
@@ -9,12 +10,15 @@ use tsd_engine::{MappingPage, StoredMapping, UidKind};
 use tsd_model::{from_hex, to_hex};
 use tsd_protocol::ApiError;
 
-use crate::http::{error::HttpError, request::HttpRequest, response::HttpResponse};
+use crate::{
+    failure_mapping::storage_api_error,
+    http::{error::HttpError, request::HttpRequest, response::HttpResponse},
+};
 
-/// Default and largest number of mappings of a page.
+/// Default and maximum number of mappings of a page.
 const DEFAULT_LIMIT: usize = 1_000;
 const LARGEST_LIMIT: usize = 10_000;
-/// Names that are read for a page.
+/// Maximum names to read for a page.
 const NAMES_PER_PAGE: usize = 100_000;
 
 pub(super) async fn list(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
@@ -38,7 +42,7 @@ pub(super) async fn list(request: &HttpRequest<'_>) -> Result<HttpResponse, Http
         let limits = (limit(given("limit"))?, NAMES_PER_PAGE);
         uids.page(kind, request.query.get("after"), |name| pattern.is_match(name), limits).await
     };
-    let page = found.map_err(|error| ApiError::internal(error.to_string()))?;
+    let page = found.map_err(|error| storage_api_error(&error))?;
     Ok(HttpResponse::json(body(&page).to_string()))
 }
 

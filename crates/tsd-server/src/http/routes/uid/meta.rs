@@ -1,9 +1,10 @@
 //! `/api/uid/uidmeta` and `/api/uid/tsmeta`: meta objects of names and of series.
 //!
-//! OpenTSDB answers some invalid ids with 500 where it reads and with 400 where it writes; so does this.
+//! As in OpenTSDB, some invalid ids get a 500 from reads and a 400 from writes.
 
 use hyper::{Method, StatusCode};
-use tsd_engine::{MetaEditOutcome, MetaError, SeriesMeta, Tsuid, UidError, UidKind};
+use tsd_engine::{SeriesMeta, Tsuid, UidKind};
+use tsd_meta::{MetaEditOutcome, MetaError};
 use tsd_model::{from_hex, java_byte_list};
 use tsd_protocol::{
     ApiError, TsMetaRequest, UidMetaRequest, parse_series_text, parse_ts_meta_body,
@@ -19,11 +20,25 @@ use super::{
     mode::{check_reads, check_writes},
 };
 use crate::{
+    failure_mapping::meta_api_error,
     http::{error::HttpError, request::HttpRequest, response::HttpResponse},
     query_failure_mapping::cause_of,
 };
 
 const UNKNOWN_UID: &str = "Could not find the requested UID";
+
+/// Why the id of a request does not name a meta object. The texts are OpenTSDB's.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum MetaIdError {
+    #[error("Missing UID")]
+    MissingUid,
+    #[error("Missing type")]
+    MissingKind,
+    #[error("UID was empty")]
+    Empty,
+    #[error("The id is not hexadecimal: {0}")]
+    NotHexadecimal(String),
+}
 
 /// Handles a request for the UIDMeta of a UID.
 pub(super) async fn uid_meta(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
@@ -50,9 +65,9 @@ pub(super) async fn ts_meta(request: &HttpRequest<'_>) -> Result<HttpResponse, H
 async fn get_uid_meta(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     check_reads(request)?;
     let (uid, kind) = parse_uid_uri(&request.query)?;
-    let uid = id_bytes(&uid).map_err(ApiError::internal)?;
+    let uid = id_bytes(&uid).map_err(|error| ApiError::new(400, error.to_string()))?;
     let found = request.state.engine.meta_objects().uid_meta(kind, &uid).await;
-    let object = found.map_err(|error| uid_meta_error(error, 500))?;
+    let object = found.map_err(uid_meta_error)?;
     Ok(HttpResponse::json(render_uid_meta(&object)))
 }
 
@@ -61,16 +76,15 @@ async fn edit_uid_meta(
     replace: bool,
 ) -> Result<HttpResponse, HttpError> {
     check_writes(request)?;
-    request.check_change()?;
     let UidMetaRequest { uid, kind, edit } = read_uid_meta(request)?;
-    let kind = identified(&uid, kind).map_err(|text| ApiError::wrapped(400, text))?;
+    let kind = identified(&uid, kind).map_err(|error| ApiError::wrapped(400, error.to_string()))?;
     if edit.is_empty() {
         return Ok(HttpResponse::status_only(StatusCode::NOT_MODIFIED));
     }
-    let uid = id_bytes(&uid).map_err(|text| ApiError::wrapped(400, text))?;
+    let uid = id_bytes(&uid).map_err(|error| ApiError::wrapped(400, error.to_string()))?;
     let meta = request.state.engine.meta_objects();
     let outcome = meta.edit_uid_meta(kind, &uid, &edit, replace).await;
-    Ok(match outcome.map_err(|error| uid_meta_error(error, 400))? {
+    Ok(match outcome.map_err(uid_meta_error)? {
         MetaEditOutcome::Stored(object) => HttpResponse::json(render_uid_meta(&object)),
         MetaEditOutcome::Unchanged => HttpResponse::status_only(StatusCode::NOT_MODIFIED),
     })
@@ -78,14 +92,14 @@ async fn edit_uid_meta(
 
 async fn delete_uid_meta(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     check_writes(request)?;
-    request.check_admin("uidmeta delete")?;
     let UidMetaRequest { uid, kind, .. } = read_uid_meta(request)?;
-    let unable =
-        |text| ApiError::new(400, "Unable to delete UIDMeta information").with_details(text);
+    let unable = |error: MetaIdError| {
+        ApiError::new(400, "Unable to delete UIDMeta information").with_details(error.to_string())
+    };
     let kind = identified(&uid, kind).map_err(unable)?;
     let uid = id_bytes(&uid).map_err(unable)?;
     let deleted = request.state.engine.meta_objects().delete_uid_meta(kind, &uid).await;
-    deleted.map_err(|error| uid_meta_error(error, 400))?;
+    deleted.map_err(uid_meta_error)?;
     Ok(HttpResponse::status_only(StatusCode::NO_CONTENT))
 }
 
@@ -96,12 +110,12 @@ fn read_uid_meta(request: &HttpRequest<'_>) -> Result<UidMetaRequest, HttpError>
     Ok(parse_uid_meta_body(request.body.text()?)?)
 }
 
-/// The kind of a request that has UID and kind.
-fn identified(uid: &str, kind: Option<UidKind>) -> Result<UidKind, String> {
+/// Returns the kind of a request that has both a UID and a kind.
+fn identified(uid: &str, kind: Option<UidKind>) -> Result<UidKind, MetaIdError> {
     if uid.is_empty() {
-        return Err("Missing UID".to_owned());
+        return Err(MetaIdError::MissingUid);
     }
-    kind.ok_or_else(|| "Missing type".to_owned())
+    kind.ok_or(MetaIdError::MissingKind)
 }
 
 async fn get_ts_meta(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
@@ -110,7 +124,7 @@ async fn get_ts_meta(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpErro
         return Ok(list_ts_meta(request).await?);
     }
     let tsuid = id_bytes(request.query.get("tsuid").unwrap_or_default());
-    let tsuid = tsuid.map_err(ApiError::internal)?;
+    let tsuid = tsuid.map_err(|error| ApiError::new(400, error.to_string()))?;
     let found = request.state.engine.meta_objects().series_meta(&tsuid).await;
     match found.map_err(|error| ts_meta_error(error, "Unable to find one of the UIDs"))? {
         Some(object) => Ok(HttpResponse::json(render_series_meta(&object))),
@@ -130,7 +144,6 @@ async fn list_ts_meta(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiErro
 
 async fn edit_ts_meta(request: &HttpRequest<'_>, replace: bool) -> Result<HttpResponse, HttpError> {
     check_writes(request)?;
-    request.check_change()?;
     let TsMetaRequest { tsuid, edit } = read_ts_meta(request)?;
     let meta = request.state.engine.meta_objects();
     let error = |error| ts_meta_error(error, "Unable to find one or more UIDs");
@@ -142,7 +155,8 @@ async fn edit_ts_meta(request: &HttpRequest<'_>, replace: bool) -> Result<HttpRe
         return Ok(edited(meta.edit_series_meta(&tsuid, &edit, replace).await.map_err(error)?));
     }
     let (metric, tags) = parse_series_text(request.query.required("m")?)?;
-    let tsuid = meta.tsuid_of(&metric, &tags).await.map_err(unresolved_series)?;
+    let tsuid =
+        meta.tsuid_of(&metric, &tags).await.map_err(|error| meta_api_error(&error, "TSMeta"))?;
     let tsuid = checked_tsuid(request, &tsuid)?;
     if request.query.get("create") == Some("true") {
         let created = meta.create_series_meta(&tsuid, &edit, replace).await.map_err(error)?;
@@ -165,12 +179,12 @@ fn edited(outcome: MetaEditOutcome<SeriesMeta>) -> HttpResponse {
 
 async fn delete_ts_meta(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     check_writes(request)?;
-    request.check_admin("tsmeta delete")?;
     let tsuid = read_ts_meta(request)?.tsuid;
-    let unable =
-        |text| ApiError::new(400, "Unable to delete TSMeta information").with_details(text);
+    let unable = |error: MetaIdError| {
+        ApiError::new(400, "Unable to delete TSMeta information").with_details(error.to_string())
+    };
     if tsuid.is_empty() {
-        return Err(unable("Missing UID".to_owned()).into());
+        return Err(unable(MetaIdError::MissingUid).into());
     }
     let tsuid = id_bytes(&tsuid).map_err(unable)?;
     let deleted = request.state.engine.meta_objects().delete_series_meta(&tsuid).await;
@@ -185,13 +199,13 @@ fn read_ts_meta(request: &HttpRequest<'_>) -> Result<TsMetaRequest, HttpError> {
     Ok(parse_ts_meta_body(request.body.text()?)?)
 }
 
-/// The bytes of an id in hex; an odd number of digits has a zero in front.
-fn id_bytes(text: &str) -> Result<Vec<u8>, String> {
+/// Decodes an id in hex. Adds a leading zero to an odd number of digits.
+fn id_bytes(text: &str) -> Result<Vec<u8>, MetaIdError> {
     if text.is_empty() {
-        return Err("UID was empty".to_owned());
+        return Err(MetaIdError::Empty);
     }
     let padded = if text.len().is_multiple_of(2) { text.to_owned() } else { format!("0{text}") };
-    from_hex(padded.as_bytes()).ok_or_else(|| format!("The id is not hexadecimal: {text}"))
+    from_hex(padded.as_bytes()).ok_or_else(|| MetaIdError::NotHexadecimal(text.to_owned()))
 }
 
 /// Parses the TSUID of an edit.
@@ -216,54 +230,24 @@ fn checked_tsuid(request: &HttpRequest<'_>, bytes: &[u8]) -> Result<Tsuid, ApiEr
     })
 }
 
-/// Maps an error of a UIDMeta; `width_status` is that of a UID of another width.
-fn uid_meta_error(error: MetaError, width_status: u16) -> ApiError {
+/// Maps an error of a UIDMeta.
+fn uid_meta_error(error: MetaError) -> ApiError {
     match error {
-        MetaError::WrongWidth { kind, found, expected } => {
-            let text =
-                format!("Wrong id.length = {found} which is != {expected} required for '{kind}'");
-            if width_status == 500 {
-                ApiError::internal(text)
-            } else {
-                ApiError::wrapped(400, text)
-            }
-        }
         MetaError::NoSuchUid { kind, uid } => {
             ApiError::new(404, UNKNOWN_UID).with_details(no_such_uid(kind, &uid))
         }
-        other => meta_error(other, "UIDMeta"),
+        other => meta_api_error(&other, "UIDMeta"),
     }
 }
 
-/// Maps an error of a TSMeta; `unknown` is the message if one of its UIDs has no name.
+/// Maps an error of a TSMeta. `unknown` is the message for a UID without a name.
 fn ts_meta_error(error: MetaError, unknown: &str) -> ApiError {
     match error {
         MetaError::NoSuchUid { kind, uid } => {
             ApiError::new(404, unknown).with_details(no_such_uid(kind, &uid))
         }
         MetaError::NotStored => ApiError::wrapped(400, "Requested TSMeta did not exist"),
-        other => meta_error(other, "TSMeta"),
-    }
-}
-
-/// Maps an error of the names of a series to edit; OpenTSDB has no better status for unknown ones.
-fn unresolved_series(error: MetaError) -> ApiError {
-    match error {
-        MetaError::Uid(UidError::NoSuchName { kind, name }) => {
-            ApiError::internal(format!("No such name for '{kind}': '{name}'"))
-        }
-        other => meta_error(other, "TSMeta"),
-    }
-}
-
-fn meta_error(error: MetaError, what: &str) -> ApiError {
-    match error {
-        MetaError::Contended => ApiError::new(500, format!("Failed to save the {what} to storage"))
-            .with_details("This may be caused by another process modifying storage data"),
-        MetaError::Uid(error @ (UidError::Throttled | UidError::Closed)) => {
-            ApiError::overloaded(&error.to_string())
-        }
-        other => ApiError::internal(other.to_string()),
+        other => meta_api_error(&other, "TSMeta"),
     }
 }
 
@@ -285,17 +269,16 @@ mod tests {
     }
 
     #[test]
-    fn a_uid_of_another_width_has_the_status_of_the_operation() {
-        let error = || MetaError::WrongWidth { kind: UidKind::Metric, found: 1, expected: 3 };
+    fn a_uid_of_another_width_is_an_error_of_the_request() {
+        let error = MetaError::WrongWidth { kind: UidKind::Metric, found: 1, expected: 3 };
         let text = "Wrong id.length = 1 which is != 3 required for 'metrics'";
-        assert_eq!(uid_meta_error(error(), 500), ApiError::internal(text));
-        assert_eq!(uid_meta_error(error(), 400), ApiError::wrapped(400, text));
+        assert_eq!(uid_meta_error(error), ApiError::wrapped(400, text));
     }
 
     #[test]
     fn errors_name_what_is_missing() {
         let unknown = MetaError::NoSuchUid { kind: UidKind::Metric, uid: vec![0, 0, 0xff] };
-        let error = uid_meta_error(unknown, 400);
+        let error = uid_meta_error(unknown);
         assert_eq!(error.details, "No such unique ID for 'metrics': [0, 0, -1]");
         assert_eq!(ts_meta_error(MetaError::NotStored, "").status, 400);
         let conflict = ts_meta_error(MetaError::Contended, "");

@@ -1,5 +1,5 @@
-//! Refuses what the mode of the daemon (`tsd.mode`) does not allow. What a user may do is checked
-//! elsewhere.
+//! Rejects operations that the mode of the daemon (`tsd.mode`) does not allow. `auth` checks the
+//! permissions of users.
 
 use tsd_protocol::ApiError;
 

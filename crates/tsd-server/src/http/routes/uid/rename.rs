@@ -1,13 +1,13 @@
 //! `/api/uid/rename`: changes the name of a UID.
 
 use hyper::{Method, StatusCode};
-use serde_json::{Map, Value, json};
-use tsd_engine::{UidError, UidKind};
-use tsd_protocol::ApiError;
+use serde_json::{Value, json};
+use tsd_meta::UidError;
+use tsd_protocol::{ApiError, parse_uid_rename_body};
 
 use super::{
     mode::check_writes,
-    names::{KINDS, name_error},
+    names::{KINDS, RequestedNameError, name_error},
 };
 use crate::http::{
     error::HttpError,
@@ -30,9 +30,8 @@ pub(super) async fn rename(request: &HttpRequest<'_>) -> Result<HttpResponse, Ht
         return Err(ApiError::new(405, "Method not allowed").with_details(details).into());
     }
     check_writes(request)?;
-    request.check_admin("uid rename")?;
     let fields = if request.method == Method::POST {
-        read_body(request.body.required_text()?)?
+        parse_uid_rename_body(request.body.required_text()?)?
     } else {
         let names = KINDS.iter().map(|(label, _)| *label).chain(["name"]);
         let given = |name| request.query.get(name).filter(|value| !value.is_empty());
@@ -42,8 +41,8 @@ pub(super) async fn rename(request: &HttpRequest<'_>) -> Result<HttpResponse, Ht
         .ok_or_else(|| ApiError::new(400, "Missing necessary values to rename UID"))?;
     Ok(match rename_one(request, &rename_request).await? {
         Ok(()) => HttpResponse::json(json!({"result": "true"}).to_string()),
-        Err(text) => {
-            let text = Value::from(text);
+        Err(error) => {
+            let text = Value::from(error.to_string());
             let body = format!(r#"{{"result":"false","error":{text}}}"#);
             HttpResponse::new(StatusCode::BAD_REQUEST, ContentType::Json, body)
         }
@@ -54,57 +53,27 @@ pub(super) async fn rename(request: &HttpRequest<'_>) -> Result<HttpResponse, Ht
 async fn rename_one(
     request: &HttpRequest<'_>,
     rename_request: &RenameRequest,
-) -> Result<Result<(), String>, ApiError> {
+) -> Result<Result<(), RequestedNameError>, ApiError> {
     let RenameRequest { label, old, new } = rename_request;
     let Some((_, kind)) = KINDS.iter().find(|(name_of_kind, _)| name_of_kind == label) else {
-        return Ok(Err("Unknown type name".to_owned()));
+        return Ok(Err(RequestedNameError::UnknownKind));
     };
     match request.state.engine.rename_uid(*kind, old, new).await {
         Ok(()) => Ok(Ok(())),
-        Err(UidError::NoSuchName { name, .. }) => {
-            Ok(Err(format!("Name(\"{name}\") does not exist")))
-        }
+        Err(UidError::NoSuchName { name, .. }) => Ok(Err(RequestedNameError::Missing(name))),
         Err(UidError::NameTaken { uid, .. }) => {
-            Ok(Err(name_taken_text(request, *kind, rename_request, &uid)))
+            let config = request.state.engine.config();
+            Ok(Err(RequestedNameError::Taken {
+                old: old.clone(),
+                new: new.clone(),
+                table: config.tables.uid.to_string(),
+                kind: kind.as_str(),
+                width: kind.width(&config.schema),
+                uid,
+            }))
         }
         Err(error) => name_error(label, error).map(Err),
     }
-}
-
-fn name_taken_text(
-    request: &HttpRequest<'_>,
-    kind: UidKind,
-    rename_request: &RenameRequest,
-    uid: &[u8],
-) -> String {
-    let config = request.state.engine.config();
-    let bytes: Vec<String> = uid.iter().map(|byte| byte.cast_signed().to_string()).collect();
-    format!(
-        "When trying rename(\"{}\", \"{}\") on UniqueId({}, {}, {}): new name already assigned \
-         ID=[{}]",
-        rename_request.old,
-        rename_request.new,
-        config.tables.uid,
-        kind.as_str(),
-        kind.width(&config.schema),
-        bytes.join(", ")
-    )
-}
-
-/// Reads `{"metric":"old","name":"new"}`.
-fn read_body(body: &str) -> Result<Vec<(String, String)>, ApiError> {
-    let fields: Map<String, Value> =
-        serde_json::from_str(body).map_err(|error| ApiError::bad_json(error.to_string()))?;
-    fields
-        .into_iter()
-        .filter(|(_, value)| !value.is_null())
-        .map(|(key, value)| match value {
-            Value::String(text) => Ok((key, text)),
-            Value::Number(number) => Ok((key, number.to_string())),
-            Value::Bool(value) => Ok((key, value.to_string())),
-            _ => Err(ApiError::bad_json(format!("{key} is no text"))),
-        })
-        .collect()
 }
 
 /// Selects the last kind in the fields, as OpenTSDB does.
@@ -129,14 +98,11 @@ mod tests {
 
     #[test]
     fn a_kind_and_two_names_are_needed() {
-        let read = |body: &str| rename_request(read_body(body).unwrap());
+        let read = |body: &str| rename_request(parse_uid_rename_body(body).unwrap());
         let expected = RenameRequest { label: "tagk".into(), old: "a".into(), new: "1".into() };
         assert_eq!(read(r#"{"name":1,"tagk":"a"}"#), Some(expected));
         for body in ["{}", r#"{"name":"a"}"#, r#"{"tagk":"a"}"#, r#"{"name":null,"tagk":"a"}"#] {
             assert_eq!(read(body), None, "{body}");
-        }
-        for body in ["", "[]", r#"{"name":[]}"#] {
-            assert!(read_body(body).is_err(), "{body}");
         }
     }
 }

@@ -1,0 +1,19 @@
+//! Takes the writes that other nodes forward.
+
+use tsd_storage::BoxFuture;
+
+use super::wire::{ForwardMessage, ForwardedMessage};
+
+/// Takes the writes that other nodes forward.
+pub trait ForwardReceiver: std::fmt::Debug + Send + Sync + 'static {
+    /// Makes a write, if this node owns its slots.
+    fn receive(&self, message: ForwardFrame) -> BoxFuture<'_, ForwardReply>;
+}
+
+/// A frame with a write.
+#[derive(Debug)]
+pub struct ForwardFrame(pub(crate) ForwardMessage);
+
+/// Outcome of a forwarded write.
+#[derive(Debug)]
+pub struct ForwardReply(pub(crate) ForwardedMessage);

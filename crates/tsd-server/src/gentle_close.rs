@@ -1,0 +1,36 @@
+//! Closes a connection so that its client receives what was written last.
+//!
+//! If a socket with unread input is closed, the system resets the connection, and the client may lose a
+//! reply that it has not read yet.
+
+use std::{io, time::Duration};
+
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    time::timeout,
+};
+
+/// Bytes of one discarding read.
+const DISCARD_BYTES: usize = 4 << 10;
+/// Maximum bytes to discard, so that a client that keeps sending does not delay the close.
+const MOST_DISCARDED: usize = 64 << 20;
+
+/// Ends the output of a connection, then discards its input until the client closes, for at most `limit`.
+pub(crate) async fn close_gently<S: AsyncRead + AsyncWrite + Unpin>(
+    io: &mut S,
+    limit: Duration,
+) -> io::Result<()> {
+    let closed = async {
+        io.shutdown().await?;
+        let mut discarded = [0; DISCARD_BYTES];
+        let mut left = MOST_DISCARDED;
+        while left > 0 {
+            match io.read(&mut discarded).await? {
+                0 => break,
+                read => left = left.saturating_sub(read),
+            }
+        }
+        Ok(())
+    };
+    timeout(limit, closed).await.unwrap_or(Ok(()))
+}

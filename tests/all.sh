@@ -1,0 +1,35 @@
+#!/bin/bash
+# Every test: units, the daemon and its tools, a real HBase and OpenTSDB, the page in a real browser, the README, fuzz targets.
+#
+#   tests/all.sh
+#
+# Everything is built once; then three lanes run concurrently, since most tests wait for timers, syncs and other processes. A step
+# without its Java, browser or nightly compiler says so. The last lines list the time of each step.
+set -u
+cd "$(dirname "$0")/.."
+exec </dev/null
+. tests/steps.sh
+trap finish EXIT
+trap 'kill 0; exit 1' INT TERM
+
+PROGRAMS=$STEPS/programs
+build() { tests/programs.sh list >"$PROGRAMS"; }
+step "build of the tests" build || exit 1
+export PROGRAMS
+
+units() {
+    export RUST_TEST_THREADS=$(($(nproc) * 2))
+    step "tests" timeout 2400 tests/programs.sh all
+}
+servers() {
+    step "HBase and OpenTSDB" timeout 2400 tests/hbase.sh
+}
+surfaces() {
+    step "README" timeout 600 tests/readme.sh target/debug/tsdb
+    step "page" timeout 2400 tests/page.sh
+    step "fuzz targets" timeout 2400 nice -n 10 fuzz/run.sh 5
+}
+units &
+servers &
+surfaces &
+wait
