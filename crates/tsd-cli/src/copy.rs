@@ -12,7 +12,7 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Instant};
 
 use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
-use tsd_tools::{CopyEnds, CopyRun, CopySelection, TableComparison};
+use tsd_tools::{CopyRun, CopySelection, CopyStores, TableComparison};
 
 use crate::{
     args::CopyArgs,
@@ -25,7 +25,7 @@ use crate::{
 };
 use console::Console;
 use location::{OpenFor, StoreLocation, resolved, whole};
-use report::CopyEnded;
+use report::CopyReport;
 use state_file::{CopyState, StateFile};
 
 /// Name of the state file if no place is a data directory.
@@ -60,7 +60,7 @@ pub(crate) fn main(args: &CopyArgs) -> ExitCode {
     }
 }
 
-fn run(args: &CopyArgs) -> anyhow::Result<CopyEnded> {
+fn run(args: &CopyArgs) -> anyhow::Result<CopyReport> {
     let from = StoreLocation::source(args)?;
     let mut to = StoreLocation::target(args)?;
     let settings = from.settings()?;
@@ -89,7 +89,7 @@ async fn run_open(
     to: &mut StoreLocation,
     settings: &Settings,
     selection: CopySelection,
-) -> anyhow::Result<CopyEnded> {
+) -> anyhow::Result<CopyReport> {
     let source = from.open(OpenFor::Reading).await?;
     let limit = settings.shutdown_timeout;
     let opened = async {
@@ -145,8 +145,8 @@ async fn copy(
     (to, target): (&StoreLocation, &OpenEngine),
     settings: &Settings,
     selection: CopySelection,
-) -> anyhow::Result<CopyEnded> {
-    let ends = CopyEnds { from: source.engine.clone(), to: target.engine.clone() };
+) -> anyhow::Result<CopyReport> {
+    let ends = CopyStores { from: source.engine.clone(), to: target.engine.clone() };
     let by_name = args.rekey || ends.keys_differ();
     let mut run = CopyRun {
         selection,
@@ -188,7 +188,7 @@ async fn copy(
         compared = Some(ends.compare(run.clone(), observer, Arc::clone(&stop.flag)).await?);
     }
     console.close()?;
-    Ok(CopyEnded {
+    Ok(CopyReport {
         is_copy: !args.compare,
         is_dry: args.dry_run,
         by_name,
@@ -208,7 +208,7 @@ async fn begin(
     from: &StoreLocation,
     to: &StoreLocation,
     settings: &Settings,
-    ends: &CopyEnds,
+    ends: &CopyStores,
     run: &mut CopyRun,
 ) -> anyhow::Result<CopyState> {
     let scope = scope(args, from, to)?;

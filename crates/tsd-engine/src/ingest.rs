@@ -23,7 +23,7 @@ pub(crate) use self::{
     validate::NameRules,
 };
 pub use self::{
-    sample::{RolledUpValue, RollupPlace, Sample, SampleContent},
+    sample::{RolledUpValue, RollupTarget, Sample, SampleContent},
     session::IngestSession,
 };
 

@@ -66,7 +66,7 @@ pub use engine::{Engine, StartError};
 pub use file_problems::FileProblems;
 pub use handle::{EngineHandle, WeakEngineHandle};
 pub use health::{HealthComponent, Problem, UidSpace};
-pub use ingest::{IngestSession, NameText, RolledUpValue, RollupPlace, Sample, SampleContent};
+pub use ingest::{IngestSession, NameText, RolledUpValue, RollupTarget, Sample, SampleContent};
 pub use last_point::{LastPoint, LastQuery, LastSeries};
 pub use meta_purge::MetaPurgeProgress;
 pub use meta_search::{MetaSearch, SearchPage, SearchResult, SearchTarget};

@@ -171,7 +171,7 @@ struct WriteQueue {
 }
 
 /// The next step of a queue.
-enum QueueTurn {
+enum QueueStep {
     Write(WriteBatch),
     /// Wait for the next tick.
     Wait,
@@ -190,8 +190,8 @@ impl Writer {
         let tick = self.drains.is_empty().then_some(ticking.as_millis() / TICK.as_millis());
         for (at, queue) in self.queues.iter_mut().enumerate() {
             let batch = match queue.next_batch(self.settings.max_write_bytes, tick) {
-                QueueTurn::Write(batch) => batch,
-                QueueTurn::Wait if !queue.has_timer => {
+                QueueStep::Write(batch) => batch,
+                QueueStep::Wait if !queue.has_timer => {
                     queue.has_timer = true;
                     let left_ms = TICK.as_millis() - ticking.as_millis() % TICK.as_millis();
                     let left = Duration::from_millis(u64::try_from(left_ms).unwrap_or_default());
@@ -203,7 +203,7 @@ impl Writer {
                     });
                     continue;
                 }
-                QueueTurn::Wait | QueueTurn::Nothing => continue,
+                QueueStep::Wait | QueueStep::Nothing => continue,
             };
             let settings = Arc::clone(&self.settings);
             ctx.spawn(batch.execute(settings), move |writer, held, ctx| {
@@ -250,29 +250,29 @@ impl WriteQueue {
     }
 
     /// The next step of the queue. `tick` is the number of this tick; `None` if no batch may wait for the next one.
-    fn next_batch(&mut self, max_bytes: usize, tick: Option<u128>) -> QueueTurn {
+    fn next_batch(&mut self, max_bytes: usize, tick: Option<u128>) -> QueueStep {
         if self.is_busy {
-            return QueueTurn::Nothing;
+            return QueueStep::Nothing;
         }
         let batch = if let Some(held) = self.held.take() {
             held
         } else {
             if self.requests.is_empty() {
-                return QueueTurn::Nothing;
+                return QueueStep::Nothing;
             }
             if self.is_small() {
                 if tick.is_some() && tick == self.last_tick {
-                    return QueueTurn::Wait;
+                    return QueueStep::Wait;
                 }
                 self.last_tick = tick;
             }
             let Some(batch) = WriteBatch::merge(&mut self.requests, max_bytes) else {
-                return QueueTurn::Nothing;
+                return QueueStep::Nothing;
             };
             batch
         };
         self.is_busy = true;
-        QueueTurn::Write(batch)
+        QueueStep::Write(batch)
     }
 
     /// True if the requests have few points and may all wait.
@@ -436,12 +436,12 @@ mod tests {
         ) -> Option<usize> {
             self.requests.extend(requests);
             match self.next_batch(1 << 20, tick) {
-                QueueTurn::Write(batch) => {
+                QueueStep::Write(batch) => {
                     self.is_busy = false;
                     Some(batch.waiters.len())
                 }
-                QueueTurn::Wait => None,
-                QueueTurn::Nothing => Some(0),
+                QueueStep::Wait => None,
+                QueueStep::Nothing => Some(0),
             }
         }
     }

@@ -3,7 +3,7 @@
 //! An edit reads the cell, merges, and writes the cell back by compare-and-set against the bytes it read. After a
 //! conflict it retries, so that all concurrent edits are applied. Nothing is cached.
 //!
-//! The start time, as the client sent it, determines the cell (see `tsd_model::AnnotationPlace` for its quirk). Reads
+//! The start time, as the client sent it, determines the cell (see `tsd_model::AnnotationKey` for its quirk). Reads
 //! use the times in the JSON; a range delete uses the time of the cell, as OpenTSDB does.
 
 mod edit;
@@ -12,7 +12,7 @@ use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use tsd_model::{
-    Annotation, AnnotationPlace, BaseTime, Cell, ColumnKind, Family, Row, RowKey, SeriesKey,
+    Annotation, AnnotationKey, BaseTime, Cell, ColumnKind, Family, Row, RowKey, SeriesKey,
     TableSchema, Timestamp, Tsuid, millis_of,
 };
 use tsd_storage::{
@@ -74,8 +74,7 @@ impl Annotations {
         if edit.sets_nothing() {
             return Ok(AnnotationEditOutcome::Unchanged);
         }
-        if let (Some(retention), Ok(place)) =
-            (&self.retention, AnnotationPlace::of(edit.start_time))
+        if let (Some(retention), Ok(place)) = (&self.retention, AnnotationKey::of(edit.start_time))
         {
             let base = place.base.as_secs();
             retention.check_put(&column.row, base).map_err(AnnotationError::Expired)?;
@@ -250,7 +249,7 @@ impl Annotations {
         if start_time < 1 {
             return Err(AnnotationError::NoStartTime);
         }
-        let place = AnnotationPlace::of(start_time)?;
+        let place = AnnotationKey::of(start_time)?;
         Ok(Column {
             row: self.series(tsuid).row_key(place.base),
             family: Family::T,

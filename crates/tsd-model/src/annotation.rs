@@ -34,14 +34,14 @@ pub struct Annotation {
 
 /// Row and column of an annotation with a given start time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AnnotationPlace {
+pub struct AnnotationKey {
     /// Hour of the row, from the start time as given.
     pub base: BaseTime,
     /// Three or five bytes.
     pub qualifier: SmallVec<[u8; 8]>,
 }
 
-impl AnnotationPlace {
+impl AnnotationKey {
     /// Computes the place of an annotation; `start_time` must be at least 1.
     pub fn of(start_time: i64) -> Result<Self, TimestampError> {
         let time = match start_time {
@@ -102,16 +102,16 @@ mod tests {
     #[test]
     fn start_times_below_one_have_no_position() {
         for start in [0, i64::MIN] {
-            assert_eq!(AnnotationPlace::of(start), Err(TimestampError::OutOfRange(start)));
+            assert_eq!(AnnotationKey::of(start), Err(TimestampError::OutOfRange(start)));
         }
     }
 
     /// Issue 37: such a start time was stored 2^32 seconds earlier.
     #[test]
     fn start_times_after_2106_have_no_position() {
-        assert!(AnnotationPlace::of(4_294_967_295_999).is_ok());
+        assert!(AnnotationKey::of(4_294_967_295_999).is_ok());
         for start in [4_294_967_296_000, 9_999_999_999_999] {
-            assert_eq!(AnnotationPlace::of(start), Err(TimestampError::AfterLast(start)));
+            assert_eq!(AnnotationKey::of(start), Err(TimestampError::AfterLast(start)));
         }
     }
 
@@ -169,7 +169,7 @@ mod tests {
 
         #[test]
         fn positions_are_annotation_columns(start_time in 1..Timestamp::MAX.as_given()) {
-            let kind = AnnotationPlace::of(start_time).map(|p| ColumnKind::of(&p.qualifier));
+            let kind = AnnotationKey::of(start_time).map(|p| ColumnKind::of(&p.qualifier));
             prop_assert_eq!(kind, Ok(ColumnKind::Annotation));
         }
 

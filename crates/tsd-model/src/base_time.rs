@@ -6,7 +6,7 @@
 /// Start of the hour that one row covers, epoch seconds; four bytes in the row key.
 ///
 /// A multiple of [`Self::SPAN_SECONDS`]. Times after 2106-02-07 06:28:15 UTC do not fit:
-/// [`crate::Timestamp`] and [`crate::AnnotationPlace`] reject them.
+/// [`crate::Timestamp`] and [`crate::AnnotationKey`] reject them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BaseTime(u32);
 

@@ -48,7 +48,7 @@ mod uid;
 mod uid_table;
 mod value_text;
 
-pub use annotation::{Annotation, AnnotationPlace};
+pub use annotation::{Annotation, AnnotationKey};
 pub use base_time::BaseTime;
 pub use calendar_units::{DAY_MS, DAY_SECS, HOUR_MS};
 pub use cell::{Cell, Family, Row};

@@ -84,7 +84,7 @@ pub use tree::{
     parse_tree_series_uri, parse_tree_uri,
 };
 pub use tree_response::{
-    ListedLeaf, TestedPlace, TreeTestResult, TreeTestWriter, render_branch, render_tree,
+    ListedLeaf, TestedPath, TreeTestResult, TreeTestWriter, render_branch, render_tree,
     render_tree_failures, render_tree_rule, render_trees,
 };
 pub use uid_names::{parse_uid_assign_body, parse_uid_rename_body};

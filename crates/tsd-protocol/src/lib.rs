@@ -44,7 +44,7 @@ pub use http::{
     unnamed_series_text,
 };
 pub use http::{
-    ListedLeaf, TestedPlace, TreeRequest, TreeSeriesRequest, TreeTestResult, TreeTestWriter,
+    ListedLeaf, TestedPath, TreeRequest, TreeSeriesRequest, TreeTestResult, TreeTestWriter,
     parse_branch_uri, parse_tree_body, parse_tree_id, parse_tree_rule_body, parse_tree_rule_uri,
     parse_tree_rules_body, parse_tree_series_body, parse_tree_series_uri, parse_tree_uri,
     render_branch, render_tree, render_tree_failures, render_tree_rule, render_trees,

@@ -186,7 +186,7 @@ struct TermScanner<'t> {
 
 /// Reason why a word ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum WordEnd {
+enum WordTerminator {
     Blank,
     Colon,
 }
@@ -201,7 +201,7 @@ impl TermScanner<'_> {
             return Ok(Some(SearchTerm { field: None, pattern: ValuePattern::Contains(text) }));
         }
         let (parts, end) = self.word(true)?;
-        if end == WordEnd::Blank {
+        if end == WordTerminator::Blank {
             let pattern = match <[String; 1]>::try_from(parts) {
                 Ok([word]) => ValuePattern::Contains(word),
                 Err(parts) => ValuePattern::Glob(parts),
@@ -246,17 +246,20 @@ impl TermScanner<'_> {
 
     /// Reads a word up to a blank, or up to a colon if the word may be a field. Returns the parts between
     /// stars, in lower case.
-    fn word(&mut self, may_be_field: bool) -> Result<(Vec<String>, WordEnd), SearchTextError> {
+    fn word(
+        &mut self,
+        may_be_field: bool,
+    ) -> Result<(Vec<String>, WordTerminator), SearchTextError> {
         let mut parts = Vec::new();
         let mut part = String::new();
-        let mut end = WordEnd::Blank;
+        let mut end = WordTerminator::Blank;
         let mut chars = self.rest.chars();
         while let Some(c) = chars.next() {
             match c {
                 '\\' => part.push(chars.next().ok_or(SearchTextError::OpenEscape)?),
                 '*' => parts.push(std::mem::take(&mut part).to_lowercase()),
                 ':' if may_be_field => {
-                    end = WordEnd::Colon;
+                    end = WordTerminator::Colon;
                     break;
                 }
                 c if c.is_whitespace() => break,

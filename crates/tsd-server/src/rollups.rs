@@ -1,6 +1,6 @@
 //! Passes rolled-up points and histograms of both protocols to an ingest session.
 
-use tsd_engine::{EngineConfig, IngestSession, PutError, RollupPlace, Sample, SampleContent};
+use tsd_engine::{EngineConfig, IngestSession, PutError, RollupTarget, Sample, SampleContent};
 use tsd_model::{PointValue, Timestamp};
 use tsd_protocol::{RollupError, RollupPlacement, RollupRules, RollupSpec, SeriesRules, TagPairs};
 
@@ -17,11 +17,11 @@ pub fn rollup_rules(config: &EngineConfig) -> Option<RollupRules> {
 }
 
 /// Converts a placement to the engine's type.
-const fn rollup_place(placement: &RollupPlacement) -> RollupPlace {
+const fn rollup_place(placement: &RollupPlacement) -> RollupTarget {
     match placement.slot {
-        None => RollupPlace::PreAggregate,
+        None => RollupTarget::PreAggregate,
         Some((interval, aggregator_id)) => {
-            RollupPlace::Slot { interval, aggregator_id, pre_aggregate: placement.pre_aggregate }
+            RollupTarget::Slot { interval, aggregator_id, pre_aggregate: placement.pre_aggregate }
         }
     }
 }

@@ -24,5 +24,5 @@ pub(crate) use self::{
     state_file::{FoundState, LogState, STATE_FILE, StateFile, newest_state, unknown_state},
     store_mark::{StoreMark, unknown_mark},
     verify::{VerifiedLog, verify, verify_with},
-    writer::LogEnd,
+    writer::LogTail,
 };

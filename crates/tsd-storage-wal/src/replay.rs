@@ -23,7 +23,7 @@ use crate::{
     flush_queue::FlushJob,
     local_files::LocalFiles,
     log::{
-        ClosedSegment, LogEnd, RecordHeader, SegmentItem, SegmentReader, StateFile, VerifiedLog,
+        ClosedSegment, LogTail, RecordHeader, SegmentItem, SegmentReader, StateFile, VerifiedLog,
         check, segment_name, verify,
     },
     memtable::{CellPrecedence, ColumnLookup, MAX_ADDED_MS, Memtable, NewRows, TableId},
@@ -45,7 +45,7 @@ pub(crate) struct ReplayedLog {
     pub(crate) last_commit_ms: i64,
     /// Tables to log in addition to the configured tables.
     pub(crate) more_tables: Vec<Table>,
-    pub(crate) end: LogEnd,
+    pub(crate) end: LogTail,
     /// The segments that the replay found.
     pub(crate) segments: Vec<ClosedSegment>,
     pub(crate) next_memtable_id: u64,
@@ -153,7 +153,7 @@ pub(crate) fn replay<B: FlushTarget>(
     let previous = log.segments.last().map_or((0, 0), |last| (last.number, last.len as u64));
     Ok(ReplayedLog {
         jobs,
-        end: LogEnd { next_segment: log.next_segment, next_sequence: log.next_sequence, previous },
+        end: LogTail { next_segment: log.next_segment, next_sequence: log.next_sequence, previous },
         segments,
         next_memtable_id: replay.next_memtable_id,
         last_commit_ms: replay.last_commit_ms,

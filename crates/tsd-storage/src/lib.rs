@@ -80,8 +80,8 @@ pub use retention::{
 };
 pub use scan_group::ScanGroup;
 pub use series_read::{
-    BlockPiece, ReadSelection, SeriesBlock, SeriesRange, SeriesRead, SeriesScanner, SeriesVersion,
-    SplitGoal, retain_points_family,
+    BlockSegment, ReadSelection, SeriesBlock, SeriesRange, SeriesRead, SeriesScanner,
+    SeriesVersion, SplitGoal, retain_points_family,
 };
 pub use series_scan::{TagUids, prefix_end, prefix_range, salts, tag_pattern, tags_filter};
 pub use tsd_model::ReplacedColumn;

@@ -80,9 +80,9 @@ pub struct SeriesBlock {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SeriesVersion(Box<[(u64, u64)]>);
 
-/// A piece of a block.
+/// A segment of a block: points, or a row.
 #[derive(Clone, Debug)]
-pub enum BlockPiece<'a> {
+pub enum BlockSegment<'a> {
     /// Points of the columns, by their indexes.
     Points(Range<usize>),
     /// A row and its base time.
@@ -174,7 +174,7 @@ impl SeriesBlock {
     /// Columns and rows in the order in which a scan returns their rows. `prefix_len` is the field
     /// of the read.
     #[must_use]
-    pub fn pieces(&self, prefix_len: usize) -> Vec<BlockPiece<'_>> {
+    pub fn pieces(&self, prefix_len: usize) -> Vec<BlockSegment<'_>> {
         let times = &self.columns.times_ms;
         let mut pieces = Vec::with_capacity(2 * self.rows.len() + 1);
         let mut done = 0;
@@ -188,13 +188,13 @@ impl SeriesBlock {
             let end_ms = if is_aligned { end_ms } else { end_ms + hour_ms };
             let end = times.partition_point(|time| *time < end_ms).max(done);
             if end > done {
-                pieces.push(BlockPiece::Points(done..end));
+                pieces.push(BlockSegment::Points(done..end));
             }
-            pieces.push(BlockPiece::Row(row, base));
+            pieces.push(BlockSegment::Row(row, base));
             done = end;
         }
         if done < times.len() {
-            pieces.push(BlockPiece::Points(done..times.len()));
+            pieces.push(BlockSegment::Points(done..times.len()));
         }
         pieces
     }

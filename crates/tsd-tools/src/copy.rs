@@ -46,14 +46,14 @@ const SAMPLE_ROWS: usize = 32;
 
 /// Two open stores.
 #[derive(Clone, Debug)]
-pub struct CopyEnds {
+pub struct CopyStores {
     /// The source.
     pub from: EngineHandle,
     /// The target.
     pub to: EngineHandle,
 }
 
-impl CopyEnds {
+impl CopyStores {
     /// True if the keys of both stores differ in salting or widths, so they must be rebuilt.
     #[must_use]
     pub fn keys_differ(&self) -> bool {

@@ -15,8 +15,8 @@ mod row_dump;
 mod uid_fsck;
 
 pub use copy::{
-    CopiedKind, CopiedRange, CopiedRows, CopyEnds, CopyError, CopyObserver, CopyRun, CopySelection,
-    RangeProgress, TableComparison, TableDigest,
+    CopiedKind, CopiedRange, CopiedRows, CopyError, CopyObserver, CopyRun, CopySelection,
+    CopyStores, RangeProgress, TableComparison, TableDigest,
 };
 pub use fsck::{
     FsckError, FsckLevel, FsckObserver, FsckOptions, FsckReport, FsckRun, FsckSelection, fsck,

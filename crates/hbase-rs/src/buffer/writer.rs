@@ -25,7 +25,7 @@ use super::{
 use crate::{
     error::Failure,
     locator::Unlocated,
-    multi::{self, CallLimits, MultiAnswer, RegionLoad},
+    multi::{self, CallLimits, MultiResult, RegionLoad},
     region::{info::RegionLocation, meta::RegionTarget},
     server_name::ServerName,
     table::Table,
@@ -50,7 +50,7 @@ pub(super) enum WriterCommand {
 #[derive(Debug)]
 enum WriterEvent {
     /// A call has ended.
-    Called { server: ServerName, shares: Vec<MutationShare>, answer: MultiAnswer },
+    Called { server: ServerName, shares: Vec<MutationShare>, answer: MultiResult },
     /// A lookup has ended: of the region with this key, or of unlocated mutations.
     Located { key: Option<Bytes>, outcome: Result<RegionLocation, Unlocated> },
 }

@@ -21,7 +21,7 @@ use crate::{
 
 /// Result of a call.
 #[derive(Debug)]
-pub(crate) struct MultiAnswer {
+pub(crate) struct MultiResult {
     pub(crate) outcome: MultiOutcome,
     /// Loads of its regions by name, if the server reports them.
     pub(crate) loads: Vec<(Bytes, RegionLoad)>,
@@ -59,7 +59,7 @@ pub(crate) async fn call<S: RegionShare>(
     encoder: &mut Encoder,
     deadline: Instant,
     discard_results: bool,
-) -> MultiAnswer {
+) -> MultiResult {
     let Some(first) = shares.first() else { return MultiOutcome::Done.without_loads() };
     let (message, block) = encoder.encode(shares, client.nonce_group());
     let metrics = client.metrics();
@@ -77,7 +77,7 @@ pub(crate) async fn call<S: RegionShare>(
         && response.has_no_block()
         && all_done(response.encoded_message(), shares.iter().map(S::len))
     {
-        return MultiAnswer { outcome: MultiOutcome::Done, loads };
+        return MultiResult { outcome: MultiOutcome::Done, loads };
     }
     let outcome = match client.read::<pb::MultiResponse>(first.location(), &response) {
         Err(error) => MultiOutcome::Failed(error),
@@ -90,12 +90,12 @@ pub(crate) async fn call<S: RegionShare>(
             }
         }
     };
-    MultiAnswer { outcome, loads }
+    MultiResult { outcome, loads }
 }
 
 impl MultiOutcome {
-    const fn without_loads(self) -> MultiAnswer {
-        MultiAnswer { outcome: self, loads: Vec::new() }
+    const fn without_loads(self) -> MultiResult {
+        MultiResult { outcome: self, loads: Vec::new() }
     }
 
     /// Returns the result of each share, with how to recover from failures. Invalidates the

@@ -11,7 +11,7 @@ use crate::{import::StopSignal, output::utc};
 
 /// The result of a copy or a comparison.
 #[derive(Debug)]
-pub(super) struct CopyEnded {
+pub(super) struct CopyReport {
     /// False if the command only compared the places.
     pub(super) is_copy: bool,
     pub(super) is_dry: bool,
@@ -27,7 +27,7 @@ pub(super) struct CopyEnded {
     pub(super) signal: Option<StopSignal>,
 }
 
-impl CopyEnded {
+impl CopyReport {
     /// True if everything was copied unchanged, and both places are equal.
     pub(super) fn is_clean(&self) -> bool {
         let is_equal = |compared: &Vec<TableComparison>| {
@@ -185,8 +185,8 @@ mod tests {
 
     use super::*;
 
-    fn ended(tables: &[(&str, CopiedRows)]) -> CopyEnded {
-        CopyEnded {
+    fn ended(tables: &[(&str, CopiedRows)]) -> CopyReport {
+        CopyReport {
             is_copy: true,
             is_dry: false,
             by_name: false,
@@ -227,7 +227,7 @@ mod tests {
             "tsdb: 34,567 cells of 1,200 rows, 2.00 KiB\nCopied, cell for cell in 2.5 s\n"
         );
         let losses = CopiedRows { refused_rows: 100_000, stale_references: 3, ..rows() };
-        let partly = CopyEnded { by_name: true, ..ended(&[("tsdb", losses)]) };
+        let partly = CopyReport { by_name: true, ..ended(&[("tsdb", losses)]) };
         assert!(!partly.is_clean());
         assert_eq!(
             partly.as_lines(),
@@ -246,19 +246,19 @@ mod tests {
 
     #[test]
     fn the_last_line_says_what_was_done() {
-        let last = |ended: CopyEnded| ended.last_line();
-        let since = CopyEnded { since_ms: Some(1_600_000_000_000), ..ended(&[]) };
+        let last = |ended: CopyReport| ended.last_line();
+        let since = CopyReport { since_ms: Some(1_600_000_000_000), ..ended(&[]) };
         assert_eq!(
             last(since),
             "Copied, cell for cell, cells written since 2020-09-13 12:26:40 UTC in 2.5 s\n"
         );
         assert_eq!(
-            last(CopyEnded { is_dry: true, ..ended(&[]) }),
+            last(CopyReport { is_dry: true, ..ended(&[]) }),
             "Would be copied, cell for cell in 2.5 s\n"
         );
-        let stopped = CopyEnded { signal: Some(StopSignal::Terminate), ..ended(&[]) };
+        let stopped = CopyReport { signal: Some(StopSignal::Terminate), ..ended(&[]) };
         assert_eq!(last(stopped), "Stopped, cell for cell in 2.5 s\n");
-        let compared = CopyEnded { is_copy: false, compared: Some(Vec::new()), ..ended(&[]) };
+        let compared = CopyReport { is_copy: false, compared: Some(Vec::new()), ..ended(&[]) };
         assert_eq!(last(compared), "Compared in 2.5 s; both places are equal\n");
     }
 
@@ -278,7 +278,7 @@ mod tests {
             "{text}"
         );
         let unnamed = TableComparison { without_names: 1, ..equal };
-        let ended = CopyEnded { is_copy: false, compared: Some(vec![unnamed]), ..ended(&[]) };
+        let ended = CopyReport { is_copy: false, compared: Some(vec![unnamed]), ..ended(&[]) };
         assert!(!ended.is_clean() && ended.as_lines().ends_with("; the places differ\n"));
     }
 

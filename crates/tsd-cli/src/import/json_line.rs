@@ -3,7 +3,7 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value};
-use tsd_engine::{RollupPlace, SampleContent};
+use tsd_engine::{RollupTarget, SampleContent};
 use tsd_model::{HistogramCodecs, InputFormat, PointValue, ValueTextError, parse_point_value};
 use tsd_protocol::{
     HistogramValue, HistogramValueError, NAME_SEPARATOR, RollupRules, RollupSpec, TagPairs,
@@ -84,7 +84,7 @@ pub(super) struct JsonContent {
 
 enum JsonValue {
     Point(PointValue),
-    Rollup(RollupPlace, PointValue),
+    Rollup(RollupTarget, PointValue),
     Histogram(Vec<u8>),
 }
 
@@ -127,8 +127,8 @@ impl JsonLine {
                 let rules = rollups.ok_or(JsonLineError::NoRollups)?;
                 placement = rules.placement(&self.spec()).ok_or(JsonLineError::UnknownRollup)?;
                 let place = match placement.slot {
-                    None => RollupPlace::PreAggregate,
-                    Some((interval, aggregator_id)) => RollupPlace::Slot {
+                    None => RollupTarget::PreAggregate,
+                    Some((interval, aggregator_id)) => RollupTarget::Slot {
                         interval,
                         aggregator_id,
                         pre_aggregate: placement.pre_aggregate,

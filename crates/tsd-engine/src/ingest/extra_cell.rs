@@ -13,7 +13,7 @@ use tsd_model::{
 };
 use tsd_storage::Table;
 
-use super::sample::{RolledUpValue, RollupPlace, check_numbers, check_time};
+use super::sample::{RolledUpValue, RollupTarget, check_numbers, check_time};
 use crate::{config::rollups::Rollups, put_error::PutError};
 
 /// An encoded cell without its series.
@@ -131,7 +131,7 @@ impl WriteTargets {
     /// Checks and encodes a rolled-up value. Its timestamp must be in seconds.
     pub(super) fn rollup(
         &self,
-        place: RollupPlace,
+        place: RollupTarget,
         timestamp: i64,
         value: PointValue,
     ) -> Result<ExtraCell<'static>, PutError> {
@@ -143,12 +143,12 @@ impl WriteTargets {
         let given = RolledUpValue { place, value };
         let (flags, encoded) = value.encode();
         let (target, base, qualifier) = match place {
-            RollupPlace::PreAggregate => {
+            RollupTarget::PreAggregate => {
                 let qualifier = Qualifier::new(timestamp, flags);
                 let base = timestamp.base_time();
                 (rollups.pre_aggregates, base, SmallVec::from_slice(qualifier.as_bytes()))
             }
-            RollupPlace::Slot { interval, aggregator_id, pre_aggregate } => {
+            RollupTarget::Slot { interval, aggregator_id, pre_aggregate } => {
                 rollups.slot(interval, aggregator_id, pre_aggregate, timestamp.as_secs(), flags)?
             }
         };
@@ -239,8 +239,8 @@ mod tests {
     ]
 }"#;
     const TABLES: [&str; 3] = ["agg", "rollup-1h", "agg-1h"];
-    const HOURLY_SUM: RollupPlace =
-        RollupPlace::Slot { interval: 1, aggregator_id: 0, pre_aggregate: false };
+    const HOURLY_SUM: RollupTarget =
+        RollupTarget::Slot { interval: 1, aggregator_id: 0, pre_aggregate: false };
 
     fn rollup_config() -> EngineConfig {
         let rollups = RollupConfig::from_json(ROLLUPS.as_bytes(), |_| true).unwrap();
@@ -256,11 +256,11 @@ mod tests {
         put_content(session, "m", "host=a", time, content, tag).unwrap();
     }
 
-    fn rollup(place: RollupPlace, value: i64) -> SampleContent<'static> {
+    fn rollup(place: RollupTarget, value: i64) -> SampleContent<'static> {
         SampleContent::Rollup { place, value: PointValue::Integer(value) }
     }
 
-    async fn put_rollup(engine: &EngineHandle, place: RollupPlace, secs: i64, value: i64) {
+    async fn put_rollup(engine: &EngineHandle, place: RollupTarget, secs: i64, value: i64) {
         let mut session = engine.ingest_session(NameText::Latin1);
         put_host(&mut session, secs, rollup(place, value), 0);
         assert_eq!(session.commit().await.stored, 1);
@@ -276,9 +276,9 @@ mod tests {
         let engine = start(rollup_config(), &store);
         let places = [
             HOURLY_SUM,
-            RollupPlace::Slot { interval: 1, aggregator_id: 1, pre_aggregate: true },
-            RollupPlace::Slot { interval: 0, aggregator_id: 0, pre_aggregate: false },
-            RollupPlace::PreAggregate,
+            RollupTarget::Slot { interval: 1, aggregator_id: 1, pre_aggregate: true },
+            RollupTarget::Slot { interval: 0, aggregator_id: 0, pre_aggregate: false },
+            RollupTarget::PreAggregate,
         ];
         // The second round finds the series in the cache.
         for value in [1, 42] {
@@ -376,7 +376,7 @@ mod tests {
                 SampleContent::Point(PointValue::Integer(1)),
                 rollup(HOURLY_SUM, 2),
                 SampleContent::Histogram(&value),
-                rollup(RollupPlace::PreAggregate, 3),
+                rollup(RollupTarget::PreAggregate, 3),
                 rollup(HOURLY_SUM, 4 + round),
                 SampleContent::Point(PointValue::Integer(6 + round)),
             ];
@@ -405,7 +405,7 @@ mod tests {
         let engine = start(rollup_config(), &rollup_store());
         let one = PointValue::Integer(1);
         put_rollup(&engine, HOURLY_SUM, 7_200, 1).await;
-        let unknown = RollupPlace::Slot { interval: 9, aggregator_id: 0, pre_aggregate: false };
+        let unknown = RollupTarget::Slot { interval: 9, aggregator_id: 0, pre_aggregate: false };
         let infinite =
             SampleContent::Rollup { place: HOURLY_SUM, value: PointValue::Double(f64::INFINITY) };
         // With and without a cached series.
@@ -426,7 +426,7 @@ mod tests {
         }
         let plain = start(config(), &rollup_store());
         let mut session = plain.ingest_session(NameText::Latin1);
-        let content = SampleContent::Rollup { place: RollupPlace::PreAggregate, value: one };
+        let content = SampleContent::Rollup { place: RollupTarget::PreAggregate, value: one };
         let rejected = put_content(&mut session, "m", "host=a", 1, content, 0);
         assert!(matches!(rejected, Err(PutError::NoRollups)));
     }

@@ -27,7 +27,7 @@ pub enum SampleContent<'a> {
     /// A rolled-up value or a pre-aggregate. Its timestamp must be in seconds.
     Rollup {
         /// Where it is stored.
-        place: RollupPlace,
+        place: RollupTarget,
         /// The value.
         value: PointValue,
     },
@@ -37,7 +37,7 @@ pub enum SampleContent<'a> {
 
 /// Destination of a rolled-up value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RollupPlace {
+pub enum RollupTarget {
     /// A slot of an interval's row.
     Slot {
         /// Index of the interval in the configuration, from 0.
@@ -56,7 +56,7 @@ pub enum RollupPlace {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RolledUpValue {
     /// Where it is stored.
-    pub place: RollupPlace,
+    pub place: RollupTarget,
     /// The value.
     pub value: PointValue,
 }

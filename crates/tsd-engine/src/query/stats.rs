@@ -1,7 +1,7 @@
 //! Statistics of queries: where time was spent, and how much was read.
 //!
 //! They follow OpenTSDB's list of query statistics, under names of their own; the HTTP layer maps the names. The time
-//! of concurrent work is the wall time of each piece, so the times may add up to more than the total.
+//! of concurrent work is the wall time of each task, so the times may add up to more than the total.
 //! [`QueryStats::cpu`] is CPU time.
 
 use std::time::Duration;
@@ -107,21 +107,21 @@ pub struct ScannerStats {
 }
 
 impl ScannerStats {
-    /// Adds the statistics of a later piece of the same scan.
-    pub(crate) fn add(&mut self, piece: &Self) {
-        self.rows += piece.rows;
-        self.cells += piece.cells;
-        self.bytes += piece.bytes;
-        self.rows_pre_filter += piece.rows_pre_filter;
-        self.cells_pre_filter += piece.cells_pre_filter;
-        self.rows_post_filter += piece.rows_post_filter;
-        self.cells_post_filter += piece.cells_post_filter;
-        self.summaries += piece.summaries;
-        self.store += piece.store;
-        self.compaction += piece.compaction;
-        self.uid_to_string += piece.uid_to_string;
-        self.uid_pairs_resolved += piece.uid_pairs_resolved;
-        self.total += piece.total;
+    /// Adds the statistics of a later batch of the same scan.
+    pub(crate) fn add(&mut self, batch: &Self) {
+        self.rows += batch.rows;
+        self.cells += batch.cells;
+        self.bytes += batch.bytes;
+        self.rows_pre_filter += batch.rows_pre_filter;
+        self.cells_pre_filter += batch.cells_pre_filter;
+        self.rows_post_filter += batch.rows_post_filter;
+        self.cells_post_filter += batch.cells_post_filter;
+        self.summaries += batch.summaries;
+        self.store += batch.store;
+        self.compaction += batch.compaction;
+        self.uid_to_string += batch.uid_to_string;
+        self.uid_pairs_resolved += batch.uid_pairs_resolved;
+        self.total += batch.total;
     }
 }
 

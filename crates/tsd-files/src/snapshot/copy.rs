@@ -47,10 +47,10 @@ pub fn copy_file(
     let mut crc = 0;
     while at < bytes {
         let len = PIECE.min(usize::try_from(bytes - at).unwrap_or(PIECE));
-        let piece = buffer.get_mut(..len).unwrap_or_default();
-        source.read_exact_at(piece, at).map_err(SnapshotError::io("reading", source_path))?;
-        crc = crc32c::crc32c_append(crc, piece);
-        copy.write_all_at(piece, at).map_err(SnapshotError::io("writing", to))?;
+        let chunk = buffer.get_mut(..len).unwrap_or_default();
+        source.read_exact_at(chunk, at).map_err(SnapshotError::io("reading", source_path))?;
+        crc = crc32c::crc32c_append(crc, chunk);
+        copy.write_all_at(chunk, at).map_err(SnapshotError::io("writing", to))?;
         at += len as u64;
         meter.moved(len as u64)?;
     }

@@ -18,10 +18,10 @@ const BINARY_PREFIXES: [&str; 9] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "Zi"
 
 /// A format of numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NumberFormat(Vec<FormatPart>);
+pub struct NumberFormat(Vec<FormatItem>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum FormatPart {
+enum FormatItem {
     Text(String),
     Conversion(Conversion),
 }
@@ -42,7 +42,7 @@ struct Conversion {
 impl Default for NumberFormat {
     /// `%g`
     fn default() -> Self {
-        Self(vec![FormatPart::Conversion(Conversion::PLAIN)])
+        Self(vec![FormatItem::Conversion(Conversion::PLAIN)])
     }
 }
 
@@ -67,12 +67,12 @@ impl NumberFormat {
                 Conversion::parse(chars.as_str()).map_err(PlotOptionProblem::NumberFormat)?;
             chars = rest.chars();
             if !plain.is_empty() {
-                parts.push(FormatPart::Text(std::mem::take(&mut plain)));
+                parts.push(FormatItem::Text(std::mem::take(&mut plain)));
             }
-            parts.push(FormatPart::Conversion(conversion));
+            parts.push(FormatItem::Conversion(conversion));
         }
         if !plain.is_empty() {
-            parts.push(FormatPart::Text(plain));
+            parts.push(FormatItem::Text(plain));
         }
         Ok(Self(parts))
     }
@@ -83,8 +83,8 @@ impl NumberFormat {
         let mut out = String::new();
         for part in &self.0 {
             match part {
-                FormatPart::Text(text) => out.push_str(text),
-                FormatPart::Conversion(conversion) => conversion.render(value, digits, &mut out),
+                FormatItem::Text(text) => out.push_str(text),
+                FormatItem::Conversion(conversion) => conversion.render(value, digits, &mut out),
             }
         }
         let text = out.trim_end();

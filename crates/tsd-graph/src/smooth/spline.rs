@@ -4,13 +4,13 @@ use super::sample::Sample;
 
 /// A cubic polynomial from one point to the next.
 #[derive(Clone, Copy, Debug, Default)]
-struct SplinePiece {
+struct CubicSegment {
     from: f64,
     /// Coefficients of the powers 0 to 3 of the distance from `from`.
     coefficients: [f64; 4],
 }
 
-impl SplinePiece {
+impl CubicSegment {
     fn value(&self, at: f64) -> f64 {
         let distance = at - self.from;
         let [a, b, c, d] = self.coefficients;
@@ -25,27 +25,30 @@ pub(super) fn natural(
     emit: &mut impl FnMut(Sample),
 ) {
     let second = second_derivatives(points);
-    let pieces = points.windows(2).zip(second.windows(2)).filter_map(|(points, second)| {
+    let segments = points.windows(2).zip(second.windows(2)).filter_map(|(points, second)| {
         let ([(x0, y0), (x1, y1)], [s0, s1]) = (points, second) else { return None };
         let h = x1 - x0;
         let slope = (y1 - y0) / h - h * (2.0 * s0 + s1) / 6.0;
-        Some(SplinePiece { from: *x0, coefficients: [*y0, slope, s0 / 2.0, (s1 - s0) / (6.0 * h)] })
+        Some(CubicSegment {
+            from: *x0,
+            coefficients: [*y0, slope, s0 / 2.0, (s1 - s0) / (6.0 * h)],
+        })
     });
-    evaluate(&pieces.collect::<Vec<_>>(), times, emit);
+    evaluate(&segments.collect::<Vec<_>>(), times, emit);
 }
 
 fn evaluate(
-    pieces: &[SplinePiece],
+    segments: &[CubicSegment],
     times: impl Iterator<Item = f64>,
     emit: &mut impl FnMut(Sample),
 ) {
-    let mut rest = pieces.iter().peekable();
-    let Some(mut piece) = rest.next() else { return };
+    let mut rest = segments.iter().peekable();
+    let Some(mut segment) = rest.next() else { return };
     for at in times {
         while let Some(next) = rest.next_if(|next| next.from <= at) {
-            piece = next;
+            segment = next;
         }
-        emit((at, piece.value(at)));
+        emit((at, segment.value(at)));
     }
 }
 

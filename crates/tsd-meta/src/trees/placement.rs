@@ -46,7 +46,7 @@ impl PlacementCounts {
 }
 
 /// Row and qualifier of a leaf.
-type LeafPlace = (Bytes, Bytes);
+type LeafKey = (Bytes, Bytes);
 
 /// A leaf that a series needs.
 struct LeafPlan<'p> {
@@ -60,7 +60,7 @@ struct LeafPlan<'p> {
 #[derive(Default)]
 struct ExistingCells {
     branches: BTreeSet<Bytes>,
-    leaves: BTreeMap<LeafPlace, Bytes>,
+    leaves: BTreeMap<LeafKey, Bytes>,
 }
 
 /// A series that is not in a tree, with the cause.
@@ -113,7 +113,7 @@ impl Trees {
         let mut failures = Vec::new();
         let placed = place_all(trees, series, &mut counts, &mut failures);
         let mut branches: BTreeMap<Bytes, &[String]> = BTreeMap::new();
-        let mut leaves: BTreeMap<LeafPlace, Vec<LeafPlan<'_>>> = BTreeMap::new();
+        let mut leaves: BTreeMap<LeafKey, Vec<LeafPlan<'_>>> = BTreeMap::new();
         for PlacedSeries { tree, series, path, leaf } in &placed {
             let id = tree.builder.id();
             for depth in 1..=path.len() {
@@ -152,7 +152,7 @@ impl Trees {
     async fn read_existing(
         &self,
         branches: &BTreeMap<Bytes, &[String]>,
-        leaves: &BTreeMap<LeafPlace, Vec<LeafPlan<'_>>>,
+        leaves: &BTreeMap<LeafKey, Vec<LeafPlan<'_>>>,
     ) -> Result<ExistingCells, TreeError> {
         let mut qualifiers: BTreeMap<&Bytes, Vec<Bytes>> = BTreeMap::new();
         for row in branches.keys() {
@@ -225,7 +225,7 @@ impl Trees {
     /// Writes a leaf for the first series that needs it, unless the leaf exists. The other series collide.
     async fn write_leaf(
         &self,
-        (row, qualifier): &LeafPlace,
+        (row, qualifier): &LeafKey,
         plans: &[LeafPlan<'_>],
         existing: Option<&Bytes>,
     ) -> Result<(PlacementCounts, Vec<FailedSeries>), TreeError> {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use serde_json::Value;
 use tsd_model::{
-    Annotation, AnnotationPlace, AppendedPoints, BaseTime, Branch, Cell, ColumnKind, Family, Leaf,
+    Annotation, AnnotationKey, AppendedPoints, BaseTime, Branch, Cell, ColumnKind, Family, Leaf,
     MergeRule, PointColumns, PointReader, PointValue, RollupQualifier, Row, RowError, RowExtras,
     RowKey, SeriesKey, SimpleHistogram, TableSchema, TreeColumn, TreeDefinition, TreeRule, TsMeta,
     UidCell, decode_counter, decode_row, encode_column, histogram_offset_ms, plan_row_compaction,
@@ -255,7 +255,7 @@ fn read_data(case: &Case<'_>, cell: &Recorded<'_>) -> Result<String, String> {
         }
         ColumnKind::Annotation => {
             let note = Annotation::from_json(&cell.value).map_err(|e| e.to_string())?;
-            let place = AnnotationPlace::of(note.start_time).map_err(|e| e.to_string())?;
+            let place = AnnotationKey::of(note.start_time).map_err(|e| e.to_string())?;
             assert_eq!(
                 (place.base, place.qualifier.as_slice()),
                 (row.base_time(), &*cell.qualifier)

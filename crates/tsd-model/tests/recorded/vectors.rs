@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tsd_model::{
-    Annotation, AnnotationPlace, AppendedPoints, BaseTime, Cell, ColumnError, ColumnKind, Family,
+    Annotation, AnnotationKey, AppendedPoints, BaseTime, Cell, ColumnError, ColumnKind, Family,
     Flags, FlushPace, HistogramBucket, InputFormat, MergeRule, PointValue, Qualifier,
     RollupAggregator, RollupInterval, RollupQualifier, RowError, RowSpan, SaltBucket, SeriesKey,
     SimpleHistogram, StoredPoint, TableSchema, Timestamp, TimestampError, Tsuid, Uid,
@@ -278,7 +278,7 @@ fn compaction_queue(input: &Value, expected: &Value) {
 
 fn annotation(input: &Value, expected: &Value) {
     let start_time = if input.has("start_time") { input.int("start_time") } else { 1 };
-    let place = AnnotationPlace::of(start_time).unwrap_or_else(|e| panic!("{input}: {e}"));
+    let place = AnnotationKey::of(start_time).unwrap_or_else(|e| panic!("{input}: {e}"));
     if expected.has("qualifier") {
         assert_eq!(to_hex(&place.qualifier), expected.text("qualifier"));
         assert_eq!(i64::from(place.base.as_secs()), expected.int("base_time"));

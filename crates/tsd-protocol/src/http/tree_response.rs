@@ -19,7 +19,7 @@ pub struct ListedLeaf {
 
 /// Branch and leaf that a test of a series results in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TestedPlace {
+pub struct TestedPath {
     /// Names of the branches below the root, top down.
     pub branches: Vec<String>,
     /// The leaf; belongs to the root if there are no branches.
@@ -34,7 +34,7 @@ pub struct TreeTestResult {
     /// Messages of the rules.
     pub messages: Vec<String>,
     /// Resulting branch and leaf; `None` if the rules were not applied.
-    pub place: Option<TestedPlace>,
+    pub place: Option<TestedPath>,
 }
 
 /// Renders a tree.
@@ -251,7 +251,7 @@ fn write_leaf(out: &mut Vec<u8>, leaf: &ListedLeaf) {
 }
 
 /// Writes the root with the branches of a place, one inside the other. Iterative, since a path may be long.
-fn write_place(out: &mut Vec<u8>, tree: TreeId, place: &TestedPlace) {
+fn write_place(out: &mut Vec<u8>, tree: TreeId, place: &TestedPath) {
     let leaf = place.leaf.as_slice();
     let names: Vec<&str> =
         std::iter::once(Branch::ROOT).chain(place.branches.iter().map(String::as_str)).collect();
@@ -395,7 +395,7 @@ mod tests {
     #[test]
     fn tests_show_the_path_as_nested_branches() {
         let mut writer = TreeTestWriter::new(TreeId::try_new(1).unwrap());
-        let place = TestedPlace {
+        let place = TestedPath {
             branches: vec!["dal".to_owned(), "web01".to_owned()],
             leaf: Some(ListedLeaf { tsuid: "01".to_owned(), ..leaf("m") }),
         };
@@ -417,7 +417,7 @@ mod tests {
     #[test]
     fn a_branch_named_as_the_root_has_its_path() {
         let mut out = Vec::new();
-        let place = TestedPlace { branches: vec!["ROOT".to_owned(), "a".to_owned()], leaf: None };
+        let place = TestedPath { branches: vec!["ROOT".to_owned(), "a".to_owned()], leaf: None };
         write_place(&mut out, TreeId::try_new(1).unwrap(), &place);
         let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
         let child = &value["branches"][0];

@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use tsd_engine::{
-    PluginBatch, PluginItem, PointRecord, RecordContent, RolledUpValue, RollupPlace, Rollups,
+    PluginBatch, PluginItem, PointRecord, RecordContent, RolledUpValue, RollupTarget, Rollups,
 };
 use tsd_model::{PointValue, java_double, write_java_json_string};
 
@@ -103,8 +103,8 @@ impl<'r> RollupFields<'r> {
         let rollups = rollups?;
         let aggregate_tag_key = rollups.aggregate_tag_key.as_str();
         let (slot, is_grouped) = match *place {
-            RollupPlace::PreAggregate => (None, true),
-            RollupPlace::Slot { interval, aggregator_id, pre_aggregate } => {
+            RollupTarget::PreAggregate => (None, true),
+            RollupTarget::Slot { interval, aggregator_id, pre_aggregate } => {
                 let interval = rollups.config.intervals().get(interval)?;
                 let aggregator = rollups.config.aggregator_name(aggregator_id)?;
                 (Some((interval.interval.as_str(), aggregator)), pre_aggregate)

@@ -36,12 +36,12 @@ pub(crate) struct DamagedFile {
     pub(crate) file: FileRecord,
     pub(crate) what: String,
     /// The damaged range of the file.
-    place: DamagedPlace,
+    place: DamagedRange,
 }
 
 /// The damaged range of a file.
 #[derive(Clone, Copy, Debug)]
-enum DamagedPlace {
+enum DamagedRange {
     /// The whole file.
     File,
     /// A section, by its index.
@@ -60,7 +60,7 @@ struct SalvagedPart {
 impl DamagedFile {
     /// A file that is damaged as a whole.
     pub(crate) const fn whole(file: FileRecord, what: String) -> Self {
-        Self { file, what, place: DamagedPlace::File }
+        Self { file, what, place: DamagedRange::File }
     }
 }
 
@@ -77,13 +77,13 @@ impl PartStore {
         let part = self.state.lock().parts.values().find(|part| part.name() == &**file).cloned();
         let Some(part) = part else { return Ok(false) };
         let place = match part.section_at(*offset) {
-            None => DamagedPlace::File,
+            None => DamagedRange::File,
             Some(index) => {
                 let section = u32::try_from(index).unwrap_or(u32::MAX);
                 let head = part.head(index, BlockUse::Cached).ok();
                 match head.and_then(|head| head.block_at(*offset)) {
-                    Some(_) => DamagedPlace::Block(BlockRecord { section, offset: *offset }),
-                    None => DamagedPlace::Section(section),
+                    Some(_) => DamagedRange::Block(BlockRecord { section, offset: *offset }),
+                    None => DamagedRange::Section(section),
                 }
             }
         };
@@ -125,7 +125,7 @@ impl PartStore {
     ) -> Result<bool, PartError> {
         let Some(part) = self.live_part(number) else { return Ok(false) };
         let (file, what) = (part.record(), what.to_owned());
-        self.quarantine_files(&[DamagedFile { file, what, place: DamagedPlace::Section(section) }])
+        self.quarantine_files(&[DamagedFile { file, what, place: DamagedRange::Section(section) }])
     }
 
     /// Quarantines the damage that is in live sections; false without any. Several readers may find the same
@@ -433,9 +433,9 @@ impl DamagedFile {
     fn record(&self, state: &ManifestState, since_ms: i64) -> Option<QuarantineRecord> {
         let file = state.files.get(&self.file.number)?;
         let damaged = |index| match self.place {
-            DamagedPlace::File => true,
-            DamagedPlace::Section(section) => section == index,
-            DamagedPlace::Block(block) => block.section == index,
+            DamagedRange::File => true,
+            DamagedRange::Section(section) => section == index,
+            DamagedRange::Block(block) => block.section == index,
         };
         let mut sections = state.sections_of(file.number);
         sections.retain(|section| damaged(section.index));
@@ -451,7 +451,7 @@ impl DamagedFile {
                 sections: Vec::new(),
                 blocks: Vec::new(),
             });
-        if let DamagedPlace::Block(block) = self.place {
+        if let DamagedRange::Block(block) = self.place {
             let at = record.blocks.binary_search(&block).err()?;
             record.blocks.insert(at, block);
             return Some(record);

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use tsd_files::DiskSpace;
 use tsd_model::{Family, MergeRule, PointColumns, RowExtras, decode_row};
 use tsd_storage::{
-    BlockPiece, CellBatch, CellRef, FlushTarget, Get, HealthImpact, LogMark, ReadSelection,
+    BlockSegment, CellBatch, CellRef, FlushTarget, Get, HealthImpact, LogMark, ReadSelection,
     RowFilter, Scan, SeriesRange, SeriesRead, SeriesSet, Storage, Table, conformance,
 };
 use tsd_storage_wal::{WalConfig, WalStorage};
@@ -200,10 +200,10 @@ async fn reads_of_series_have_every_acknowledged_point_while_memtables_are_flush
                 let mut columns = PointColumns::default();
                 for piece in block.pieces(3) {
                     match piece {
-                        BlockPiece::Points(points) => {
+                        BlockSegment::Points(points) => {
                             columns.extend_range(&block.columns, points.start, points.end);
                         }
-                        BlockPiece::Row(row, base) => {
+                        BlockSegment::Row(row, base) => {
                             let rule = MergeRule::Unanimous;
                             let mut extras = RowExtras::default();
                             decode_row(row, base, rule, &mut columns, &mut extras).unwrap();

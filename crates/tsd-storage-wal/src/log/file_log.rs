@@ -17,7 +17,7 @@ use super::{
     closed_segment::ClosedSegment,
     record::RecordGroup,
     state_file::STATE_FILE,
-    writer::{LogEnd, LogError, LogWriter},
+    writer::{LogError, LogTail, LogWriter},
 };
 use crate::{
     WalConfig,
@@ -76,7 +76,7 @@ impl FileLog {
     }
 
     /// Continues after a replay, which found these segments.
-    pub(crate) fn continue_at(&self, end: LogEnd, segments: Vec<ClosedSegment>) {
+    pub(crate) fn continue_at(&self, end: LogTail, segments: Vec<ClosedSegment>) {
         self.closed_segments.fetch_add(segments.len() as u64, Ordering::Relaxed);
         self.ended.lock().push_back((end.next_sequence, segments));
         self.writer.lock().continue_at(end);

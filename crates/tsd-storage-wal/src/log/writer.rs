@@ -18,7 +18,7 @@ use crate::{
 
 /// The position where the log continues after a replay.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct LogEnd {
+pub(crate) struct LogTail {
     pub(crate) next_segment: u64,
     pub(crate) next_sequence: u64,
     /// Number and length of the last segment; (0, 0) without segments.
@@ -33,7 +33,7 @@ pub(crate) struct LogWriter {
     clock: fn() -> i64,
     /// Bytes that are preallocated for a segment, so that a sync need not write the file length.
     preallocated_bytes: u64,
-    position: LogEnd,
+    position: LogTail,
     tie: Arc<LogTie>,
     active: Option<ActiveSegment>,
     /// Segments that were created since the last [`Self::take_segments`], used or not.
@@ -78,7 +78,7 @@ impl LogWriter {
             metrics,
             clock,
             preallocated_bytes,
-            position: LogEnd::default(),
+            position: LogTail::default(),
             tie,
             active: None,
             created: Vec::new(),
@@ -87,7 +87,7 @@ impl LogWriter {
     }
 
     /// Continues after a replay.
-    pub(crate) const fn continue_at(&mut self, end: LogEnd) {
+    pub(crate) const fn continue_at(&mut self, end: LogTail) {
         self.position = end;
     }
 

@@ -5,38 +5,38 @@
 //! outside of the batch.
 //!
 //! ```text
-//! delta   = part *                           the parts of the batch, in order: a key or a cell, each with its header
-//! part    = token *                          up to the first with e; what follows is as in the part before
+//! delta   = item *                           the items of the batch, in order: a key or a cell, each with its header
+//! item    = token *                          up to the first with e; what follows is as in the item before
 //! token   = e cccc lll | copied u8 (c = 15) | literals u8 (l = 7) | bytes
 //! ```
 //!
-//! A token copies `c` bytes from the same position of the previous part of its kind, and adds `l` own bytes. For
-//! counts of 15 and 7 or more, a further byte has the excess. The header of a part determines its length.
+//! A token copies `c` bytes from the same position of the previous item of its kind, and adds `l` own bytes. For
+//! counts of 15 and 7 or more, a further byte has the excess. The header of an item determines its length.
 
 use super::{BatchError, CellBatch, GENERAL_CELL, LONG_KEY, LONG_QUALIFIER, MORE, WITH_TIMESTAMP};
 
-/// Most bytes of a decoded batch that is stored as differences. A byte can stand for a part of any length, so without
+/// Most bytes of a decoded batch that is stored as differences. A byte can stand for an item of any length, so without
 /// a limit a damaged record could request any amount of memory.
 pub const MAX_DELTA_BATCH_BYTES: usize = 64 << 20;
 
-/// Bit of the last token of a part.
+/// Bit of the last token of an item.
 const LAST: u8 = 0x80;
 const MAX_COPIED: usize = 15;
 const MAX_LITERALS: usize = 7;
 /// Most bytes of a token, copied or its own.
 const MAX_RUN: usize = u8::MAX as usize;
-/// Bytes of a part that are compared at once; the most literals of a window.
+/// Bytes of an item that are compared at once; the most literals of a window.
 const WINDOW: usize = u64::BITS as usize;
 
-/// Kind of a part: a row or a cell, with its header.
+/// Kind of an item: a row or a cell, with its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PartKind {
+enum ItemKind {
     Key,
     Cell,
 }
 
-impl PartKind {
-    /// Length of a part whose first bytes `byte` returns, and its first byte.
+impl ItemKind {
+    /// Length of an item whose first bytes `byte` returns, and its first byte.
     fn measure(self, byte: impl Fn(usize) -> Option<u8>) -> Option<(usize, u8)> {
         let header = byte(0)?;
         let number = |at: usize, bytes: usize| {
@@ -62,19 +62,19 @@ impl PartKind {
 impl CellBatch {
     /// Appends the batch as differences between its rows and cells, in the format of the log.
     pub fn encode_delta(&self, out: &mut Vec<u8>) {
-        let (mut rest, mut kind) = (self.as_bytes(), PartKind::Key);
-        let (mut key, mut cell) = (Part::default(), Part::default());
-        // Only the methods of this type encode a batch, so all parts are whole.
+        let (mut rest, mut kind) = (self.as_bytes(), ItemKind::Key);
+        let (mut key, mut cell) = (Item::default(), Item::default());
+        // Only the methods of this type encode a batch, so all items are whole.
         while let Some((len, header)) = kind.measure(|at| rest.get(at).copied())
             && let Some(after) = rest.get(len..)
         {
-            let part = Part { bytes: rest, len };
+            let item = Item { bytes: rest, len };
             let before = match kind {
-                PartKind::Key => std::mem::replace(&mut key, part),
-                PartKind::Cell => std::mem::replace(&mut cell, part),
+                ItemKind::Key => std::mem::replace(&mut key, item),
+                ItemKind::Cell => std::mem::replace(&mut cell, item),
             };
-            encode_part(part, before, out);
-            kind = if header & MORE == 0 { PartKind::Key } else { PartKind::Cell };
+            encode_item(item, before, out);
+            kind = if header & MORE == 0 { ItemKind::Key } else { ItemKind::Cell };
             rest = after;
         }
     }
@@ -85,42 +85,42 @@ impl CellBatch {
     ///
     /// If the bytes are not an encoded batch, or the batch exceeds [`MAX_DELTA_BATCH_BYTES`].
     pub fn from_delta(bytes: &[u8]) -> Result<Self, BatchError> {
-        let (mut buf, mut rest, mut kind) = (Vec::new(), bytes, PartKind::Key);
+        let (mut buf, mut rest, mut kind) = (Vec::new(), bytes, ItemKind::Key);
         // Start and end of the last key and the last cell.
         let (mut key, mut cell) = ((0, 0), (0, 0));
         while !rest.is_empty() {
             let before = match kind {
-                PartKind::Key => &mut key,
-                PartKind::Cell => &mut cell,
+                ItemKind::Key => &mut key,
+                ItemKind::Cell => &mut cell,
             };
             let start = buf.len();
             let Some((header, after)) = decode_part(kind, *before, &mut buf, rest) else {
                 return Err(BatchError::Damaged(bytes.len() - rest.len()));
             };
             *before = (start, buf.len());
-            kind = if header & MORE == 0 { PartKind::Key } else { PartKind::Cell };
+            kind = if header & MORE == 0 { ItemKind::Key } else { ItemKind::Cell };
             rest = after;
         }
         Self::from_bytes(buf)
     }
 }
 
-/// A part in its batch.
+/// An item in its batch.
 #[derive(Clone, Copy, Debug, Default)]
-struct Part<'a> {
-    /// The batch from the part on, so that a word may be read beyond the end of the part.
+struct Item<'a> {
+    /// The batch from the item on, so that a word may be read beyond the end of the item.
     bytes: &'a [u8],
     len: usize,
 }
 
-/// Appends the differences between a part and the previous part. This runs for each point, so bytes are compared and
+/// Appends the differences between an item and the previous item. This runs for each point, so bytes are compared and
 /// copied eight at a time.
-fn encode_part(part: Part<'_>, before: Part<'_>, out: &mut Vec<u8>) {
+fn encode_item(item: Item<'_>, before: Item<'_>, out: &mut Vec<u8>) {
     let mut last_token = None;
     // Bytes that the next token copies.
     let mut copied = 0;
-    for window in (0..part.len).step_by(WINDOW) {
-        let mut own = own_bytes(part, before, window);
+    for window in (0..item.len).step_by(WINDOW) {
+        let mut own = own_bytes(item, before, window);
         let mut at = window;
         while own != 0 {
             let equal = own.trailing_zeros();
@@ -134,11 +134,11 @@ fn encode_part(part: Part<'_>, before: Part<'_>, out: &mut Vec<u8>) {
                 copied -= MAX_RUN;
             }
             last_token = Some(out.len());
-            push_token(copied, part.bytes.get(at..).unwrap_or_default(), literals as usize, out);
+            push_token(copied, item.bytes.get(at..).unwrap_or_default(), literals as usize, out);
             at += literals as usize;
             copied = 0;
         }
-        copied += part.len.min(window + WINDOW) - at;
+        copied += item.len.min(window + WINDOW) - at;
     }
     match last_token.and_then(|at| out.get_mut(at)) {
         Some(token) => *token |= LAST,
@@ -148,12 +148,12 @@ fn encode_part(part: Part<'_>, before: Part<'_>, out: &mut Vec<u8>) {
 
 /// Own bytes of a token in a window, a bit each: the different bytes, and single equal bytes between them, which
 /// would cost as much in a separate token.
-fn own_bytes(part: Part<'_>, before: Part<'_>, window: usize) -> u64 {
-    let len = (part.len - window).min(WINDOW);
+fn own_bytes(item: Item<'_>, before: Item<'_>, window: usize) -> u64 {
+    let len = (item.len - window).min(WINDOW);
     let mut different = 0;
     for word in (0..len).step_by(8) {
         let at = window + word;
-        let (a, b) = (word_at(part.bytes, at), word_at(before.bytes, at));
+        let (a, b) = (word_at(item.bytes, at), word_at(before.bytes, at));
         different |= different_bytes(a, b) << word;
     }
     let first_bits = |bits: usize| if bits < WINDOW { !(u64::MAX << bits) } else { u64::MAX };
@@ -205,10 +205,10 @@ fn push_token(copied: usize, bytes: &[u8], literals: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(bytes.get(..literals).unwrap_or_default());
 }
 
-/// Appends a part to `out`, which has the previous part at `before`. Returns its first byte and the rest of `bytes`;
-/// `None` if they are not a part.
+/// Appends an item to `out`, which has the previous item at `before`. Returns its first byte and the rest of `bytes`;
+/// `None` if they are not an item.
 fn decode_part<'b>(
-    kind: PartKind,
+    kind: ItemKind,
     before: (usize, usize),
     out: &mut Vec<u8>,
     bytes: &'b [u8],
@@ -271,7 +271,7 @@ mod tests {
     type TestCell = (Family, Vec<u8>, Vec<u8>, Option<i64>);
 
     fn rows() -> impl Strategy<Value = Vec<(Vec<u8>, Vec<TestCell>)>> {
-        // Few different bytes, so that parts are similar; some lengths need the longest headers and runs.
+        // Few different bytes, so that items are similar; some lengths need the longest headers and runs.
         let bytes = |most: usize| {
             let byte = prop_oneof![6 => 0..3_u8, 1 => any::<u8>()];
             let short = prop::collection::vec(byte, 0..most).boxed();

@@ -13,7 +13,7 @@ use tsd_model::{BaseTime, Cell, Family, MergeRule, PointColumns, Row, RowExtras,
 
 use super::fixture::{bytes, data};
 use crate::{
-    BlockPiece, CellBatch, CellRef, Delete, ReadSelection, RowFilter, Scan, SeriesRange,
+    BlockSegment, CellBatch, CellRef, Delete, ReadSelection, RowFilter, Scan, SeriesRange,
     SeriesRead, SeriesScanner, SeriesVersion, SplitGoal, Storage, Table, TagCondition, TagPattern,
 };
 
@@ -200,10 +200,10 @@ async fn drain(mut scanner: Box<dyn SeriesScanner>, read: &SeriesRead) -> Conten
             let content = contents.entry(block.series.to_vec()).or_default();
             for piece in block.pieces(3) {
                 match piece {
-                    BlockPiece::Points(range) => {
+                    BlockSegment::Points(range) => {
                         content.add_points(&block.columns, range.start, range.end);
                     }
-                    BlockPiece::Row(row, base) => {
+                    BlockSegment::Row(row, base) => {
                         assert!(row.cells.iter().all(|cell| cell.family == Family::T));
                         content.add_row(row, base);
                     }

@@ -134,14 +134,14 @@ impl Progress {
 struct Fixture {
     from: End,
     to: End,
-    ends: CopyEnds,
+    ends: CopyStores,
     progress: Arc<Progress>,
 }
 
 impl Fixture {
     fn new(from: TableSchema, to: TableSchema) -> Self {
         let (from, to) = (End::new(from), End::new(to));
-        let ends = CopyEnds { from: from.engine.clone(), to: to.engine.clone() };
+        let ends = CopyStores { from: from.engine.clone(), to: to.engine.clone() };
         Self { from, to, ends, progress: Arc::default() }
     }
 
@@ -564,9 +564,9 @@ async fn keys_that_do_not_fit_are_doubted() {
     };
     right.points("m", "a", HOUR, 1).await;
     let to = End::new(unsalted());
-    let ends = CopyEnds { from: right.engine.clone(), to: to.engine.clone() };
+    let ends = CopyStores { from: right.engine.clone(), to: to.engine.clone() };
     assert!(ends.doubts_about_keys().await.unwrap().is_empty());
-    let ends = CopyEnds { from: end(unsalted()), to: to.engine.clone() };
+    let ends = CopyStores { from: end(unsalted()), to: to.engine.clone() };
     let doubts = ends.doubts_about_keys().await.unwrap();
     assert!(doubts.first().unwrap().contains("tsd.storage.salt.width (0)"), "{doubts:?}");
 }

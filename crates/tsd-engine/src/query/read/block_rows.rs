@@ -1,7 +1,7 @@
 //! Counts the rows of a batch, and adds blocks to their series.
 
 use tsd_model::{BaseTime, PackedRun, PointColumns, Row};
-use tsd_storage::{BlockPiece, SeriesBlock};
+use tsd_storage::{BlockSegment, SeriesBlock};
 
 use super::{row_decoder::RowDecoder, scan_job::ScanJob, series_state::SeriesState};
 use crate::query::failure::QueryFailure;
@@ -24,12 +24,12 @@ pub(crate) fn add_pieces(
     }
     for piece in block.pieces(job.plan.schema.base_time_start()) {
         match piece {
-            BlockPiece::Points(range) => {
+            BlockSegment::Points(range) => {
                 let mut columns = PointColumns::default();
                 columns.extend_range(&block.columns, range.start, range.end);
                 series.push_points(&job.pipeline, &columns);
             }
-            BlockPiece::Row(row, base) => {
+            BlockSegment::Row(row, base) => {
                 let content = (&job.content, job.with_annotations);
                 decoder
                     .add_row(&job.engine, content, &job.pipeline, (row, base), series)

@@ -11,7 +11,7 @@ use tsd_storage::{CellBatch, CellRef, Storage, Table};
 
 use super::*;
 use crate::{
-    RollupPlace, Rollups, SampleContent,
+    RollupTarget, Rollups, SampleContent,
     testing::{ManualClock, put_content, store_with},
 };
 
@@ -38,7 +38,7 @@ async fn roll_up(engine: &EngineHandle, values: &[(usize, u8, &str, i64, i64)]) 
     for (interval, aggregator_id, tags, offset, value) in values {
         let pre_aggregate = tags.contains("_aggregate=SUM");
         let (interval, aggregator_id) = (*interval, *aggregator_id);
-        let place = RollupPlace::Slot { interval, aggregator_id, pre_aggregate };
+        let place = RollupTarget::Slot { interval, aggregator_id, pre_aggregate };
         let content = SampleContent::Rollup { place, value: PointValue::Integer(*value) };
         put_content(&mut session, "m", tags, HOUR + offset, content, 0).unwrap();
     }

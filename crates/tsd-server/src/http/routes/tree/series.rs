@@ -4,7 +4,7 @@ use hyper::Method;
 use tsd_meta::{TestedSeries, TreeFailureKind};
 use tsd_model::{from_hex, java_byte_list};
 use tsd_protocol::{
-    ApiError, ListedLeaf, TestedPlace, TreeSeriesRequest, TreeTestResult, TreeTestWriter,
+    ApiError, ListedLeaf, TestedPath, TreeSeriesRequest, TreeTestResult, TreeTestWriter,
     parse_tree_series_body, parse_tree_series_uri, render_series_meta, render_tree_failures,
 };
 
@@ -93,7 +93,7 @@ fn test_result(tsuid: &str, tested: TestedSeries) -> TreeTestResult {
             TreeTestResult {
                 meta: Some(render_series_meta(&meta)),
                 messages,
-                place: Some(TestedPlace { branches, leaf }),
+                place: Some(TestedPath { branches, leaf }),
             }
         }
     }
