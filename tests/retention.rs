@@ -4,13 +4,13 @@
 use std::{
     fs,
     net::SocketAddr,
-    path::{Path, PathBuf},
+    path::Path,
     process::Command,
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use serde_json::Value;
-use tsd_testkit::{Daemon, DaemonBuilder, http, wait_for};
+use tsd_testkit::{Daemon, DaemonBuilder, ProcessClock, http, wait_for};
 
 use crate::{TSDB, tsdb};
 
@@ -224,34 +224,13 @@ fn tool(arguments: &[&str], data: &Path, argument: &Path) {
     assert!(output.status.success(), "{arguments:?}: {output:?}");
 }
 
-/// A clock for daemons, if there is a C compiler: the library to preload and the file with its offset.
-fn clock(dir: &Path) -> Option<(PathBuf, PathBuf)> {
-    let (library, file) = (dir.join("clock.so"), dir.join("clock"));
-    fs::write(&file, 0_i64.to_ne_bytes()).expect("a file");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/soak/clock_shim.c");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&library).arg(source).arg("-ldl");
-    compiler.output().is_ok_and(|compiled| compiled.status.success()).then_some((library, file))
-}
-
 #[test]
 fn a_clock_set_forward_by_years_does_not_delete_the_store() {
     let dir = tempfile::tempdir().expect("temporary directory");
-    let Some((library, file)) = clock(dir.path()) else {
-        return crate::report("retention: no C compiler, the clock is not set");
-    };
-    let set_clock = |years: i64| {
-        let nanoseconds = years * 365 * 86_400 * 1_000_000_000;
-        fs::write(&file, nanoseconds.to_ne_bytes()).expect("the clock");
-    };
+    let clock = ProcessClock::prepare(dir.path()).expect("a C compiler");
+    let set_clock = |years: i64| clock.set_offset(years * 365 * 86_400);
     let data = dir.path().join("data");
-    let start = || {
-        daemon(&data)
-            .env("LD_PRELOAD", &library.to_string_lossy())
-            .env("SOAK_CLOCK", &file.to_string_lossy())
-            .env("TSD_STORAGE_RETENTION", "20d")
-            .start()
-    };
+    let start = || clock.apply(daemon(&data).env("TSD_STORAGE_RETENTION", "20d")).start();
     let all = ten_days();
     let running = start();
     put(running.address(), "m", &all);
