@@ -19,6 +19,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::StreamExt;
+use tsd_runtime::{Actor, ActorContext, ActorRef, Clock, Reply, SendError};
 use tsd_storage::{LogLimit, Storage, Table};
 
 pub(crate) use self::{
@@ -27,10 +28,6 @@ pub(crate) use self::{
     row::{RowRules, is_due, latest_base, needs_compaction},
 };
 use self::{pace::CompactionRound, queue::RowQueue, row::CompactionOutcome};
-use crate::{
-    actor::{Actor, ActorContext, ActorRef, Reply, SendError},
-    clock::Clock,
-};
 
 /// Most rows per batch. Small, so that new messages are handled soon.
 const MAX_BATCH_ROWS: usize = 1_024;

@@ -6,39 +6,17 @@
 use std::{sync::Arc, time::Duration};
 
 use tsd_model::{HistogramCodecs, MergeRule, TableSchema};
+use tsd_runtime::{Clock, ProcessMemory, SystemClock, settings};
 use tsd_storage::{ByteBudget, Retention, Table};
 
 use crate::{
-    client_stats::ClientStats,
-    clock::{Clock, SystemClock},
-    file_problems::FileProblems,
-    point_plugins::PointPlugins,
-    process_memory::ProcessMemory,
-    query::LimitOverrides,
-    uid::NamePeers,
+    client_stats::ClientStats, file_problems::FileProblems, point_plugins::PointPlugins,
+    query::LimitOverrides, uid::NamePeers,
 };
 
 pub(crate) mod rollups;
 
 pub use rollups::Rollups;
-
-/// Defines settings together with their defaults.
-macro_rules! settings {
-    ($(#[$attributes:meta])* pub struct $name:ident {
-        $($(#[$doc:meta])* pub $setting:ident: $type:ty = $default:expr,)*
-    }) => {
-        $(#[$attributes])*
-        pub struct $name {
-            $($(#[$doc])* pub $setting: $type,)*
-        }
-
-        impl Default for $name {
-            fn default() -> Self {
-                Self { $($setting: $default,)* }
-            }
-        }
-    };
-}
 
 settings! {
     /// All settings of an engine.

@@ -14,13 +14,12 @@ use std::{
     time::Instant,
 };
 
-use actix::ArbiterHandle;
 use tsd_meta::{Annotations, MetaObjects, Trees};
 use tsd_model::{FlushPace, NameRule, PerKind};
+use tsd_runtime::{ActorRef, ActorThread, ActorThreads, run_actors};
 use tsd_storage::{BudgetAccess, Storage, StorageError, Table};
 
 use crate::{
-    actor::{self, ActorRef, ActorThreads},
     compaction::{
         CompactionMessage, CompactionPace, CompactionStats, CompactorSettings, QueueTotals,
         RowCompactor, RowRules,
@@ -140,7 +139,7 @@ fn run(
         }
     };
     let runtime = query_runtime.handle().clone();
-    actix::System::new().block_on(async move {
+    run_actors(async move {
         if config.check_tables
             && let Err(error) = check_tables(&config, &*storage).await
         {
@@ -164,7 +163,7 @@ fn run(
         if is_available {
             finishing.await;
         } else {
-            actix::spawn(finishing);
+            tokio::task::spawn_local(finishing);
         }
         let _ = started.send(Ok(handle));
         // Returns on shutdown or when the last handle is dropped.
@@ -199,7 +198,7 @@ struct QueryPool {
     runtime: tokio::runtime::Handle,
     threads: usize,
     /// Thread of the query actors.
-    coordinators: ArbiterHandle,
+    coordinators: ActorThread,
 }
 
 async fn check_tables(config: &EngineConfig, storage: &dyn Storage) -> Result<(), StartError> {
@@ -359,9 +358,10 @@ impl Builder<'_> {
             loss_check: Arc::new(LossCheck::new(series_tables)),
             peers: self.config.name_peers.clone(),
         };
-        let assigner = actor::spawn(&self.threads.get(0), "uid", UID_MAILBOX, move || {
-            UidAssigner::new(settings.clone())
-        });
+        let assigner = self
+            .threads
+            .get(0)
+            .spawn("uid", UID_MAILBOX, move || UidAssigner::new(settings.clone()));
         let auto_create = PerKind {
             metric: config.auto_create_metrics,
             tagk: config.auto_create_tagks,
@@ -400,7 +400,7 @@ impl Builder<'_> {
         self.config.tree_processing.then(|| {
             let metrics = TreeMetrics::new();
             let (trees, of_actor) = (trees.clone(), metrics.clone());
-            let processor = actor::spawn(&self.threads.get(2), "trees", TREE_MAILBOX, move || {
+            let processor = self.threads.get(2).spawn("trees", TREE_MAILBOX, move || {
                 TreeProcessor::new(trees.clone(), of_actor.clone())
             });
             TreeQueue::new(processor, metrics)
@@ -418,9 +418,9 @@ impl Builder<'_> {
             trees,
         };
         (settings.tracking != MetaTracking::Off).then(|| {
-            actor::spawn(&self.threads.get(1), "meta", META_MAILBOX, move || {
-                MetaTracker::new(settings.clone())
-            })
+            self.threads
+                .get(1)
+                .spawn("meta", META_MAILBOX, move || MetaTracker::new(settings.clone()))
         })
     }
 
@@ -460,7 +460,7 @@ impl Builder<'_> {
                 round: Arc::clone(round),
             };
             let thread = self.threads.get(i);
-            actor::spawn(&thread, "row_compaction", COMPACTION_MAILBOX, move || {
+            thread.spawn("row_compaction", COMPACTION_MAILBOX, move || {
                 RowCompactor::new(settings.clone())
             })
         };
@@ -494,9 +494,10 @@ impl Builder<'_> {
             // The mailbox has space for every request that the budget admits, for the requests of a chunk larger than
             // the budget, and for drains.
             let mailbox = config.budget.max_requests() + targets.list.len() + 64;
-            let writer = actor::spawn(&self.threads.get(i), "write", mailbox, move || {
-                Writer::new(Arc::clone(&settings))
-            });
+            let writer = self
+                .threads
+                .get(i)
+                .spawn("write", mailbox, move || Writer::new(Arc::clone(&settings)));
             WriteShard { writer, direct }
         };
         (0..count).map(start).collect()

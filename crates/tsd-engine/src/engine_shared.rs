@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use tsd_meta::{Annotations, MetaObjects, Trees};
+use tsd_runtime::ActorRef;
 use tsd_storage::Storage;
 
 use crate::{
-    actor::ActorRef,
     compaction::{CompactionMessage, CompactionStats, QueueTotals},
     config::EngineConfig,
     ingest::IngestShared,

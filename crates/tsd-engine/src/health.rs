@@ -6,12 +6,10 @@
 use std::sync::Arc;
 
 use tsd_model::{Uid, UidKind};
+use tsd_runtime::{MEMORY_LIMIT_KEY, MemoryConsumer, ProcessMemory};
 use tsd_storage::{HealthImpact, StoreComponent};
 
-use crate::{
-    engine_shared::EngineShared,
-    process_memory::{MEMORY_LIMIT_KEY, MemoryConsumer, ProcessMemory},
-};
+use crate::engine_shared::EngineShared;
 
 /// A warning begins when less than this fraction of the UID space is left, given as a divisor.
 const WARN_BELOW: u64 = 10;

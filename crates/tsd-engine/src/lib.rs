@@ -1,13 +1,12 @@
 //! The engine: the write path, UID assignment, row compaction and queries, as actors and tasks.
 //!
-//! Front ends use an [`EngineHandle`] with async methods; actor addresses and messages are private,
-//! and only one module uses actix. Correctness depends on the storage's compare-and-set, not on
+//! Front ends use an [`EngineHandle`] with async methods; actor addresses and messages are private. Correctness depends on the storage's compare-and-set, not on
 //! mailboxes. The crate has no dependency on a backend or on HTTP. Annotations, meta objects and
-//! trees are in `tsd-meta`; tools over whole tables are in `tsd-tools`.
+//! trees are in `tsd-meta`; tools over whole tables are in `tsd-tools`; actors and threads are of `tsd-runtime`.
 //!
 //! | stage | modules |
 //! |---|---|
-//! | shared | `actor`, `clock`, `config`, `metrics`, `process_memory` |
+//! | shared | `config`, `metrics` |
 //! | names | `uid` |
 //! | write | `ingest`, `series_cache`, `write_filter`, `writer`, `write_hold`, `put_error`, `point_plugins` |
 //! | after a write | `compaction`, `meta_tracking`, `tree_processor` |
@@ -16,10 +15,8 @@
 //! | state | `health`, `stats`, `client_stats`, `file_problems` |
 //! | wiring | `engine`, `engine_shared`, `handle` |
 
-mod actor;
 mod cardinality;
 mod client_stats;
-mod clock;
 mod compaction;
 mod config;
 mod engine;
@@ -35,7 +32,6 @@ mod meta_sync;
 mod meta_tracking;
 mod metrics;
 mod point_plugins;
-mod process_memory;
 mod put_error;
 mod quarantine;
 mod query;
@@ -57,7 +53,6 @@ mod writer;
 
 pub use cardinality::{Cardinality, CardinalityRequest};
 pub use client_stats::{ClientStats, RegionClientStats, Stat};
-pub use clock::{Clock, SystemClock};
 pub use config::{
     CompactionConfig, EngineConfig, IngestConfig, MetaTracking, QueryConfig, Rollups, RowConfig,
     SeriesIndexUse, Tables, UidConfig, WhiteList,
@@ -76,9 +71,6 @@ pub use point_plugins::{
     OnFull, PluginBatch, PluginItem, PluginItems, PluginQueue, PointPlugins, PointRecord,
     RecordContent, plugin_queue,
 };
-pub use process_memory::{
-    FixedShare, MEMORY_LIMIT_KEY, MemoryConsumer, MemoryPermit, ProcessMemory,
-};
 pub use put_error::{CommitReport, PointFailure, PutError};
 pub use quarantine::{LostPoints, QuarantinedPart};
 pub use query::{
@@ -94,6 +86,9 @@ pub use tsd_files::{SnapshotError, SnapshotProgress, SnapshotReport, SnapshotReq
 pub use tsd_model::{
     Annotation, HistogramCodecs, NamedUidMeta, SeriesMeta, Tree, TreeEdit, TreeId, TreeRuleEdit,
     TsMetaEdit, Tsuid, TsuidError, UidKind, UidMetaEdit,
+};
+pub use tsd_runtime::{
+    Clock, FixedShare, MEMORY_LIMIT_KEY, MemoryConsumer, MemoryPermit, ProcessMemory, SystemClock,
 };
 pub use tsd_storage::{HealthImpact, LogLimit, RetentionStatus, StorageError, StoreComponent};
 pub use verification::{

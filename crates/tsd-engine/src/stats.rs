@@ -3,12 +3,11 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use tsd_model::{Uid, UidKind};
+use tsd_runtime::{ActorRef, MemoryConsumer, ProcessMemory};
 
 use crate::{
-    actor::ActorRef,
     client_stats::{RegionClientStats, Stat},
     engine_shared::EngineShared,
-    process_memory::{MemoryConsumer, ProcessMemory},
     query::QueryClass,
 };
 

@@ -6,6 +6,7 @@ use tokio::runtime;
 use tsd_meta::Annotations;
 use tsd_model::{HistogramCodecs, MergeRule, TableSchema};
 use tsd_query::{PlanSettings, ScanWindow};
+use tsd_runtime::{ActorRef, Clock, ProcessMemory};
 use tsd_storage::{Storage, Table};
 
 use super::{
@@ -13,11 +14,8 @@ use super::{
     read::day_cache::DayCache,
 };
 use crate::{
-    actor::ActorRef,
-    clock::Clock,
     compaction::{CompactionMessage, CompactionStats},
     config::{QueryConfig, Rollups, RowConfig},
-    process_memory::ProcessMemory,
     uid::UidAdmin,
 };
 

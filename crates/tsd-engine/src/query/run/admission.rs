@@ -19,8 +19,7 @@ use std::{
 };
 
 use tokio::sync::oneshot;
-
-use crate::process_memory::{MEMORY_LIMIT_KEY, MemoryConsumer, ProcessMemory};
+use tsd_runtime::{MEMORY_LIMIT_KEY, MemoryConsumer, ProcessMemory};
 
 const MB: u64 = 1 << 20;
 /// Most bytes of a small query. If memory is scarce, the limit is half of the share of small queries.

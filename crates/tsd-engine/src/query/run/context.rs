@@ -18,6 +18,7 @@ use tokio_util::{
     task::{TaskTracker, task_tracker::TrackedFuture},
 };
 use tsd_query::{ExecutionLimits, LimitError, QueryError};
+use tsd_runtime::ActorRef;
 
 use super::{
     admission::Claim,
@@ -26,12 +27,9 @@ use super::{
     query_message::QueryMessage,
     scheduler::{SchedulerHandle, TimeSlice},
 };
-use crate::{
-    actor::ActorRef,
-    query::{
-        failure::QueryFailure,
-        stats::{QueryStats, SubQueryStats},
-    },
+use crate::query::{
+    failure::QueryFailure,
+    stats::{QueryStats, SubQueryStats},
 };
 
 /// Limits, progress and statistics of a running query.

@@ -11,19 +11,16 @@
 use parking_lot::Mutex;
 use std::{collections::BTreeMap, sync::Arc};
 
-use actix::ArbiterHandle;
 use tokio::{runtime, task::AbortHandle};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tsd_runtime::{Actor, ActorContext, ActorRef, ActorThread, Reply};
 
 use super::{
     admission::Claim,
     context::QueryContext,
     query_message::{MakeQueryWork, QueryMessage, QueryWork},
 };
-use crate::{
-    actor::{self, Actor, ActorContext, ActorRef, Reply},
-    query::failure::{QueryFailure, task_failure},
-};
+use crate::query::failure::{QueryFailure, task_failure};
 
 /// Most queued messages: reads of concurrent sub queries, and requests of operators.
 const MAILBOX: usize = 256;
@@ -81,11 +78,11 @@ impl Drop for ActiveQuery {
 
 impl QueryActor {
     /// Starts the actor of a query. If it panics, the query fails, because its state is lost.
-    pub(crate) fn start(thread: &ArbiterHandle, new: NewQueryActor) -> ActorRef<QueryMessage> {
+    pub(crate) fn start(thread: &ActorThread, new: NewQueryActor) -> ActorRef<QueryMessage> {
         let reads = BTreeMap::new();
         let query = ActiveQuery { new, reply: None, make_work: None, reads, last_read: 0 };
         let query = Mutex::new(Some(query));
-        actor::spawn(thread, "query", MAILBOX, move || Self { query: query.lock().take() })
+        thread.spawn("query", MAILBOX, move || Self { query: query.lock().take() })
     }
 
     fn end(&mut self, outcome: Result<(), QueryFailure>, ctx: &mut ActorContext<'_, Self>) {

@@ -2,8 +2,10 @@
 
 use std::{future::Future, pin::Pin};
 
+use tsd_runtime::Reply;
+
 use super::query_list::RunningQuery;
-use crate::{actor::Reply, query::failure::QueryFailure};
+use crate::query::failure::QueryFailure;
 
 /// Work of a query. It stores its output itself.
 pub(crate) type QueryWork = Pin<Box<dyn Future<Output = Result<(), QueryFailure>> + Send>>;

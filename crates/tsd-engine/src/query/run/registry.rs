@@ -16,6 +16,7 @@ use std::{
 
 use futures_util::future::join_all;
 use tsd_query::QueryError;
+use tsd_runtime::Clock;
 
 use super::{
     context::{NewQuery, QueryContext},
@@ -24,10 +25,7 @@ use super::{
     },
     query_message::QueryMessage,
 };
-use crate::{
-    clock::Clock,
-    query::{failure::QueryFailure, stats::QueryStats},
-};
+use crate::query::{failure::QueryFailure, stats::QueryStats};
 
 /// Most completed queries kept.
 const MAX_COMPLETED: usize = 256;

@@ -4,10 +4,10 @@
 use parking_lot::Mutex;
 use std::{fmt, future::Future, sync::Arc};
 
-use actix::ArbiterHandle;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 use tsd_query::{LimitError, Query, QueryError};
+use tsd_runtime::ActorThread;
 
 use super::{
     admission::Admission,
@@ -44,7 +44,7 @@ pub(crate) struct QueryRunner {
 pub(crate) struct ActorStarter {
     pub(crate) engine: Arc<QueryEngine>,
     /// The thread of the query actors.
-    thread: ArbiterHandle,
+    thread: ActorThread,
 }
 
 /// A query that was submitted and registered.
@@ -61,7 +61,7 @@ impl fmt::Debug for QueryRunner {
 }
 
 impl QueryRunner {
-    pub(crate) fn new(engine: Arc<QueryEngine>, thread: ArbiterHandle) -> Self {
+    pub(crate) fn new(engine: Arc<QueryEngine>, thread: ActorThread) -> Self {
         let config = &engine.config;
         let wide = config.max_running.max(1);
         // A quarter of the places is kept for queries that do not wait for wide ones.

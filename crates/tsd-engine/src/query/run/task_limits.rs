@@ -82,17 +82,15 @@ mod tests {
 
     use futures_util::future::join;
     use tokio::{sync::Semaphore, task::yield_now};
+    use tsd_runtime::ProcessMemory;
 
     use super::*;
-    use crate::{
-        process_memory::ProcessMemory,
-        query::run::{
-            admission::Admission,
-            context::NewQuery,
-            memory_budget::MemoryBudget,
-            query_list::QueryId,
-            scheduler::{Scheduler, SchedulerHandle},
-        },
+    use crate::query::run::{
+        admission::Admission,
+        context::NewQuery,
+        memory_budget::MemoryBudget,
+        query_list::QueryId,
+        scheduler::{Scheduler, SchedulerHandle},
     };
 
     fn context(scheduler: &Arc<Scheduler>) -> QueryContext {

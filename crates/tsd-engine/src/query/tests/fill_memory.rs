@@ -22,7 +22,7 @@ use super::{
     },
     *,
 };
-use crate::process_memory::ProcessMemory;
+use tsd_runtime::ProcessMemory;
 
 /// Series of a batch, and points of each series after filling.
 const SERIES: usize = 100;

@@ -25,7 +25,7 @@ use futures_util::FutureExt;
 use tokio::sync::oneshot;
 
 /// State that handles messages, one at a time.
-pub(crate) trait Actor: Sized + Unpin + 'static {
+pub trait Actor: Sized + Unpin + 'static {
     /// The messages that it handles. A message that needs a response carries a [`Reply`].
     type Message: Send + 'static;
 
@@ -37,23 +37,23 @@ pub(crate) trait Actor: Sized + Unpin + 'static {
 }
 
 /// Sends the response to a message. Dropping it fails the request with [`AskError::Failed`].
-pub(crate) type Reply<T> = oneshot::Sender<T>;
+pub type Reply<T> = oneshot::Sender<T>;
 
 /// Spawns work and timers for the actor whose handler runs.
-pub(crate) struct ActorContext<'a, A: Actor> {
+pub struct ActorContext<'a, A: Actor> {
     ctx: &'a mut Context<Supervised<A>>,
     incarnation: u64,
 }
 
 /// Address of an actor that handles messages `M`. Cheap to clone; usable from any thread.
-pub(crate) struct ActorRef<M: Send + 'static> {
+pub struct ActorRef<M: Send + 'static> {
     recipient: Recipient<Envelope<M>>,
     stats: Arc<ActorStats>,
 }
 
 /// Counters of an actor.
 #[derive(Debug)]
-pub(crate) struct ActorStats {
+struct ActorStats {
     name: &'static str,
     mailbox_len: AtomicUsize,
     restarts: AtomicU64,
@@ -62,7 +62,7 @@ pub(crate) struct ActorStats {
 
 /// Why a message was not sent.
 #[derive(Debug)]
-pub(crate) enum SendError<M> {
+pub enum SendError<M> {
     /// The mailbox is full; the message is returned.
     Full(M),
     /// The engine is shut down.
@@ -71,7 +71,7 @@ pub(crate) enum SendError<M> {
 
 /// Why a request has no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AskError {
+pub enum AskError {
     /// The mailbox is full.
     Full,
     /// The actor panicked before it responded.
@@ -81,25 +81,31 @@ pub(crate) enum AskError {
 }
 
 /// The threads that actors run on.
-pub(crate) struct ActorThreads {
+#[derive(Debug)]
+pub struct ActorThreads {
     arbiters: Vec<Arbiter>,
 }
 
+/// A thread that actors run on. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ActorThread(ArbiterHandle);
+
 impl ActorThreads {
-    /// Starts `count` threads. Must be called inside an actix system.
-    pub(crate) fn start(count: usize) -> Self {
+    /// Starts `count` threads. Must be called inside [`run_actors`].
+    #[must_use]
+    pub fn start(count: usize) -> Self {
         Self { arbiters: (0..count.max(1)).map(|_| Arbiter::new()).collect() }
     }
 
     /// The thread for the `i`-th actor of a kind.
-    pub(crate) fn get(&self, i: usize) -> ArbiterHandle {
-        self.arbiters
-            .get(i % self.arbiters.len().max(1))
-            .map_or_else(Arbiter::current, Arbiter::handle)
+    #[must_use]
+    pub fn get(&self, i: usize) -> ActorThread {
+        let arbiter = self.arbiters.get(i % self.arbiters.len().max(1));
+        ActorThread(arbiter.map_or_else(Arbiter::current, Arbiter::handle))
     }
 
     /// Stops the threads and joins them.
-    pub(crate) fn stop(self) {
+    pub fn stop(self) {
         for arbiter in &self.arbiters {
             arbiter.stop();
         }
@@ -111,29 +117,40 @@ impl ActorThreads {
     }
 }
 
-/// Starts an actor on a thread. `make` is called there, and again after each panic.
-pub(crate) fn spawn<A: Actor>(
-    thread: &ArbiterHandle,
-    name: &'static str,
-    mailbox: usize,
-    make: impl Fn() -> A + Send + 'static,
-) -> ActorRef<A::Message> {
-    let stats = Arc::new(ActorStats::new(name));
-    let host_stats = Arc::clone(&stats);
-    // Created with its final capacity. Otherwise actix would grow it only when the thread runs, and reject messages
-    // until then.
-    let (sender, messages) = channel(mailbox.max(1));
-    thread.spawn_fn(move || {
-        let host =
-            Supervised { actor: make(), make: Box::new(make), incarnation: 0, stats: host_stats };
-        actix::spawn(Context::with_receiver(messages).into_future(host));
-    });
-    ActorRef { recipient: Addr::new(sender).recipient(), stats }
+impl ActorThread {
+    /// Starts an actor on the thread. `make` is called there, and again after each panic.
+    pub fn spawn<A: Actor>(
+        &self,
+        name: &'static str,
+        mailbox: usize,
+        make: impl Fn() -> A + Send + 'static,
+    ) -> ActorRef<A::Message> {
+        let stats = Arc::new(ActorStats::new(name));
+        let host_stats = Arc::clone(&stats);
+        // Created with its final capacity. Otherwise actix would grow it only when the thread runs, and reject messages
+        // until then.
+        let (sender, messages) = channel(mailbox.max(1));
+        self.0.spawn_fn(move || {
+            let host = Supervised {
+                actor: make(),
+                make: Box::new(make),
+                incarnation: 0,
+                stats: host_stats,
+            };
+            actix::spawn(Context::with_receiver(messages).into_future(host));
+        });
+        ActorRef { recipient: Addr::new(sender).recipient(), stats }
+    }
+}
+
+/// Runs a future on the present thread, with the system that actor threads need. The system ends with the future.
+pub fn run_actors<F: Future>(work: F) -> F::Output {
+    actix::System::new().block_on(work)
 }
 
 impl<M: Send + 'static> ActorRef<M> {
     /// Sends a message without waiting.
-    pub(crate) fn try_send(&self, message: M) -> Result<(), SendError<M>> {
+    pub fn try_send(&self, message: M) -> Result<(), SendError<M>> {
         self.stats.mailbox_len.fetch_add(1, Ordering::Relaxed);
         self.recipient.try_send(Envelope(message)).map_err(|error| {
             self.stats.mailbox_len.fetch_sub(1, Ordering::Relaxed);
@@ -148,7 +165,7 @@ impl<M: Send + 'static> ActorRef<M> {
     }
 
     /// Sends a message that carries a [`Reply`] and waits for the response.
-    pub(crate) async fn ask<T>(&self, message: impl FnOnce(Reply<T>) -> M) -> Result<T, AskError> {
+    pub async fn ask<T>(&self, message: impl FnOnce(Reply<T>) -> M) -> Result<T, AskError> {
         let (reply, response) = oneshot::channel();
         match self.try_send(message(reply)) {
             Ok(()) => response.await.map_err(|_| AskError::Failed),
@@ -158,17 +175,20 @@ impl<M: Send + 'static> ActorRef<M> {
     }
 
     /// Messages in the mailbox.
-    pub(crate) fn mailbox_len(&self) -> usize {
+    #[must_use]
+    pub fn mailbox_len(&self) -> usize {
         self.stats.mailbox_len.load(Ordering::Relaxed)
     }
 
     /// Number of times that the actor was recreated after a panic.
-    pub(crate) fn restarts(&self) -> u64 {
+    #[must_use]
+    pub fn restarts(&self) -> u64 {
         self.stats.restarts.load(Ordering::Relaxed)
     }
 
     /// Messages rejected by a full mailbox.
-    pub(crate) fn rejected(&self) -> u64 {
+    #[must_use]
+    pub fn rejected(&self) -> u64 {
         self.stats.rejected.load(Ordering::Relaxed)
     }
 }
@@ -202,7 +222,7 @@ impl<A: Actor> ActorContext<'_, A> {
     ///
     /// If the actor was restarted meanwhile, `done` is not called. A panic in `work` restarts the
     /// actor.
-    pub(crate) fn spawn<T: 'static>(
+    pub fn spawn<T: 'static>(
         &mut self,
         work: impl Future<Output = T> + 'static,
         done: impl FnOnce(&mut A, T, &mut ActorContext<'_, A>) + 'static,
@@ -221,12 +241,12 @@ impl<A: Actor> ActorContext<'_, A> {
     }
 
     /// Stops the actor after the present call: its messages and work are dropped.
-    pub(crate) fn stop(&mut self) {
+    pub fn stop(&mut self) {
         actix::ActorContext::stop(self.ctx);
     }
 
     /// Calls `done` after `delay`, unless the actor was restarted meanwhile.
-    pub(crate) fn after(
+    pub fn after(
         &mut self,
         delay: Duration,
         done: impl FnOnce(&mut A, &mut ActorContext<'_, A>) + 'static,
@@ -357,9 +377,9 @@ mod tests {
         let (to_test, from_system) = oneshot::channel();
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = std::thread::spawn(move || {
-            actix::System::new().block_on(async move {
+            run_actors(async move {
                 let threads = ActorThreads::start(1);
-                let adder = spawn(&threads.get(0), "adder", mailbox, || Adder { sum: 0 });
+                let adder = threads.get(0).spawn("adder", mailbox, || Adder { sum: 0 });
                 let _ = to_test.send(adder);
                 let _ = stopped.await;
                 threads.stop();
@@ -425,9 +445,9 @@ mod tests {
 
     #[test]
     fn mailbox_has_its_capacity_before_its_thread_runs() {
-        actix::System::new().block_on(async {
+        run_actors(async {
             let threads = ActorThreads::start(1);
-            let new = |mailbox| spawn(&threads.get(0), "adder", mailbox, || Adder { sum: 0 });
+            let new = |mailbox| threads.get(0).spawn("adder", mailbox, || Adder { sum: 0 });
             let (release, blocked) = std_mpsc::channel();
             assert!(new(1).try_send(AdderMessage::Block(blocked)).is_ok());
             let late = new(100);

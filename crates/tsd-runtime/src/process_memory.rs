@@ -234,18 +234,20 @@ impl ProcessMemory {
 
     /// The consumer that was recently refused memory.
     #[must_use]
-    pub(crate) fn refused_recently(&self) -> Option<MemoryConsumer> {
+    pub fn refused_recently(&self) -> Option<MemoryConsumer> {
         let (at, consumer) = self.0.state.lock().last_refusal?;
         (at.elapsed() < REFUSAL_PERIOD).then_some(consumer)
     }
 
     /// Adds to the reservation of a consumer, if that fits and no request waits before it. The caller must release it.
-    pub(crate) fn try_add(&self, consumer: MemoryConsumer, bytes: u64) -> bool {
+    #[must_use]
+    pub fn try_add(&self, consumer: MemoryConsumer, bytes: u64) -> bool {
         self.try_add_beside(consumer, bytes, 0)
     }
 
     /// Like [`Self::try_add`], but requires that `kept` more bytes would fit too.
-    pub(crate) fn try_add_beside(&self, consumer: MemoryConsumer, bytes: u64, kept: u64) -> bool {
+    #[must_use]
+    pub fn try_add_beside(&self, consumer: MemoryConsumer, bytes: u64, kept: u64) -> bool {
         let mut state = self.0.state.lock();
         let fits = bytes == 0 || self.fits_now(&state, consumer, (bytes, kept));
         if fits {
@@ -255,7 +257,7 @@ impl ProcessMemory {
     }
 
     /// Reduces the reservation of a consumer, and grants waiting requests that then fit.
-    pub(crate) fn release(&self, consumer: MemoryConsumer, bytes: u64) {
+    pub fn release(&self, consumer: MemoryConsumer, bytes: u64) {
         let mut state = self.0.state.lock();
         let reserved = &mut state.consumer_mut(consumer).reserved;
         *reserved = reserved.saturating_sub(bytes);
