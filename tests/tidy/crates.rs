@@ -35,12 +35,17 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tsd-runtime", &[]),
     ("tsd-meta", &["tsd-model", "tsd-query", "tsd-storage"]),
     (
+        "tsd-read",
+        &["tsd-meta", "tsd-model", "tsd-query", "tsd-runtime", "tsd-series-index", "tsd-storage"],
+    ),
+    (
         "tsd-engine",
         &[
             "tsd-files",
             "tsd-meta",
             "tsd-model",
             "tsd-query",
+            "tsd-read",
             "tsd-runtime",
             "tsd-series-index",
             "tsd-storage",

@@ -6,6 +6,7 @@
 
 mod pace;
 mod queue;
+mod read_rows;
 mod row;
 
 use std::{
@@ -25,7 +26,8 @@ use tsd_storage::{LogLimit, Storage, Table};
 pub(crate) use self::{
     pace::CompactionPace,
     queue::QueueTotals,
-    row::{RowRules, is_due, latest_base, needs_compaction},
+    read_rows::ReadRows,
+    row::{RowRules, latest_base},
 };
 use self::{pace::CompactionRound, queue::RowQueue, row::CompactionOutcome};
 

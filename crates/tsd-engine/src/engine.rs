@@ -16,23 +16,21 @@ use std::{
 
 use tsd_meta::{Annotations, MetaObjects, Trees};
 use tsd_model::{FlushPace, NameRule, PerKind};
+use tsd_read::{FragmentedRows, QueryPool, ReadShared, Reads, Rollups};
 use tsd_runtime::{ActorRef, ActorThread, ActorThreads, run_actors};
 use tsd_storage::{BudgetAccess, Storage, StorageError, Table};
 
 use crate::{
     compaction::{
         CompactionMessage, CompactionPace, CompactionStats, CompactorSettings, QueueTotals,
-        RowCompactor, RowRules,
+        ReadRows, RowCompactor, RowRules,
     },
-    config::{EngineConfig, MetaTracking, Rollups},
+    config::{EngineConfig, MetaTracking},
     engine_shared::{EngineShared, StopSignal},
     handle::EngineHandle,
     ingest::{IngestShared, NameRules, WriteTargets},
     meta_tracking::{MetaTracker, TrackerMessage, TrackerSettings},
     metrics::{WriteMetrics, describe_metrics},
-    query::{
-        DayCache, FilterCache, PointsPerRow, QueryEngine, QueryRunner, Scheduler, SharedExecutions,
-    },
     series_cache::SeriesCache,
     snapshot::SnapshotSlot,
     tree_processor::{TreeMetrics, TreeProcessor, TreeQueue},
@@ -52,8 +50,6 @@ const MAX_WRITE_ACTORS: usize = 64;
 const MAX_ACTOR_THREADS: usize = 8;
 /// Mailbox capacity of the UID actor: one message per chunk and kind.
 const UID_MAILBOX: usize = 65_536;
-/// Niceness of query threads, relative to the process.
-const QUERY_NICE: i32 = 5;
 /// Mailbox capacity of the meta tracker: one message per chunk.
 const META_MAILBOX: usize = 4_096;
 /// Mailbox capacity of the tree processor: one message per step of the meta tracker.
@@ -118,27 +114,15 @@ fn run(
     started: &mpsc::SyncSender<Result<EngineHandle, StartError>>,
 ) {
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let query_threads = if config.query.threads == 0 { cores } else { config.query.threads };
-    // Read the niceness on this thread, because a thread that a query thread starts inherits the query thread's
-    // niceness. The process may have a niceness of its own.
-    let nice = rustix::process::getpriority_process(None).unwrap_or(0) + QUERY_NICE;
-    let query_runtime = tokio::runtime::Builder::new_multi_thread()
-        // One per concurrent time slice, plus one for short steps between slices.
-        .worker_threads(Scheduler::max_slices(query_threads) + 1)
-        .thread_name("tsd-query")
-        .on_thread_start(move || lower_priority(nice))
-        .enable_time()
-        .enable_io()
-        .build();
-    let query_runtime = match query_runtime {
-        Ok(runtime) => runtime,
+    let query_pool = match QueryPool::start(config.query.threads) {
+        Ok(pool) => pool,
         Err(error) => {
             // A failed send means that the caller no longer waits.
             let _ = started.send(Err(StartError::Thread(error)));
             return;
         }
     };
-    let runtime = query_runtime.handle().clone();
+    let pool = &query_pool;
     run_actors(async move {
         if config.check_tables
             && let Err(error) = check_tables(&config, &*storage).await
@@ -154,11 +138,10 @@ fn run(
         let threads = ActorThreads::start(actor_threads);
         // A thread of its own, so that query actors reply at once whatever the other actors do.
         let coordinators = ActorThreads::start(1);
-        let query_pool =
-            QueryPool { runtime, threads: query_threads, coordinators: coordinators.get(0) };
+        let query_threads = (pool, coordinators.get(0));
         let (stop, mut stopped) = tokio::sync::mpsc::channel(1);
         let is_available = config.check_tables;
-        let handle = build(config, storage, filter, &threads, &query_pool, StopSignal(stop));
+        let handle = build(config, storage, filter, &threads, query_threads, StopSignal(stop));
         let finishing = finish_name_changes(handle.clone());
         if is_available {
             finishing.await;
@@ -171,8 +154,7 @@ fn run(
         coordinators.stop();
         threads.stop();
     });
-    // Does not wait for scans, which may never complete.
-    query_runtime.shutdown_background();
+    query_pool.shutdown();
 }
 
 /// Finishes renames and deletes of names that a crash interrupted.
@@ -183,22 +165,6 @@ async fn finish_name_changes(handle: EngineHandle) {
             "interrupted changes of names are not finished; the next start, or change of a name, tries again"
         );
     }
-}
-
-/// Lowers the priority of a query thread, so that queries do not delay writes. If both are CPU-bound on one core, the
-/// query thread gets about a quarter of it.
-fn lower_priority(nice: i32) {
-    if let Err(error) = rustix::process::setpriority_process(None, nice) {
-        tracing::warn!(%error, "query threads keep the default priority");
-    }
-}
-
-/// Threads that queries run on.
-struct QueryPool {
-    runtime: tokio::runtime::Handle,
-    threads: usize,
-    /// Thread of the query actors.
-    coordinators: ActorThread,
 }
 
 async fn check_tables(config: &EngineConfig, storage: &dyn Storage) -> Result<(), StartError> {
@@ -226,7 +192,7 @@ fn build(
     storage: Arc<dyn Storage>,
     filter: Arc<NameFilter>,
     threads: &ActorThreads,
-    query_pool: &QueryPool,
+    query_threads: (&QueryPool, ActorThread),
     stop: StopSignal,
 ) -> EngineHandle {
     describe_metrics();
@@ -262,7 +228,8 @@ fn build(
     };
     let trees = Trees::new(meta.clone(), config.tables.tree.clone());
     let tree_queue = builder.tree_queue(&trees);
-    let queries = builder.queries(query_pool, &uids, &compactors, &compaction_stats, &annotations);
+    let fragmented = builder.fragmented_rows(&compactors, &compaction_stats);
+    let reads = builder.reads(query_threads, &uids, fragmented, (&annotations, &meta));
     let tracker = builder.tracker(tree_queue.clone());
     let ingest = Arc::new(builder.ingest(&uids, targets, (shards, hold, rounds), tracker));
     EngineHandle::new(EngineShared {
@@ -275,8 +242,7 @@ fn build(
         trees,
         tree_queue,
         uid_stats,
-        shared_executions: queries.engine.config.share_executions.then(SharedExecutions::new),
-        queries,
+        reads,
         compactors,
         compaction_stats,
         queue_totals,
@@ -445,11 +411,7 @@ impl Builder<'_> {
             let settings = CompactorSettings {
                 storage: Arc::clone(self.storage),
                 table: self.config.tables.data.clone(),
-                rules: RowRules {
-                    schema: self.config.schema,
-                    merge: self.config.rows.merge_rule(),
-                    repair_appends: self.config.rows.repair_appends,
-                },
+                rules: self.row_rules(),
                 pace: CompactionPace { allowance },
                 interval: config.flush_interval,
                 max_in_flight: config.max_concurrent_flushes.div_ceil(rounds.len().max(1)),
@@ -503,36 +465,52 @@ impl Builder<'_> {
         (0..count).map(start).collect()
     }
 
-    fn queries(
+    /// Gets fragmented rows that queries read, if these are compacted.
+    fn fragmented_rows(
         &self,
-        pool: &QueryPool,
-        uids: &UidAdmin,
         compactors: &[ActorRef<CompactionMessage>],
-        compaction_stats: &Arc<CompactionStats>,
-        annotations: &Annotations,
-    ) -> QueryRunner {
+        stats: &Arc<CompactionStats>,
+    ) -> Option<Arc<dyn FragmentedRows>> {
+        if !self.config.compaction.on_read || compactors.is_empty() {
+            return None;
+        }
+        let (compactors, stats) = (compactors.to_vec(), Arc::clone(stats));
+        Some(Arc::new(ReadRows { rules: self.row_rules(), compactors, stats }))
+    }
+
+    fn row_rules(&self) -> RowRules {
         let config = self.config;
-        let query_engine = Arc::new(QueryEngine {
-            storage: Arc::clone(self.storage),
-            data_table: config.tables.data.clone(),
+        RowRules {
             schema: config.schema,
+            merge: config.rows.merge_rule(),
+            repair_appends: config.rows.repair_appends,
+        }
+    }
+
+    fn reads(
+        &self,
+        (pool, coordinators): (&QueryPool, ActorThread),
+        uids: &UidAdmin,
+        fragmented: Option<Arc<dyn FragmentedRows>>,
+        (annotations, meta): (&Annotations, &MetaObjects),
+    ) -> Reads {
+        let config = self.config;
+        let shared = ReadShared {
+            storage: Arc::clone(self.storage),
+            tables: config.tables.clone(),
+            schema: config.schema,
+            names: Arc::new(uids.clone()),
             config: config.query.clone(),
             rows: config.rows.clone(),
-            merge: config.rows.merge_rule(),
             rollups: config.rollups.clone(),
             histograms: config.histograms.clone(),
             annotations: annotations.clone(),
-            uids: uids.clone(),
-            filters: FilterCache::default(),
-            points_per_row: PointsPerRow::default(),
-            days: DayCache::new(config.query.cache_bytes),
+            meta: meta.clone(),
+            meta_table_writer: config.meta_table_writer(),
             clock: Arc::clone(&config.clock),
             memory: config.memory.clone(),
-            compactors: if config.compaction.on_read { compactors.to_vec() } else { Vec::new() },
-            compaction_stats: Arc::clone(compaction_stats),
-            runtime: pool.runtime.clone(),
-            threads: pool.threads,
-        });
-        QueryRunner::new(query_engine, pool.coordinators.clone())
+            fragmented,
+        };
+        Reads::new(shared, pool, coordinators)
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tsd_meta::{Annotations, MetaObjects, Trees};
+use tsd_read::Reads;
 use tsd_runtime::ActorRef;
 use tsd_storage::Storage;
 
@@ -10,7 +11,6 @@ use crate::{
     compaction::{CompactionMessage, CompactionStats, QueueTotals},
     config::EngineConfig,
     ingest::IngestShared,
-    query::{QueryRunner, SharedExecutions},
     snapshot::SnapshotSlot,
     tree_processor::TreeQueue,
     uid::{AssignerStats, UidAdmin},
@@ -30,9 +30,7 @@ pub(crate) struct EngineShared {
     /// `None` if new series are not placed in trees.
     pub(crate) tree_queue: Option<TreeQueue>,
     pub(crate) uid_stats: Arc<AssignerStats>,
-    pub(crate) queries: QueryRunner,
-    /// `None` if each query has an execution of its own.
-    pub(crate) shared_executions: Option<SharedExecutions>,
+    pub(crate) reads: Reads,
     pub(crate) compactors: Vec<ActorRef<CompactionMessage>>,
     pub(crate) compaction_stats: Arc<CompactionStats>,
     pub(crate) queue_totals: Arc<QueueTotals>,

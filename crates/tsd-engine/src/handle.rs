@@ -9,8 +9,8 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use tsd_files::{SnapshotError, SnapshotProgress, SnapshotReport, SnapshotRequest};
 use tsd_meta::{Annotations, MetaObjects, Trees, UidError};
-use tsd_model::{Annotation, Tsuid, Uid, UidKind, encode_latin1_lossy};
-use tsd_query::{ExpQuery, ExpResult, GexpQuery, Query, SubQuery};
+use tsd_model::{Tsuid, Uid, UidKind, encode_latin1_lossy};
+use tsd_read::Reads;
 use tsd_storage::{RetentionStatus, Storage, StorageError};
 
 use crate::{
@@ -21,11 +21,6 @@ use crate::{
     health::{self, Problem, UidSpace},
     ingest::{IngestSession, NameText},
     meta_tracking::TrackerMessage,
-    query::{
-        ExecutionList, ExplainedSubQuery, GexpOutput, GexpResult, QueryContext, QueryControl,
-        QueryFailure, QueryGuard, QueryId, QueryList, QueryResult, RowScans, ShareableRequest,
-        SharedExecutions,
-    },
     retention::learn_metrics,
     stats::{self, EngineStats},
     uid::{Intent, UidAdmin},
@@ -109,6 +104,12 @@ impl EngineHandle {
         &self.shared.trees
     }
 
+    /// Queries and other reads.
+    #[must_use]
+    pub fn reads(&self) -> &Reads {
+        &self.shared.reads
+    }
+
     /// Places a series whose TSMeta was just created in the trees, if trees are built. Does not wait for it.
     pub fn series_created(&self, tsuid: &Tsuid) {
         if let Some(trees) = &self.shared.tree_queue {
@@ -188,131 +189,6 @@ impl EngineHandle {
         }
     }
 
-    /// Executes a query. Dropping the future cancels it and closes its scans.
-    ///
-    /// The result is complete, unless the control or [`QueryConfig::allow_damaged`](crate::QueryConfig) allows damaged
-    /// data. [`QueryGuard::losses`] then has the quarantined files from which the result may miss points.
-    pub async fn query(
-        &self,
-        query: Query,
-        control: QueryControl,
-    ) -> Result<QueryResult, QueryFailure> {
-        self.shared.queries.check_size(&query)?;
-        let (mut result, guard) = self.run_request(query, control, |all| &all.queries).await?;
-        result.id = guard.id();
-        result.stats = guard.stats();
-        result.guard = guard;
-        Ok(result)
-    }
-
-    /// Executes a request, or shares the execution of an identical one in the list of its kind.
-    async fn run_request<R: ShareableRequest>(
-        &self,
-        request: R,
-        control: QueryControl,
-        list_of: impl FnOnce(&SharedExecutions) -> &Arc<ExecutionList<R>>,
-    ) -> Result<(R::Output, QueryGuard), QueryFailure> {
-        let queries = &self.shared.queries;
-        match &self.shared.shared_executions {
-            Some(shared) if request.may_share() => {
-                list_of(shared).run(queries, request, control).await
-            }
-            _ => {
-                let ignore_limits = request.ignored_limits();
-                let request = Arc::new(request);
-                let work = move |engine, context| Arc::clone(&request).execute(engine, context);
-                queries.run(control, ignore_limits, work).await
-            }
-        }
-    }
-
-    /// Runs work that is limited and scheduled like a query. It runs again if it has outgrown its memory. Dropping the
-    /// future cancels it; keep the guard until the response is written.
-    pub(crate) async fn run_limited<T, W>(
-        &self,
-        control: QueryControl,
-        work: impl Fn(Arc<EngineShared>, Arc<QueryContext>) -> W + Send + 'static,
-    ) -> Result<(T, QueryGuard), QueryFailure>
-    where
-        T: Send + 'static,
-        W: Future<Output = Result<T, QueryFailure>> + Send + 'static,
-    {
-        let shared = Arc::clone(&self.shared);
-        let work = move |_, context| work(Arc::clone(&shared), context);
-        self.shared.queries.run(control, (false, false), work).await
-    }
-
-    /// Executes an expression query (`/api/query/exp`).
-    ///
-    /// Keep the guard until the response is written. It also has the stages.
-    pub async fn query_exp(
-        &self,
-        query: ExpQuery,
-        control: QueryControl,
-    ) -> Result<(ExpResult, QueryGuard), QueryFailure> {
-        self.shared.queries.check_size(&query.query)?;
-        self.run_request(query, control, |all| &all.exps).await
-    }
-
-    /// Executes a Graphite-style expression query (`/api/query/gexp`).
-    pub async fn query_gexp(
-        &self,
-        query: GexpQuery,
-        control: QueryControl,
-    ) -> Result<GexpResult, QueryFailure> {
-        self.shared.queries.check_size(&query.query)?;
-        let (output, guard) = self.run_request(query, control, |all| &all.gexps).await?;
-        let GexpOutput { series, global_annotations } = output;
-        Ok(GexpResult { series, global_annotations, stats: guard.stats(), guard })
-    }
-
-    /// Lists global annotations that begin in an inclusive range of epoch milliseconds and do not end after it. Limited
-    /// and scheduled like a query; keep the guard until the response is written.
-    pub async fn global_annotations(
-        &self,
-        range_ms: (i64, i64),
-        control: QueryControl,
-    ) -> Result<(Vec<Annotation>, QueryGuard), QueryFailure> {
-        let work = move |shared: Arc<EngineShared>, context: Arc<QueryContext>| async move {
-            let reserve = |bytes| context.reserve(bytes);
-            shared.annotations.global(range_ms, reserve).await
-        };
-        self.run_limited(control, work).await
-    }
-
-    /// Plans a query and returns what it would read. Resolves its names, but reads no data.
-    pub async fn explain(&self, query: &Query) -> Result<Vec<ExplainedSubQuery>, QueryFailure> {
-        self.shared.queries.check_size(query)?;
-        self.shared.queries.engine.explain(query).await
-    }
-
-    /// The scans of the rows that a sub query reads in a range of epoch milliseconds; `None` if no row can match.
-    pub async fn row_scans(
-        &self,
-        sub: &SubQuery,
-        range_ms: (i64, i64),
-    ) -> Result<Option<RowScans>, QueryFailure> {
-        self.shared.queries.engine.row_scans(sub, range_ms).await
-    }
-
-    /// Running and recently completed queries.
-    #[must_use]
-    pub async fn queries(&self) -> QueryList {
-        self.shared.queries.registry.list().await
-    }
-
-    /// True if a query waits for memory that other queries hold, including those whose responses are being sent.
-    #[must_use]
-    pub fn queries_wait_for_memory(&self) -> bool {
-        self.shared.queries.admission.is_memory_awaited()
-    }
-
-    /// Cancels a query by its number. False if it is not running.
-    #[must_use]
-    pub fn cancel_query(&self, id: QueryId) -> bool {
-        self.shared.queries.registry.cancel(id)
-    }
-
     /// Sets the filter for the points of all sessions. It applies to points that are put later.
     pub fn set_write_filter(&self, filter: Option<Arc<dyn WriteFilter>>) {
         self.shared.ingest.write_filter.set(filter);
@@ -322,9 +198,7 @@ impl EngineHandle {
 
     /// Clears the UID caches, the series cache and the query cache.
     pub fn drop_caches(&self) {
-        if let Some(days) = &self.shared.queries.engine.days {
-            days.clear();
-        }
+        self.shared.reads.drop_cache();
         self.shared.uids.resolver.caches.clear();
         self.shared.ingest.series.clear();
     }

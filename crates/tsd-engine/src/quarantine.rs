@@ -83,7 +83,7 @@ async fn points_between(
     rows: &LostRows,
 ) -> LostPoints {
     let config = &shared.config;
-    let mut series_tables = config.rollups.iter().flat_map(crate::Rollups::tables);
+    let mut series_tables = config.rollups.iter().flat_map(tsd_read::Rollups::tables);
     if file.table != config.tables.data && !series_tables.any(|table| table == file.table) {
         return LostPoints::default();
     }

@@ -8,7 +8,6 @@ use tsd_runtime::{ActorRef, MemoryConsumer, ProcessMemory};
 use crate::{
     client_stats::{RegionClientStats, Stat},
     engine_shared::EngineShared,
-    query::QueryClass,
 };
 
 fn stat(
@@ -224,19 +223,7 @@ pub(crate) fn set_gauges(shared: &EngineShared) {
     set_actor_gauges("write", ingest.shards.iter().map(|shard| &shard.writer));
     set_actor_gauges("row_compaction", &shared.compactors);
     set_actor_gauges("uid", [&shared.uids.resolver.assigner]);
-    let queries = &shared.queries;
-    let (running, waiting) = queries.registry.count();
-    set("tsd_query_running", running as u64);
-    set("tsd_query_queued", waiting as u64);
-    set("tsd_query_runnable", queries.scheduler.runnable() as u64);
-    set("tsd_query_memory_bytes", queries.admission.granted());
-    set("tsd_query_memory_limit_bytes", queries.admission.limit());
-    for class in QueryClass::ALL {
-        let (running, waiting) = queries.admission.count(class);
-        let class = class.as_str();
-        metrics::gauge!("tsd_query_admitted", "class" => class).set(running as f64);
-        metrics::gauge!("tsd_query_waiting", "class" => class).set(waiting as f64);
-    }
+    shared.reads.set_gauges();
     set_memory_gauges(&shared.config.memory);
     for (name, value) in shared.storage.gauges() {
         if name.ends_with("_total") {
