@@ -4,6 +4,7 @@
 //! rate (see [`CompactionPace`]). Fragmented rows that a query reads are compacted at once, but never by the query
 //! itself. A pure function of the row's cells decides what to write and delete ([`tsd_model::plan_row_compaction`]).
 
+mod compactors;
 mod pace;
 mod queue;
 mod read_rows;
@@ -23,13 +24,12 @@ use futures_util::StreamExt;
 use tsd_runtime::{Actor, ActorContext, ActorRef, Clock, Reply, SendError};
 use tsd_storage::{LogLimit, Storage, Table};
 
-pub(crate) use self::{
-    pace::CompactionPace,
-    queue::QueueTotals,
-    read_rows::ReadRows,
-    row::{RowRules, latest_base},
+pub(crate) use self::{compactors::RowCompactors, row::latest_base};
+use self::{
+    pace::{CompactionPace, CompactionRound},
+    queue::{QueueTotals, RowQueue},
+    row::{CompactionOutcome, RowRules},
 };
-use self::{pace::CompactionRound, queue::RowQueue, row::CompactionOutcome};
 
 /// Most rows per batch. Small, so that new messages are handled soon.
 const MAX_BATCH_ROWS: usize = 1_024;

@@ -1,61 +1,33 @@
 //! Starts and stops the engine: its thread, the actors, and the query runtime.
 //!
-//! actix needs a system of its own. It runs on a dedicated thread, independent of the front end's runtime. Actors run
+//! Actors need a system of their own. It runs on a dedicated thread, independent of the front end's runtime. Actors run
 //! on a few further threads. Write actor `i` and compaction actor `i` share a thread, so their notifications stay on
-//! it.
+//! it. Each part of the engine starts itself, from an [`EngineStart`] and the parts that it needs.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize},
-        mpsc,
-    },
+    sync::{Arc, mpsc},
     thread,
-    time::Instant,
 };
 
-use tsd_meta::{Annotations, MetaObjects, Trees};
-use tsd_model::{FlushPace, NameRule, PerKind};
 use tsd_read::{FragmentedRows, QueryPool, ReadShared, Reads, Rollups};
-use tsd_runtime::{ActorRef, ActorThread, ActorThreads, run_actors};
-use tsd_storage::{BudgetAccess, Storage, StorageError, Table};
+use tsd_runtime::{ActorThread, ActorThreads, run_actors};
+use tsd_storage::{Storage, StorageError, Table};
 
 use crate::{
-    compaction::{
-        CompactionMessage, CompactionPace, CompactionStats, CompactorSettings, QueueTotals,
-        ReadRows, RowCompactor, RowRules,
-    },
+    compaction::RowCompactors,
     config::{EngineConfig, MetaTracking},
-    engine_shared::{EngineShared, StopSignal},
+    engine_shared::{EngineShared, StopSignal, WholeStoreWork},
+    engine_start::EngineStart,
     handle::EngineHandle,
-    ingest::{IngestShared, NameRules, WriteTargets},
-    meta_tracking::{MetaTracker, TrackerMessage, TrackerSettings},
-    metrics::{WriteMetrics, describe_metrics},
-    series_cache::SeriesCache,
-    snapshot::SnapshotSlot,
-    tree_processor::{TreeMetrics, TreeProcessor, TreeQueue},
-    uid::{
-        AssignerSettings, AssignerStats, FilterError, LossCheck, NameFilter, Resolver, SeriesLimit,
-        UidAdmin, UidAssigner, UidCaches, UidTable,
-    },
-    verification::VerificationSlot,
-    write_filter::WriteFilterSlot,
-    write_hold::WriteHold,
-    writer::{DirectWrites, WriteShard, Writer, WriterSettings},
+    ingest::IngestShared,
+    metrics::describe_metrics,
+    series_objects::SeriesObjects,
+    series_tracking::SeriesTracking,
+    uid::{EngineNames, FilterError, NameFilter},
 };
 
-/// Default maximum of write actors. Further salt buckets share them.
-const MAX_WRITE_ACTORS: usize = 64;
 /// Default maximum of actor threads.
 const MAX_ACTOR_THREADS: usize = 8;
-/// Mailbox capacity of the UID actor: one message per chunk and kind.
-const UID_MAILBOX: usize = 65_536;
-/// Mailbox capacity of the meta tracker: one message per chunk.
-const META_MAILBOX: usize = 4_096;
-/// Mailbox capacity of the tree processor: one message per step of the meta tracker.
-const TREE_MAILBOX: usize = 1_024;
-/// Mailbox capacity of a compaction actor: one message per write batch.
-const COMPACTION_MAILBOX: usize = 4_096;
 
 /// The actors over one storage.
 #[derive(Debug)]
@@ -180,13 +152,7 @@ async fn check_tables(config: &EngineConfig, storage: &dyn Storage) -> Result<()
     Ok(())
 }
 
-/// Starts actors of one configuration over one storage.
-struct Builder<'a> {
-    config: &'a EngineConfig,
-    storage: &'a Arc<dyn Storage>,
-    threads: &'a ActorThreads,
-}
-
+/// Starts the parts of an engine, each with those that it needs.
 fn build(
     config: EngineConfig,
     storage: Arc<dyn Storage>,
@@ -196,321 +162,50 @@ fn build(
     stop: StopSignal,
 ) -> EngineHandle {
     describe_metrics();
-    let builder = Builder { config: &config, storage: &storage, threads };
-    let shards = builder.shard_count();
-    let uid_stats = Arc::new(AssignerStats::default());
-    let uids = builder.uids(filter, &uid_stats, shards);
-    let compaction_stats = Arc::new(CompactionStats::default());
-    let queue_totals = Arc::new(QueueTotals::default());
-    let rounds: Vec<Arc<AtomicU32>> = (0..shards).map(|_| Arc::default()).collect();
-    let compactors = builder.compactors(&rounds, &queue_totals, &compaction_stats);
-    let targets = WriteTargets::new(
-        &config.tables.data,
-        config.ingest.enable_appends,
-        config.rollups.as_ref(),
-    );
-    let hold = Arc::new(WriteHold::default());
-    let shards = builder.shards(shards, &targets, &hold, &compactors, &compaction_stats);
-    let annotations = Annotations {
-        storage: Arc::clone(&storage),
-        table: config.tables.data.clone(),
-        schema: config.schema,
-        use_otsdb_timestamp: config.rows.use_otsdb_timestamp,
-        retention: config.retention.clone(),
-        observer: Arc::new(config.plugins.clone()),
-    };
-    let meta = MetaObjects {
-        names: Arc::new(uids.clone()),
-        storage: Arc::clone(&storage),
-        uid_table: config.tables.uid.clone(),
-        table: config.tables.meta.clone(),
-        schema: config.schema,
-    };
-    let trees = Trees::new(meta.clone(), config.tables.tree.clone());
-    let tree_queue = builder.tree_queue(&trees);
-    let fragmented = builder.fragmented_rows(&compactors, &compaction_stats);
-    let reads = builder.reads(query_threads, &uids, fragmented, (&annotations, &meta));
-    let tracker = builder.tracker(tree_queue.clone());
-    let ingest = Arc::new(builder.ingest(&uids, targets, (shards, hold, rounds), tracker));
+    let start = EngineStart { config: &config, storage: &storage, threads };
+    let names = EngineNames::start(start, filter);
+    let objects = SeriesObjects::new(start, &names);
+    let compactors = RowCompactors::start(start);
+    let tracking = SeriesTracking::start(start, &objects.trees);
+    let ingest = Arc::new(IngestShared::start(start, &names, &compactors, &tracking));
+    let fragmented = compactors.fragmented_rows(&config);
+    let reads = start_reads(start, query_threads, fragmented, (&names, &objects));
     EngineHandle::new(EngineShared {
         config,
         storage,
-        ingest,
-        uids,
-        annotations,
-        meta,
-        trees,
-        tree_queue,
-        uid_stats,
-        reads,
+        names,
+        objects,
         compactors,
-        compaction_stats,
-        queue_totals,
+        tracking,
+        ingest,
+        reads,
+        whole_store: WholeStoreWork::default(),
         stop,
-        verification: VerificationSlot::default(),
-        snapshot: SnapshotSlot::default(),
     })
 }
 
-impl Builder<'_> {
-    /// The state that sessions share: the write shards, with their hold and compaction rounds, and everything else.
-    fn ingest(
-        &self,
-        uids: &UidAdmin,
-        targets: WriteTargets,
-        (shards, hold, rounds): (Vec<WriteShard>, Arc<WriteHold>, Vec<Arc<AtomicU32>>),
-        tracker: Option<ActorRef<TrackerMessage>>,
-    ) -> IngestShared {
-        let config = self.config;
-        IngestShared {
-            schema: config.schema,
-            names: uids.rules.clone(),
-            max_tags: config.ingest.max_tags,
-            retention: config.retention.clone(),
-            write_filter: WriteFilterSlot::default(),
-            plugins: config.plugins.clone(),
-            appends: config.ingest.enable_appends,
-            use_otsdb_timestamp: config.rows.use_otsdb_timestamp,
-            // Append columns are never compacted.
-            compaction: config.compaction.enabled && !config.ingest.enable_appends,
-            queue_deadline: config.ingest.queue_deadline,
-            chunks_in_flight: config.ingest.session_chunks_in_flight,
-            clock: Arc::clone(&config.clock),
-            series: SeriesCache::new(config.ingest.series_cache_entries),
-            resolver: uids.resolver.clone(),
-            targets,
-            admission: BudgetAccess::new(config.ingest.budget.clone()),
-            shards,
-            hold,
-            rounds,
-            tracker,
-            tracking_dropped: metrics::counter!("tsd_meta_tracking_dropped_total"),
-            closed: AtomicBool::new(false),
-            next_shard: AtomicUsize::new(0),
-            received: AtomicU64::new(0),
-            received_total: metrics::counter!("tsd_ingest_points_received_total"),
-            cache_misses: metrics::counter!("tsd_series_cache_misses_total"),
-        }
-    }
-
-    /// Number of write actors and of compaction actors.
-    fn shard_count(&self) -> usize {
-        match self.config.ingest.write_actors {
-            0 => (self.config.schema.salt_buckets() as usize).min(MAX_WRITE_ACTORS),
-            n => n,
-        }
-    }
-
-    fn uids(&self, filter: Arc<NameFilter>, stats: &Arc<AssignerStats>, shards: usize) -> UidAdmin {
-        let config = &self.config.uids;
-        let table = UidTable {
-            storage: Arc::clone(self.storage),
-            table: self.config.tables.uid.clone(),
-            schema: self.config.schema,
-        };
-        let caches = Arc::new(UidCaches::new(config.max_cached_names));
-        let rollups = self.config.rollups.iter().flat_map(Rollups::tables);
-        let mut series_tables = vec![self.config.tables.data.clone()];
-        series_tables.extend(rollups.filter(|table| *table != self.config.tables.data));
-        let settings = AssignerSettings {
-            table: table.clone(),
-            caches: Arc::clone(&caches),
-            random_metrics: config.random_metrics,
-            realtime_meta: config.realtime_meta.then(|| Arc::clone(&self.config.clock)),
-            max_pending: config.max_pending,
-            max_batch: config.max_batch,
-            max_per_second: config.max_new_per_second,
-            stats: Arc::clone(stats),
-            loss_check: Arc::new(LossCheck::new(series_tables)),
-            peers: self.config.name_peers.clone(),
-        };
-        let assigner = self
-            .threads
-            .get(0)
-            .spawn("uid", UID_MAILBOX, move || UidAssigner::new(settings.clone()));
-        let auto_create = PerKind {
-            metric: config.auto_create_metrics,
-            tagk: config.auto_create_tagks,
-            tagv: config.auto_create_tagvs,
-        };
-        let stats = Arc::clone(stats);
-        let schema = self.config.schema;
-        let limit = (config.max_series_per_metric > 0).then(|| SeriesLimit {
-            storage: Arc::clone(self.storage),
-            table: self.config.tables.data.clone(),
-            most: config.max_series_per_metric,
-            refused: metrics::counter!("tsd_limits_refused_series_points_total"),
-        });
-        let creations_forbidden = metrics::counter!("tsd_uid_creations_forbidden_total");
-        let resolver = Resolver {
-            schema,
-            caches,
-            assigner,
-            filter,
-            stats,
-            auto_create,
-            shards,
-            limit,
-            creations_forbidden,
-        };
-        let rules = NameRules {
-            rule: NameRule::with_special_characters(&config.allow_specialchars),
-            fold_unmappable_letters: config.fold_unmappable_letters,
-        };
-        let peers = self.config.name_peers.clone();
-        UidAdmin { table, resolver, rules, changing: Arc::default(), peers }
-    }
-
-    /// The actor that places new series in trees, if that is enabled.
-    fn tree_queue(&self, trees: &Trees) -> Option<TreeQueue> {
-        self.config.tree_processing.then(|| {
-            let metrics = TreeMetrics::new();
-            let (trees, of_actor) = (trees.clone(), metrics.clone());
-            let processor = self.threads.get(2).spawn("trees", TREE_MAILBOX, move || {
-                TreeProcessor::new(trees.clone(), of_actor.clone())
-            });
-            TreeQueue::new(processor, metrics)
-        })
-    }
-
-    /// The actor that writes series meta data, if tracking is enabled.
-    fn tracker(&self, trees: Option<TreeQueue>) -> Option<ActorRef<TrackerMessage>> {
-        let settings = TrackerSettings {
-            storage: Arc::clone(self.storage),
-            table: self.config.tables.meta.clone(),
-            tracking: self.config.meta_tracking,
-            clock: Arc::clone(&self.config.clock),
-            dropped: metrics::counter!("tsd_meta_tracking_dropped_total"),
-            trees,
-        };
-        (settings.tracking != MetaTracking::Off).then(|| {
-            self.threads
-                .get(1)
-                .spawn("meta", META_MAILBOX, move || MetaTracker::new(settings.clone()))
-        })
-    }
-
-    /// One compaction actor per shard; empty if compaction is disabled.
-    fn compactors(
-        &self,
-        rounds: &[Arc<AtomicU32>],
-        totals: &Arc<QueueTotals>,
-        stats: &Arc<CompactionStats>,
-    ) -> Vec<ActorRef<CompactionMessage>> {
-        let config = &self.config.compaction;
-        if !config.enabled {
-            return Vec::new();
-        }
-        let interval_secs = u32::try_from(config.flush_interval.as_secs()).unwrap_or(u32::MAX);
-        let allowance = FlushPace {
-            interval_secs: interval_secs.max(1),
-            min_rows: config.min_flush_threshold as u64,
-            speed: config.flush_speed,
-        };
-        let start = |(i, round): (usize, &Arc<AtomicU32>)| {
-            let settings = CompactorSettings {
-                storage: Arc::clone(self.storage),
-                table: self.config.tables.data.clone(),
-                rules: self.row_rules(),
-                pace: CompactionPace { allowance },
-                interval: config.flush_interval,
-                max_in_flight: config.max_concurrent_flushes.div_ceil(rounds.len().max(1)),
-                max_queue_bytes: config.max_queue_bytes,
-                clock: Arc::clone(&self.config.clock),
-                totals: Arc::clone(totals),
-                stats: Arc::clone(stats),
-                round: Arc::clone(round),
-            };
-            let thread = self.threads.get(i);
-            thread.spawn("row_compaction", COMPACTION_MAILBOX, move || {
-                RowCompactor::new(settings.clone())
-            })
-        };
-        rounds.iter().enumerate().map(start).collect()
-    }
-
-    fn shards(
-        &self,
-        count: usize,
-        targets: &WriteTargets,
-        hold: &Arc<WriteHold>,
-        compactors: &[ActorRef<CompactionMessage>],
-        compaction_stats: &Arc<CompactionStats>,
-    ) -> Vec<WriteShard> {
-        let config = &self.config.ingest;
-        let metrics = WriteMetrics::new();
-        let compactors: Arc<[_]> = compactors.into();
-        let ticks_since = Instant::now();
-        let start = |i| {
-            let settings = Arc::new(WriterSettings {
-                ticks_since,
-                storage: Arc::clone(self.storage),
-                targets: Arc::clone(&targets.list),
-                max_write_bytes: config.max_write_bytes,
-                compactors: Arc::clone(&compactors),
-                compaction_stats: Arc::clone(compaction_stats),
-                hold: Arc::clone(hold),
-                metrics: metrics.clone(),
-            });
-            let direct = DirectWrites::new(Arc::clone(&settings));
-            // The mailbox has space for every request that the budget admits, for the requests of a chunk larger than
-            // the budget, and for drains.
-            let mailbox = config.budget.max_requests() + targets.list.len() + 64;
-            let writer = self
-                .threads
-                .get(i)
-                .spawn("write", mailbox, move || Writer::new(Arc::clone(&settings)));
-            WriteShard { writer, direct }
-        };
-        (0..count).map(start).collect()
-    }
-
-    /// Gets fragmented rows that queries read, if these are compacted.
-    fn fragmented_rows(
-        &self,
-        compactors: &[ActorRef<CompactionMessage>],
-        stats: &Arc<CompactionStats>,
-    ) -> Option<Arc<dyn FragmentedRows>> {
-        if !self.config.compaction.on_read || compactors.is_empty() {
-            return None;
-        }
-        let (compactors, stats) = (compactors.to_vec(), Arc::clone(stats));
-        Some(Arc::new(ReadRows { rules: self.row_rules(), compactors, stats }))
-    }
-
-    fn row_rules(&self) -> RowRules {
-        let config = self.config;
-        RowRules {
-            schema: config.schema,
-            merge: config.rows.merge_rule(),
-            repair_appends: config.rows.repair_appends,
-        }
-    }
-
-    fn reads(
-        &self,
-        (pool, coordinators): (&QueryPool, ActorThread),
-        uids: &UidAdmin,
-        fragmented: Option<Arc<dyn FragmentedRows>>,
-        (annotations, meta): (&Annotations, &MetaObjects),
-    ) -> Reads {
-        let config = self.config;
-        let shared = ReadShared {
-            storage: Arc::clone(self.storage),
-            tables: config.tables.clone(),
-            schema: config.schema,
-            names: Arc::new(uids.clone()),
-            config: config.query.clone(),
-            rows: config.rows.clone(),
-            rollups: config.rollups.clone(),
-            histograms: config.histograms.clone(),
-            annotations: annotations.clone(),
-            meta: meta.clone(),
-            meta_table_writer: config.meta_table_writer(),
-            clock: Arc::clone(&config.clock),
-            memory: config.memory.clone(),
-            fragmented,
-        };
-        Reads::new(shared, pool, coordinators)
-    }
+fn start_reads(
+    start: EngineStart<'_>,
+    (pool, coordinators): (&QueryPool, ActorThread),
+    fragmented: Option<Arc<dyn FragmentedRows>>,
+    (names, objects): (&EngineNames, &SeriesObjects),
+) -> Reads {
+    let EngineStart { config, storage, .. } = start;
+    let shared = ReadShared {
+        storage: Arc::clone(storage),
+        tables: config.tables.clone(),
+        schema: config.schema,
+        names: Arc::new(names.uids.clone()),
+        config: config.query.clone(),
+        rows: config.rows.clone(),
+        rollups: config.rollups.clone(),
+        histograms: config.histograms.clone(),
+        annotations: objects.annotations.clone(),
+        meta: objects.meta.clone(),
+        meta_table_writer: config.meta_table_writer(),
+        clock: Arc::clone(&config.clock),
+        memory: config.memory.clone(),
+        fragmented,
+    };
+    Reads::new(shared, pool, coordinators)
 }

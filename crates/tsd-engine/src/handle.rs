@@ -15,12 +15,10 @@ use tsd_storage::{RetentionStatus, Storage, StorageError};
 
 use crate::{
     client_stats::RegionClientStats,
-    compaction::CompactionMessage,
     config::EngineConfig,
     engine_shared::EngineShared,
     health::{self, Problem, UidSpace},
     ingest::{IngestSession, NameText},
-    meta_tracking::TrackerMessage,
     retention::learn_metrics,
     stats::{self, EngineStats},
     uid::{Intent, UidAdmin},
@@ -83,25 +81,25 @@ impl EngineHandle {
     /// Names and their UIDs.
     #[must_use]
     pub fn uids(&self) -> &UidAdmin {
-        &self.shared.uids
+        &self.shared.names.uids
     }
 
     /// Stored annotations.
     #[must_use]
     pub fn annotations(&self) -> &Annotations {
-        &self.shared.annotations
+        &self.shared.objects.annotations
     }
 
     /// Stored TSMeta and UIDMeta.
     #[must_use]
     pub fn meta_objects(&self) -> &MetaObjects {
-        &self.shared.meta
+        &self.shared.objects.meta
     }
 
     /// Trees of series.
     #[must_use]
     pub fn trees(&self) -> &Trees {
-        &self.shared.trees
+        &self.shared.objects.trees
     }
 
     /// Queries and other reads.
@@ -112,7 +110,7 @@ impl EngineHandle {
 
     /// Places a series whose TSMeta was just created in the trees, if trees are built. Does not wait for it.
     pub fn series_created(&self, tsuid: &Tsuid) {
-        if let Some(trees) = &self.shared.tree_queue {
+        if let Some(trees) = &self.shared.tracking.trees {
             trees.created(vec![Bytes::copy_from_slice(tsuid.as_bytes())]);
         }
     }
@@ -130,10 +128,10 @@ impl EngineHandle {
     }
 
     async fn rename_now(&self, kind: UidKind, old: &str, new: &str) -> Result<(), UidError> {
-        self.shared.uids.rename(kind, old, new, &self.shared.ingest.series).await?;
+        self.shared.names.uids.rename(kind, old, new, &self.shared.ingest.series).await?;
         if let (UidKind::Metric, Some(retention)) = (kind, &self.shared.config.retention) {
             // Another rule of the retention may apply to the new name.
-            let uid = self.shared.uids.uid_of(kind, new).await?;
+            let uid = self.shared.names.uids.uid_of(kind, new).await?;
             retention.learn(uid.as_bytes(), &encode_latin1_lossy(new));
         }
         Ok(())
@@ -149,8 +147,8 @@ impl EngineHandle {
     pub async fn delete_uid(&self, kind: UidKind, name: &str) -> Result<Uid, UidError> {
         let (engine, name) = (self.clone(), name.to_owned());
         let deleting = async move {
-            let EngineShared { uids, ingest, .. } = &*engine.shared;
-            uids.delete(kind, &name, &ingest.series).await
+            let EngineShared { names, ingest, .. } = &*engine.shared;
+            names.uids.delete(kind, &name, &ingest.series).await
         };
         tokio::spawn(deleting).await.unwrap_or(Err(UidError::Lost))
     }
@@ -161,19 +159,19 @@ impl EngineHandle {
     ///
     /// An error of the storage; [`UidError::NotForgotten`] if a node has not answered.
     pub async fn finish_name_changes(&self) -> Result<Vec<Intent>, UidError> {
-        self.shared.uids.finish_changes(&self.shared.ingest.series).await
+        self.shared.names.uids.finish_changes(&self.shared.ingest.series).await
     }
 
     /// Removes names and UIDs from all caches, because another node has changed them in the store.
     pub fn forget_names(&self, kind: UidKind, names: &[Bytes], uids: &[Uid]) {
-        self.shared.uids.resolver.caches.invalidate(kind, names, uids);
+        self.shared.names.uids.resolver.caches.invalidate(kind, names, uids);
         self.shared.ingest.series.clear();
     }
 
     /// UIDs of names for another node, which has decided that they may be created. This node assigns UIDs to new
     /// names, whichever node owns them. `None` for a name that gets no UID.
     pub async fn assign_for_peer(&self, kind: UidKind, names: Vec<Bytes>) -> Vec<Option<Uid>> {
-        self.shared.uids.resolver.assign_for_peer(kind, names).await
+        self.shared.names.uids.resolver.assign_for_peer(kind, names).await
     }
 
     /// Tells the names of all metrics to the retention, if there is one. Until then metrics have the longest
@@ -199,7 +197,7 @@ impl EngineHandle {
     /// Clears the UID caches, the series cache and the query cache.
     pub fn drop_caches(&self) {
         self.shared.reads.drop_cache();
-        self.shared.uids.resolver.caches.clear();
+        self.shared.names.uids.resolver.caches.clear();
         self.shared.ingest.series.clear();
     }
 
@@ -235,8 +233,8 @@ impl EngineHandle {
     /// Reads the counters of UIDs, which other daemons advance too.
     pub async fn refresh_uid_space(&self) -> Result<(), StorageError> {
         for kind in UidKind::ALL {
-            let used = self.shared.uids.table.used(kind).await?;
-            self.shared.uid_stats.saw(kind, used);
+            let used = self.shared.names.uids.table.used(kind).await?;
+            self.shared.names.stats.saw(kind, used);
         }
         Ok(())
     }
@@ -253,14 +251,14 @@ impl EngineHandle {
         request: SnapshotRequest,
         program: &str,
     ) -> Result<SnapshotReport, SnapshotError> {
-        let EngineShared { snapshot, storage, config, .. } = &*self.shared;
-        snapshot.snapshot(&**storage, config.schema, request, program).await
+        let EngineShared { whole_store, storage, config, .. } = &*self.shared;
+        whole_store.snapshot.snapshot(&**storage, config.schema, request, program).await
     }
 
     /// Progress of the present snapshot; `None` at other times.
     #[must_use]
     pub fn snapshot_progress(&self) -> Option<Arc<SnapshotProgress>> {
-        self.shared.snapshot.progress()
+        self.shared.whole_store.snapshot.progress()
     }
 
     /// Starts a verification of the store, unless one is in progress. With `repairs`, it repairs all findings at its
@@ -277,18 +275,22 @@ impl EngineHandle {
                 Self { shared }.drop_caches();
             }
         };
-        self.shared.verification.start_verification(&*self.shared.storage, repairs, repaired)
+        self.shared.whole_store.verification.start_verification(
+            &*self.shared.storage,
+            repairs,
+            repaired,
+        )
     }
 
     /// The last verification; `None` before the first.
     #[must_use]
     pub fn verification(&self) -> Option<Arc<Verification>> {
-        self.shared.verification.last()
+        self.shared.whole_store.verification.last()
     }
 
     /// Stops the verification in progress, if there is one.
     pub async fn stop_verification(&self) {
-        self.shared.verification.stop().await;
+        self.shared.whole_store.verification.stop().await;
     }
 
     /// Sets the gauges of queues, caches and the storage. Call it before a scrape.
@@ -298,13 +300,12 @@ impl EngineHandle {
 
     /// Waits until every fragmented row reported by a query, or taken by a round, is compacted.
     pub async fn compactions_idle(&self) {
-        // An actor that does not reply has no pending rows.
-        join_all(self.shared.compactors.iter().map(|c| c.ask(CompactionMessage::Idle))).await;
+        self.shared.compactors.idle().await;
     }
 
     /// Compacts every due row in the queues and waits for it.
     pub async fn flush_compactions(&self) {
-        join_all(self.shared.compactors.iter().map(|c| c.ask(CompactionMessage::Flush))).await;
+        self.shared.compactors.flush().await;
     }
 
     /// Waits until all points accepted before are stored or have failed.
@@ -315,13 +316,7 @@ impl EngineHandle {
     /// Waits until the meta data of all stored points is written and their series are placed in trees, or until either
     /// has failed.
     pub async fn drain_tracking(&self) {
-        if let Some(tracker) = &self.shared.ingest.tracker {
-            // An actor that does not reply has nothing pending.
-            let _ = tracker.ask(TrackerMessage::Drain).await;
-        }
-        if let Some(trees) = &self.shared.tree_queue {
-            trees.drain().await;
-        }
+        self.shared.tracking.drain().await;
     }
 
     /// Ends the retries of held points: points that the store does not accept fail. Called when the shutdown of a

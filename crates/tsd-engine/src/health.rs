@@ -75,7 +75,7 @@ pub struct UidSpace {
 pub(crate) fn uid_space(shared: &EngineShared) -> Vec<UidSpace> {
     let space = |kind: UidKind| {
         let all = Uid::max_number(kind.width(&shared.config.schema));
-        let used = shared.uid_stats.highest(kind)?.min(all);
+        let used = shared.names.stats.highest(kind)?.min(all);
         let random = shared.config.uids.random_metrics && kind == UidKind::Metric;
         (!random).then_some(UidSpace { kind, used, left: all - used })
     };

@@ -1,15 +1,16 @@
 //! The engine: the write path, UID assignment and row compaction, as actors and tasks.
 //!
-//! Front ends use an [`EngineHandle`] with async methods; actor addresses and messages are private. Correctness depends on the storage's compare-and-set, not on
-//! mailboxes. The crate has no dependency on a backend or on HTTP. Annotations, meta objects and
-//! trees are in `tsd-meta`; queries and other reads are in `tsd-read`; tools over whole tables are in `tsd-tools`; actors and threads are of `tsd-runtime`.
+//! Front ends use an [`EngineHandle`] with async methods; actor addresses and messages are private. Correctness depends
+//! on the storage's compare-and-set, not on mailboxes. The crate has no dependency on a backend or on HTTP. Annotations,
+//! meta objects and trees are in `tsd-meta`, queries and other reads in `tsd-read`, tools over whole tables in
+//! `tsd-tools`. Actors run on the threads of `tsd-runtime`.
 //!
 //! | stage | modules |
 //! |---|---|
-//! | shared | `config`, `metrics` |
-//! | names | `uid` |
+//! | shared | `config`, `metrics`, `engine_start` |
+//! | names | `uid`, `series_objects` |
 //! | write | `ingest`, `series_cache`, `write_filter`, `writer`, `write_hold`, `put_error`, `point_plugins` |
-//! | after a write | `compaction`, `meta_tracking`, `tree_processor` |
+//! | after a write | `compaction`, `series_tracking`: `meta_tracking` and `tree_processor` |
 //! | whole store | `meta_sync`, `meta_purge`, `snapshot`, `verification`, `quarantine`, `retention` |
 //! | state | `health`, `stats`, `client_stats`, `file_problems` |
 //! | wiring | `engine`, `engine_shared`, `handle` |
@@ -19,6 +20,7 @@ mod compaction;
 mod config;
 mod engine;
 mod engine_shared;
+mod engine_start;
 mod file_problems;
 mod handle;
 mod health;
@@ -32,6 +34,8 @@ mod put_error;
 mod quarantine;
 mod retention;
 mod series_cache;
+mod series_objects;
+mod series_tracking;
 mod snapshot;
 mod stats;
 #[cfg(any(test, feature = "testing"))]

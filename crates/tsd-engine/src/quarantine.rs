@@ -104,7 +104,7 @@ async fn points_between(
         .filter_map(|number| Uid::from_number(number, from.width()).ok())
         .collect();
     // The names may be in quarantine too.
-    let names = shared.uids.names_of(UidKind::Metric, &uids).await;
+    let names = shared.names.uids.names_of(UidKind::Metric, &uids).await;
     let names = names.unwrap_or_else(|_| vec![None; uids.len()]);
     let metrics = uids
         .iter()
