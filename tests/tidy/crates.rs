@@ -32,10 +32,24 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tsd-cluster-log", &["hbase-rs", "tsd-cluster", "tsd-storage", "tsd-storage-wal"]),
     ("tsd-cluster-net", &["tsd-cluster", "tsd-model", "tsd-storage"]),
     ("tsd-storage-hbase", &["hbase-rs", "tsd-model", "tsd-series-index", "tsd-storage"]),
+    ("tsd-runtime", &[]),
     ("tsd-meta", &["tsd-model", "tsd-query", "tsd-storage"]),
     (
+        "tsd-read",
+        &["tsd-meta", "tsd-model", "tsd-query", "tsd-runtime", "tsd-series-index", "tsd-storage"],
+    ),
+    (
         "tsd-engine",
-        &["tsd-files", "tsd-meta", "tsd-model", "tsd-query", "tsd-series-index", "tsd-storage"],
+        &[
+            "tsd-files",
+            "tsd-meta",
+            "tsd-model",
+            "tsd-query",
+            "tsd-read",
+            "tsd-runtime",
+            "tsd-series-index",
+            "tsd-storage",
+        ],
     ),
     ("tsd-tools", &["tsd-engine", "tsd-meta", "tsd-model", "tsd-query", "tsd-storage"]),
     ("tsd-server", &["tsd-engine", "tsd-graph", "tsd-meta", "tsd-model", "tsd-protocol"]),
@@ -66,7 +80,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 
 /// Outside crates that only some of ours may use.
 const RESERVED: &[(&str, &[&str])] = &[
-    ("actix", &["tsd-engine"]),
+    ("actix", &["tsd-runtime"]),
     ("prost", &["hbase-fake", "hbase-rs", "hbase-rs-protobuf", "tsd-cluster-net"]),
     ("lsm-tree", &["tsd-storage-lsm"]),
     ("roaring", &["tsd-series-index"]),

@@ -2,7 +2,7 @@
 
 use super::sources::{files, split};
 
-const QUERY: &str = "crates/tsd-engine/src/query/";
+const QUERY: &str = "crates/tsd-read/src/query/";
 
 /// The folders of the read path, each with the folders that it must not name.
 const STAGES: &[(&str, &[&str])] = &[

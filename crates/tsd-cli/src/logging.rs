@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// Crates that log. A logger is one of these crates, or a module in it.
-const LOGGERS: [&str; 15] = [
+const LOGGERS: [&str; 17] = [
     "hbase_rs",
     "tsd_cli",
     "tsd_cluster_log",
@@ -36,6 +36,8 @@ const LOGGERS: [&str; 15] = [
     "tsd_engine",
     "tsd_files",
     "tsd_meta",
+    "tsd_read",
+    "tsd_runtime",
     "tsd_server",
     "tsd_storage",
     "tsd_storage_embedded",

@@ -42,7 +42,7 @@ pub(crate) async fn print(
 ) -> anyhow::Result<()> {
     let query = args.query.validate(clock)?;
     let range_ms = (query.start_ms, query.end_ms);
-    let answer = engine.query(query, QueryControl::default()).await?;
+    let answer = engine.reads().query(query, QueryControl::default()).await?;
     let series = answer.sub_results.iter().flat_map(|sub| &sub.series).map(|series| Series {
         metric: series.metric.clone(),
         tags: series.tags.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),

@@ -111,7 +111,7 @@ fn run(args: &SearchArgs, lookup: &Lookup) -> anyhow::Result<FoundSeries> {
 }
 
 async fn from_engine(engine: &EngineHandle, lookup: Lookup) -> anyhow::Result<FoundSeries> {
-    let (result, _guard) = engine.lookup(lookup, QueryControl::default()).await?;
+    let (result, _guard) = engine.reads().lookup(lookup, QueryControl::default()).await?;
     let text = |UnnamedSeries { tsuid, uid: (kind, uid) }: &UnnamedSeries| {
         unnamed_series_text(tsuid, *kind, uid)
     };

@@ -157,7 +157,7 @@ async fn measure(engine: &EngineHandle, query: &Query) -> Result<(String, f64, f
     let (mut cpu, mut wall) = (Vec::new(), Vec::new());
     for _ in 0..=RUNS {
         let (before, began) = (cpu_ms(), Instant::now());
-        let result = engine.query(query.clone(), QueryControl::default()).await?;
+        let result = engine.reads().query(query.clone(), QueryControl::default()).await?;
         cpu.push(cpu_ms() - before);
         wall.push(began.elapsed().as_secs_f64() * 1e3);
         let series = result.sub_results.iter().flat_map(|sub| &sub.series);

@@ -4,8 +4,10 @@
 //! rate (see [`CompactionPace`]). Fragmented rows that a query reads are compacted at once, but never by the query
 //! itself. A pure function of the row's cells decides what to write and delete ([`tsd_model::plan_row_compaction`]).
 
+mod compactors;
 mod pace;
 mod queue;
+mod read_rows;
 mod row;
 
 use std::{
@@ -19,17 +21,14 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::StreamExt;
+use tsd_runtime::{Actor, ActorContext, ActorRef, Clock, Reply, SendError};
 use tsd_storage::{LogLimit, Storage, Table};
 
-pub(crate) use self::{
-    pace::CompactionPace,
-    queue::QueueTotals,
-    row::{RowRules, is_due, latest_base, needs_compaction},
-};
-use self::{pace::CompactionRound, queue::RowQueue, row::CompactionOutcome};
-use crate::{
-    actor::{Actor, ActorContext, ActorRef, Reply, SendError},
-    clock::Clock,
+pub(crate) use self::{compactors::RowCompactors, row::latest_base};
+use self::{
+    pace::{CompactionPace, CompactionRound},
+    queue::{QueueTotals, RowQueue},
+    row::{CompactionOutcome, RowRules},
 };
 
 /// Most rows per batch. Small, so that new messages are handled soon.

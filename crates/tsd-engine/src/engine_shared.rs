@@ -2,19 +2,13 @@
 
 use std::sync::Arc;
 
-use tsd_meta::{Annotations, MetaObjects, Trees};
+use tsd_read::Reads;
 use tsd_storage::Storage;
 
 use crate::{
-    actor::ActorRef,
-    compaction::{CompactionMessage, CompactionStats, QueueTotals},
-    config::EngineConfig,
-    ingest::IngestShared,
-    query::{QueryRunner, SharedExecutions},
-    snapshot::SnapshotSlot,
-    tree_processor::TreeQueue,
-    uid::{AssignerStats, UidAdmin},
-    verification::VerificationSlot,
+    compaction::RowCompactors, config::EngineConfig, ingest::IngestShared,
+    series_objects::SeriesObjects, series_tracking::SeriesTracking, snapshot::SnapshotSlot,
+    uid::EngineNames, verification::VerificationSlot,
 };
 
 /// State that all handles of an engine share.
@@ -22,21 +16,19 @@ use crate::{
 pub(crate) struct EngineShared {
     pub(crate) config: EngineConfig,
     pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) names: EngineNames,
+    pub(crate) objects: SeriesObjects,
+    pub(crate) compactors: RowCompactors,
+    pub(crate) tracking: SeriesTracking,
     pub(crate) ingest: Arc<IngestShared>,
-    pub(crate) uids: UidAdmin,
-    pub(crate) annotations: Annotations,
-    pub(crate) meta: MetaObjects,
-    pub(crate) trees: Trees,
-    /// `None` if new series are not placed in trees.
-    pub(crate) tree_queue: Option<TreeQueue>,
-    pub(crate) uid_stats: Arc<AssignerStats>,
-    pub(crate) queries: QueryRunner,
-    /// `None` if each query has an execution of its own.
-    pub(crate) shared_executions: Option<SharedExecutions>,
-    pub(crate) compactors: Vec<ActorRef<CompactionMessage>>,
-    pub(crate) compaction_stats: Arc<CompactionStats>,
-    pub(crate) queue_totals: Arc<QueueTotals>,
+    pub(crate) reads: Reads,
+    pub(crate) whole_store: WholeStoreWork,
     pub(crate) stop: StopSignal,
+}
+
+/// Work on the whole store, one of each kind at a time.
+#[derive(Debug, Default)]
+pub(crate) struct WholeStoreWork {
     pub(crate) verification: VerificationSlot,
     pub(crate) snapshot: SnapshotSlot,
 }

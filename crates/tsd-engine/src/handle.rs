@@ -9,23 +9,16 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use tsd_files::{SnapshotError, SnapshotProgress, SnapshotReport, SnapshotRequest};
 use tsd_meta::{Annotations, MetaObjects, Trees, UidError};
-use tsd_model::{Annotation, Tsuid, Uid, UidKind, encode_latin1_lossy};
-use tsd_query::{ExpQuery, ExpResult, GexpQuery, Query, SubQuery};
+use tsd_model::{Tsuid, Uid, UidKind, encode_latin1_lossy};
+use tsd_read::Reads;
 use tsd_storage::{RetentionStatus, Storage, StorageError};
 
 use crate::{
     client_stats::RegionClientStats,
-    compaction::CompactionMessage,
     config::EngineConfig,
     engine_shared::EngineShared,
     health::{self, Problem, UidSpace},
     ingest::{IngestSession, NameText},
-    meta_tracking::TrackerMessage,
-    query::{
-        ExecutionList, ExplainedSubQuery, GexpOutput, GexpResult, QueryContext, QueryControl,
-        QueryFailure, QueryGuard, QueryId, QueryList, QueryResult, RowScans, ShareableRequest,
-        SharedExecutions,
-    },
     retention::learn_metrics,
     stats::{self, EngineStats},
     uid::{Intent, UidAdmin},
@@ -88,30 +81,36 @@ impl EngineHandle {
     /// Names and their UIDs.
     #[must_use]
     pub fn uids(&self) -> &UidAdmin {
-        &self.shared.uids
+        &self.shared.names.uids
     }
 
     /// Stored annotations.
     #[must_use]
     pub fn annotations(&self) -> &Annotations {
-        &self.shared.annotations
+        &self.shared.objects.annotations
     }
 
     /// Stored TSMeta and UIDMeta.
     #[must_use]
     pub fn meta_objects(&self) -> &MetaObjects {
-        &self.shared.meta
+        &self.shared.objects.meta
     }
 
     /// Trees of series.
     #[must_use]
     pub fn trees(&self) -> &Trees {
-        &self.shared.trees
+        &self.shared.objects.trees
+    }
+
+    /// Queries and other reads.
+    #[must_use]
+    pub fn reads(&self) -> &Reads {
+        &self.shared.reads
     }
 
     /// Places a series whose TSMeta was just created in the trees, if trees are built. Does not wait for it.
     pub fn series_created(&self, tsuid: &Tsuid) {
-        if let Some(trees) = &self.shared.tree_queue {
+        if let Some(trees) = &self.shared.tracking.trees {
             trees.created(vec![Bytes::copy_from_slice(tsuid.as_bytes())]);
         }
     }
@@ -129,10 +128,10 @@ impl EngineHandle {
     }
 
     async fn rename_now(&self, kind: UidKind, old: &str, new: &str) -> Result<(), UidError> {
-        self.shared.uids.rename(kind, old, new, &self.shared.ingest.series).await?;
+        self.shared.names.uids.rename(kind, old, new, &self.shared.ingest.series).await?;
         if let (UidKind::Metric, Some(retention)) = (kind, &self.shared.config.retention) {
             // Another rule of the retention may apply to the new name.
-            let uid = self.shared.uids.uid_of(kind, new).await?;
+            let uid = self.shared.names.uids.uid_of(kind, new).await?;
             retention.learn(uid.as_bytes(), &encode_latin1_lossy(new));
         }
         Ok(())
@@ -148,8 +147,8 @@ impl EngineHandle {
     pub async fn delete_uid(&self, kind: UidKind, name: &str) -> Result<Uid, UidError> {
         let (engine, name) = (self.clone(), name.to_owned());
         let deleting = async move {
-            let EngineShared { uids, ingest, .. } = &*engine.shared;
-            uids.delete(kind, &name, &ingest.series).await
+            let EngineShared { names, ingest, .. } = &*engine.shared;
+            names.uids.delete(kind, &name, &ingest.series).await
         };
         tokio::spawn(deleting).await.unwrap_or(Err(UidError::Lost))
     }
@@ -160,19 +159,19 @@ impl EngineHandle {
     ///
     /// An error of the storage; [`UidError::NotForgotten`] if a node has not answered.
     pub async fn finish_name_changes(&self) -> Result<Vec<Intent>, UidError> {
-        self.shared.uids.finish_changes(&self.shared.ingest.series).await
+        self.shared.names.uids.finish_changes(&self.shared.ingest.series).await
     }
 
     /// Removes names and UIDs from all caches, because another node has changed them in the store.
     pub fn forget_names(&self, kind: UidKind, names: &[Bytes], uids: &[Uid]) {
-        self.shared.uids.resolver.caches.invalidate(kind, names, uids);
+        self.shared.names.uids.resolver.caches.invalidate(kind, names, uids);
         self.shared.ingest.series.clear();
     }
 
     /// UIDs of names for another node, which has decided that they may be created. This node assigns UIDs to new
     /// names, whichever node owns them. `None` for a name that gets no UID.
     pub async fn assign_for_peer(&self, kind: UidKind, names: Vec<Bytes>) -> Vec<Option<Uid>> {
-        self.shared.uids.resolver.assign_for_peer(kind, names).await
+        self.shared.names.uids.resolver.assign_for_peer(kind, names).await
     }
 
     /// Tells the names of all metrics to the retention, if there is one. Until then metrics have the longest
@@ -188,131 +187,6 @@ impl EngineHandle {
         }
     }
 
-    /// Executes a query. Dropping the future cancels it and closes its scans.
-    ///
-    /// The result is complete, unless the control or [`QueryConfig::allow_damaged`](crate::QueryConfig) allows damaged
-    /// data. [`QueryGuard::losses`] then has the quarantined files from which the result may miss points.
-    pub async fn query(
-        &self,
-        query: Query,
-        control: QueryControl,
-    ) -> Result<QueryResult, QueryFailure> {
-        self.shared.queries.check_size(&query)?;
-        let (mut result, guard) = self.run_request(query, control, |all| &all.queries).await?;
-        result.id = guard.id();
-        result.stats = guard.stats();
-        result.guard = guard;
-        Ok(result)
-    }
-
-    /// Executes a request, or shares the execution of an identical one in the list of its kind.
-    async fn run_request<R: ShareableRequest>(
-        &self,
-        request: R,
-        control: QueryControl,
-        list_of: impl FnOnce(&SharedExecutions) -> &Arc<ExecutionList<R>>,
-    ) -> Result<(R::Output, QueryGuard), QueryFailure> {
-        let queries = &self.shared.queries;
-        match &self.shared.shared_executions {
-            Some(shared) if request.may_share() => {
-                list_of(shared).run(queries, request, control).await
-            }
-            _ => {
-                let ignore_limits = request.ignored_limits();
-                let request = Arc::new(request);
-                let work = move |engine, context| Arc::clone(&request).execute(engine, context);
-                queries.run(control, ignore_limits, work).await
-            }
-        }
-    }
-
-    /// Runs work that is limited and scheduled like a query. It runs again if it has outgrown its memory. Dropping the
-    /// future cancels it; keep the guard until the response is written.
-    pub(crate) async fn run_limited<T, W>(
-        &self,
-        control: QueryControl,
-        work: impl Fn(Arc<EngineShared>, Arc<QueryContext>) -> W + Send + 'static,
-    ) -> Result<(T, QueryGuard), QueryFailure>
-    where
-        T: Send + 'static,
-        W: Future<Output = Result<T, QueryFailure>> + Send + 'static,
-    {
-        let shared = Arc::clone(&self.shared);
-        let work = move |_, context| work(Arc::clone(&shared), context);
-        self.shared.queries.run(control, (false, false), work).await
-    }
-
-    /// Executes an expression query (`/api/query/exp`).
-    ///
-    /// Keep the guard until the response is written. It also has the stages.
-    pub async fn query_exp(
-        &self,
-        query: ExpQuery,
-        control: QueryControl,
-    ) -> Result<(ExpResult, QueryGuard), QueryFailure> {
-        self.shared.queries.check_size(&query.query)?;
-        self.run_request(query, control, |all| &all.exps).await
-    }
-
-    /// Executes a Graphite-style expression query (`/api/query/gexp`).
-    pub async fn query_gexp(
-        &self,
-        query: GexpQuery,
-        control: QueryControl,
-    ) -> Result<GexpResult, QueryFailure> {
-        self.shared.queries.check_size(&query.query)?;
-        let (output, guard) = self.run_request(query, control, |all| &all.gexps).await?;
-        let GexpOutput { series, global_annotations } = output;
-        Ok(GexpResult { series, global_annotations, stats: guard.stats(), guard })
-    }
-
-    /// Lists global annotations that begin in an inclusive range of epoch milliseconds and do not end after it. Limited
-    /// and scheduled like a query; keep the guard until the response is written.
-    pub async fn global_annotations(
-        &self,
-        range_ms: (i64, i64),
-        control: QueryControl,
-    ) -> Result<(Vec<Annotation>, QueryGuard), QueryFailure> {
-        let work = move |shared: Arc<EngineShared>, context: Arc<QueryContext>| async move {
-            let reserve = |bytes| context.reserve(bytes);
-            shared.annotations.global(range_ms, reserve).await
-        };
-        self.run_limited(control, work).await
-    }
-
-    /// Plans a query and returns what it would read. Resolves its names, but reads no data.
-    pub async fn explain(&self, query: &Query) -> Result<Vec<ExplainedSubQuery>, QueryFailure> {
-        self.shared.queries.check_size(query)?;
-        self.shared.queries.engine.explain(query).await
-    }
-
-    /// The scans of the rows that a sub query reads in a range of epoch milliseconds; `None` if no row can match.
-    pub async fn row_scans(
-        &self,
-        sub: &SubQuery,
-        range_ms: (i64, i64),
-    ) -> Result<Option<RowScans>, QueryFailure> {
-        self.shared.queries.engine.row_scans(sub, range_ms).await
-    }
-
-    /// Running and recently completed queries.
-    #[must_use]
-    pub async fn queries(&self) -> QueryList {
-        self.shared.queries.registry.list().await
-    }
-
-    /// True if a query waits for memory that other queries hold, including those whose responses are being sent.
-    #[must_use]
-    pub fn queries_wait_for_memory(&self) -> bool {
-        self.shared.queries.admission.is_memory_awaited()
-    }
-
-    /// Cancels a query by its number. False if it is not running.
-    #[must_use]
-    pub fn cancel_query(&self, id: QueryId) -> bool {
-        self.shared.queries.registry.cancel(id)
-    }
-
     /// Sets the filter for the points of all sessions. It applies to points that are put later.
     pub fn set_write_filter(&self, filter: Option<Arc<dyn WriteFilter>>) {
         self.shared.ingest.write_filter.set(filter);
@@ -322,10 +196,8 @@ impl EngineHandle {
 
     /// Clears the UID caches, the series cache and the query cache.
     pub fn drop_caches(&self) {
-        if let Some(days) = &self.shared.queries.engine.days {
-            days.clear();
-        }
-        self.shared.uids.resolver.caches.clear();
+        self.shared.reads.drop_cache();
+        self.shared.names.uids.resolver.caches.clear();
         self.shared.ingest.series.clear();
     }
 
@@ -361,8 +233,8 @@ impl EngineHandle {
     /// Reads the counters of UIDs, which other daemons advance too.
     pub async fn refresh_uid_space(&self) -> Result<(), StorageError> {
         for kind in UidKind::ALL {
-            let used = self.shared.uids.table.used(kind).await?;
-            self.shared.uid_stats.saw(kind, used);
+            let used = self.shared.names.uids.table.used(kind).await?;
+            self.shared.names.stats.saw(kind, used);
         }
         Ok(())
     }
@@ -379,14 +251,14 @@ impl EngineHandle {
         request: SnapshotRequest,
         program: &str,
     ) -> Result<SnapshotReport, SnapshotError> {
-        let EngineShared { snapshot, storage, config, .. } = &*self.shared;
-        snapshot.snapshot(&**storage, config.schema, request, program).await
+        let EngineShared { whole_store, storage, config, .. } = &*self.shared;
+        whole_store.snapshot.snapshot(&**storage, config.schema, request, program).await
     }
 
     /// Progress of the present snapshot; `None` at other times.
     #[must_use]
     pub fn snapshot_progress(&self) -> Option<Arc<SnapshotProgress>> {
-        self.shared.snapshot.progress()
+        self.shared.whole_store.snapshot.progress()
     }
 
     /// Starts a verification of the store, unless one is in progress. With `repairs`, it repairs all findings at its
@@ -403,18 +275,22 @@ impl EngineHandle {
                 Self { shared }.drop_caches();
             }
         };
-        self.shared.verification.start_verification(&*self.shared.storage, repairs, repaired)
+        self.shared.whole_store.verification.start_verification(
+            &*self.shared.storage,
+            repairs,
+            repaired,
+        )
     }
 
     /// The last verification; `None` before the first.
     #[must_use]
     pub fn verification(&self) -> Option<Arc<Verification>> {
-        self.shared.verification.last()
+        self.shared.whole_store.verification.last()
     }
 
     /// Stops the verification in progress, if there is one.
     pub async fn stop_verification(&self) {
-        self.shared.verification.stop().await;
+        self.shared.whole_store.verification.stop().await;
     }
 
     /// Sets the gauges of queues, caches and the storage. Call it before a scrape.
@@ -424,13 +300,12 @@ impl EngineHandle {
 
     /// Waits until every fragmented row reported by a query, or taken by a round, is compacted.
     pub async fn compactions_idle(&self) {
-        // An actor that does not reply has no pending rows.
-        join_all(self.shared.compactors.iter().map(|c| c.ask(CompactionMessage::Idle))).await;
+        self.shared.compactors.idle().await;
     }
 
     /// Compacts every due row in the queues and waits for it.
     pub async fn flush_compactions(&self) {
-        join_all(self.shared.compactors.iter().map(|c| c.ask(CompactionMessage::Flush))).await;
+        self.shared.compactors.flush().await;
     }
 
     /// Waits until all points accepted before are stored or have failed.
@@ -441,13 +316,7 @@ impl EngineHandle {
     /// Waits until the meta data of all stored points is written and their series are placed in trees, or until either
     /// has failed.
     pub async fn drain_tracking(&self) {
-        if let Some(tracker) = &self.shared.ingest.tracker {
-            // An actor that does not reply has nothing pending.
-            let _ = tracker.ask(TrackerMessage::Drain).await;
-        }
-        if let Some(trees) = &self.shared.tree_queue {
-            trees.drain().await;
-        }
+        self.shared.tracking.drain().await;
     }
 
     /// Ends the retries of held points: points that the store does not accept fail. Called when the shutdown of a

@@ -6,12 +6,10 @@
 use std::sync::Arc;
 
 use tsd_model::{Uid, UidKind};
+use tsd_runtime::{MEMORY_LIMIT_KEY, MemoryConsumer, ProcessMemory};
 use tsd_storage::{HealthImpact, StoreComponent};
 
-use crate::{
-    engine_shared::EngineShared,
-    process_memory::{MEMORY_LIMIT_KEY, MemoryConsumer, ProcessMemory},
-};
+use crate::engine_shared::EngineShared;
 
 /// A warning begins when less than this fraction of the UID space is left, given as a divisor.
 const WARN_BELOW: u64 = 10;
@@ -77,7 +75,7 @@ pub struct UidSpace {
 pub(crate) fn uid_space(shared: &EngineShared) -> Vec<UidSpace> {
     let space = |kind: UidKind| {
         let all = Uid::max_number(kind.width(&shared.config.schema));
-        let used = shared.uid_stats.highest(kind)?.min(all);
+        let used = shared.names.stats.highest(kind)?.min(all);
         let random = shared.config.uids.random_metrics && kind == UidKind::Metric;
         (!random).then_some(UidSpace { kind, used, left: all - used })
     };

@@ -10,6 +10,7 @@ mod name_list;
 mod sample;
 mod session;
 mod shared;
+mod start;
 mod submission;
 mod validate;
 
@@ -17,7 +18,7 @@ mod validate;
 pub(crate) use self::commit_group::CommitGroup;
 pub(crate) use self::{
     commit_group::WriteCompletion,
-    extra_cell::{CellView, WriteTarget, WriteTargets},
+    extra_cell::{CellView, WriteTarget},
     name_list::NameList,
     shared::IngestShared,
     validate::NameRules,

@@ -214,7 +214,7 @@ impl MetaSync {
         for kind in UidKind::ALL {
             let of_kind: Vec<Uid> =
                 uids.clone().filter(|(of, _)| *of == kind).map(|(_, uid)| uid).collect();
-            let names = self.shared.uids.names_of(kind, &of_kind).await?;
+            let names = self.shared.names.uids.names_of(kind, &of_kind).await?;
             for (uid, _) in of_kind.into_iter().zip(names).filter(|(_, name)| name.is_none()) {
                 tracing::warn!(%kind, %uid, "a UID of the data table has no name");
                 unnamed.insert((kind, uid));
@@ -265,7 +265,7 @@ impl MetaSync {
         is_stored: bool,
     ) -> Result<(), MetaError> {
         let edit = UidMetaEdit { created: Some(first_secs), ..UidMetaEdit::default() };
-        self.shared.meta.edit_uid_meta(kind, uid.as_bytes(), &edit, false).await?;
+        self.shared.objects.meta.edit_uid_meta(kind, uid.as_bytes(), &edit, false).await?;
         let counter =
             if is_stored { &self.progress.corrected_times } else { &self.progress.uid_metas };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -311,7 +311,7 @@ impl MetaSync {
         let tsuid = &series.tsuid;
         match TsMeta::from_json(&stored.value) {
             Ok(meta) if meta.tsuid.is_empty() || is_late(meta.created, series.first_secs) => {
-                self.shared.meta.correct_series_meta(tsuid, series.first_secs).await?;
+                self.shared.objects.meta.correct_series_meta(tsuid, series.first_secs).await?;
                 self.progress.corrected_times.fetch_add(1, Ordering::Relaxed);
             }
             Ok(_) => {}
@@ -325,7 +325,7 @@ impl MetaSync {
 
     /// Places a series that now has a TSMeta in the enabled trees. If that fails, `tsdb uid treesync` places it.
     async fn place_in_trees(&self, tsuid: &Bytes) {
-        let placed = self.shared.trees.place_by_tsuid(std::slice::from_ref(tsuid)).await;
+        let placed = self.shared.objects.trees.place_by_tsuid(std::slice::from_ref(tsuid)).await;
         if let Err(error) = placed {
             tracing::warn!(%error, ?tsuid, "a series was not placed in trees");
         }

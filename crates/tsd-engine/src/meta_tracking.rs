@@ -14,14 +14,10 @@ use smallvec::SmallVec;
 use tsd_model::{
     Family, TS_COUNTER_QUALIFIER, TS_META_QUALIFIER, TableSchema, TsMeta, encode_counter, to_hex,
 };
+use tsd_runtime::{Actor, ActorContext, ActorRef, Clock, Reply, SendError};
 use tsd_storage::{CellBatch, CellRef, Column, Get, Storage, StorageError, Table};
 
-use crate::{
-    actor::{Actor, ActorContext, ActorRef, Reply, SendError},
-    clock::Clock,
-    config::MetaTracking,
-    tree_processor::TreeQueue,
-};
+use crate::{config::MetaTracking, tree_processor::TreeQueue};
 
 /// Time between two passes.
 const PASS_INTERVAL: Duration = Duration::from_millis(100);

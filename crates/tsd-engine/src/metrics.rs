@@ -20,15 +20,14 @@ impl WriteMetrics {
     }
 }
 
-/// Registers the help texts of the engine's metrics.
+/// Registers the help texts of the metrics of the engine and of its reads.
 ///
 /// Idempotent. Must run after the recorder is installed and before the first metric is recorded.
 pub fn describe_metrics() {
     crate::file_problems::describe_metrics();
-    describe_admission_metrics();
+    tsd_read::describe_metrics();
     describe_memory_metrics();
     describe_plugin_metrics();
-    describe_query_cache_metrics();
     describe_refusal_metrics();
     describe_tree_metrics();
     describe_uid_metrics();
@@ -57,16 +56,6 @@ pub fn describe_metrics() {
             "tsd_meta_tracking_dropped_total",
             "Series whose meta data was not written, because of overload or an error.",
         ),
-        ("tsd_query_cancelled_total", "Queries cancelled, by their client or by an operator."),
-        (
-            "tsd_query_partial_total",
-            "Queries whose result may miss points of quarantined files (allow_damaged).",
-        ),
-        ("tsd_query_rejected_total", "Queries ended by a limit, by limit."),
-        (
-            "tsd_query_shared_total",
-            "Queries with the result of an execution that an identical query had started.",
-        ),
         ("tsd_series_cache_misses_total", "Points whose series was not in the series cache."),
         ("tsd_write_points_failed_total", "Points that the storage failed to write."),
         ("tsd_write_points_stored_total", "Points stored."),
@@ -82,15 +71,6 @@ pub fn describe_metrics() {
         ("tsd_actor_mailbox_messages", Unit::Count, "Messages in mailboxes."),
         ("tsd_compaction_queue_bytes", Unit::Bytes, "Size of the row compaction queues."),
         ("tsd_compaction_queue_rows", Unit::Count, "Rows in the row compaction queues."),
-        ("tsd_query_memory_bytes", Unit::Bytes, "Memory granted to queries."),
-        ("tsd_query_memory_limit_bytes", Unit::Bytes, "Memory limit of all queries; 0: none."),
-        ("tsd_query_queued", Unit::Count, "Queries queued for admission."),
-        ("tsd_query_runnable", Unit::Count, "Queries that wait for a time slice."),
-        (
-            "tsd_query_running",
-            Unit::Count,
-            "Queries admitted or queued, until their response ends.",
-        ),
         ("tsd_series_cache_entries", Unit::Count, "Series in the series cache."),
         (
             "tsd_uid_left",
@@ -108,29 +88,11 @@ pub fn describe_metrics() {
     ] {
         describe_gauge!(name, unit, text);
     }
-    for (name, unit, text) in [
-        ("tsd_query_seconds", Unit::Seconds, "Duration of queries, by outcome."),
-        (
-            "tsd_write_batch_seconds",
-            Unit::Seconds,
-            "Duration of the storage call of a write batch.",
-        ),
-    ] {
-        describe_histogram!(name, unit, text);
-    }
-}
-
-fn describe_admission_metrics() {
-    describe_counter!(
-        "tsd_query_restarts_total",
-        "Queries that began again because they needed more memory or time than they were admitted with."
+    describe_histogram!(
+        "tsd_write_batch_seconds",
+        Unit::Seconds,
+        "Duration of the storage call of a write batch."
     );
-    let admitted = "Queries that were admitted and run, by class.";
-    describe_gauge!("tsd_query_admitted", Unit::Count, admitted);
-    let waiting = "Queries in line for admission, by class.";
-    describe_gauge!("tsd_query_waiting", Unit::Count, waiting);
-    let waited = "Time that queries waited to be admitted, by the class in which they were.";
-    describe_histogram!("tsd_query_admission_seconds", Unit::Seconds, waited);
 }
 
 fn describe_uid_metrics() {
@@ -207,16 +169,6 @@ fn describe_plugin_metrics() {
     }
     let queued = "Points and annotations that wait for a plug-in or are being delivered.";
     describe_gauge!("tsd_plugin_queued_bytes", Unit::Bytes, queued);
-}
-
-fn describe_query_cache_metrics() {
-    for (name, text) in [
-        ("tsd_query_cache_hits_total", "Days of reads that were in the cache of queries."),
-        ("tsd_query_cache_misses_total", "Days of repeated reads that were not."),
-    ] {
-        describe_counter!(name, text);
-    }
-    describe_gauge!("tsd_query_cache_bytes", Unit::Bytes, "Memory of the cache of queries.");
 }
 
 fn describe_memory_metrics() {

@@ -83,7 +83,7 @@ async fn points_between(
     rows: &LostRows,
 ) -> LostPoints {
     let config = &shared.config;
-    let mut series_tables = config.rollups.iter().flat_map(crate::Rollups::tables);
+    let mut series_tables = config.rollups.iter().flat_map(tsd_read::Rollups::tables);
     if file.table != config.tables.data && !series_tables.any(|table| table == file.table) {
         return LostPoints::default();
     }
@@ -104,7 +104,7 @@ async fn points_between(
         .filter_map(|number| Uid::from_number(number, from.width()).ok())
         .collect();
     // The names may be in quarantine too.
-    let names = shared.uids.names_of(UidKind::Metric, &uids).await;
+    let names = shared.names.uids.names_of(UidKind::Metric, &uids).await;
     let names = names.unwrap_or_else(|_| vec![None; uids.len()]);
     let metrics = uids
         .iter()

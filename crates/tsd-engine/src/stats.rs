@@ -3,13 +3,11 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use tsd_model::{Uid, UidKind};
+use tsd_runtime::{ActorRef, MemoryConsumer, ProcessMemory};
 
 use crate::{
-    actor::ActorRef,
     client_stats::{RegionClientStats, Stat},
     engine_shared::EngineShared,
-    process_memory::{MemoryConsumer, ProcessMemory},
-    query::QueryClass,
 };
 
 fn stat(
@@ -46,20 +44,20 @@ async fn name_stats(shared: &EngineShared) -> Vec<Stat> {
     let mut stats = Vec::new();
     for kind in UidKind::ALL {
         let tags = [("kind", kind.as_str())];
-        let (hits, misses, size) = shared.uids.resolver.caches.counts(kind);
+        let (hits, misses, size) = shared.names.uids.resolver.caches.counts(kind);
         stats.push(stat("uid.cache-hit", hits, tags));
         stats.push(stat("uid.cache-miss", misses, tags));
         stats.push(stat("uid.cache-size", size as u64, tags));
         let random = shared.config.uids.random_metrics && kind == UidKind::Metric;
-        let collisions = if random { load(&shared.uid_stats.random_collisions) } else { 0 };
+        let collisions = if random { load(&shared.names.stats.random_collisions) } else { 0 };
         stats.push(stat("uid.random-collisions", collisions, tags));
-        let rejected = load(&shared.uid_stats.filtered[kind]);
+        let rejected = load(&shared.names.stats.filtered[kind]);
         stats.push(stat("uid.rejected-assignments", rejected, tags));
         if random {
             stats.push(stat("uid.ids-used", 0, tags));
             stats.push(stat("uid.ids-available", 0, tags));
-        } else if let Ok(used) = shared.uids.table.used(kind).await {
-            shared.uid_stats.saw(kind, used);
+        } else if let Ok(used) = shared.names.uids.table.used(kind).await {
+            shared.names.stats.saw(kind, used);
             let used = u64::try_from(used).unwrap_or(0);
             let all = Uid::max_number(kind.width(&shared.config.schema));
             stats.push(stat("uid.ids-used", used, tags));
@@ -80,17 +78,17 @@ fn point_stats(shared: &EngineShared) -> Vec<Stat> {
     let (mut stats, client_lines): (Vec<_>, Vec<_>) =
         client_lines.into_iter().partition(is_of_puts);
     let of_puts = [("method", "put"), ("class", "IncomingDataPoints")];
-    let uncreated = load(&shared.uid_stats.uncreated_metrics);
+    let uncreated = load(&shared.names.stats.uncreated_metrics);
     stats.push(stat("uid.autometric.rejections", uncreated, of_puts));
     let added = load(&shared.ingest.received);
     stats.push(stat("datapoints.added", added, [("type", "all"), ("class", "TSDB")]));
     stats.extend(client_lines);
-    let compaction = &shared.compaction_stats;
+    let compaction = &shared.compactors.stats;
     stats.push(stat("compaction.count", load(&compaction.rows), []));
     let duplicates = "compaction.duplicates";
     stats.push(stat(duplicates, load(&compaction.identical), [("type", "identical")]));
     stats.push(stat(duplicates, load(&compaction.variant), [("type", "variant")]));
-    stats.push(stat("compaction.queue.size", load_size(&shared.queue_totals.rows), []));
+    stats.push(stat("compaction.queue.size", load_size(&shared.compactors.totals.rows), []));
     let errors = "compaction.errors";
     stats.push(stat(errors, load(&compaction.read_errors), [("rpc", "read")]));
     stats.push(stat(errors, load(&compaction.write_errors), [("rpc", "put")]));
@@ -113,7 +111,7 @@ fn plugin_stats(shared: &EngineShared) -> Vec<Stat> {
         stats.push(stat("plugin.queued_bytes", queue.queued_bytes() as u64, tags));
     }
     if shared.config.uids.filter.is_some() {
-        let counts = &shared.uid_stats;
+        let counts = &shared.names.stats;
         for (name, by_kind) in [
             ("uid.filter.whitelist.accepted", &counts.allowed),
             ("uid.filter.whitelist.rejected", &counts.filtered),
@@ -178,13 +176,13 @@ pub(crate) fn set_gauges(shared: &EngineShared) {
     let budget = ingest.admission.budget();
     set("tsd_write_queued_bytes", budget.acquired_bytes() as u64);
     set("tsd_write_held_points", ingest.hold.held_points());
-    let totals = &shared.queue_totals;
+    let totals = &shared.compactors.totals;
     set("tsd_compaction_queue_rows", load_size(&totals.rows));
     set("tsd_compaction_queue_bytes", load_size(&totals.bytes));
     let absolute = |name: &'static str, value: u64| metrics::counter!(name).absolute(value);
     absolute("tsd_write_queue_waits_total", budget.waits());
     absolute("tsd_compaction_queue_rejected_rows_total", load_size(&totals.rejected));
-    let compaction = &shared.compaction_stats;
+    let compaction = &shared.compactors.stats;
     for (name, counter) in [
         ("tsd_compaction_rows_total", &compaction.rows),
         ("tsd_compaction_writes_total", &compaction.writes),
@@ -192,8 +190,8 @@ pub(crate) fn set_gauges(shared: &EngineShared) {
         ("tsd_compaction_write_errors_total", &compaction.write_errors),
         ("tsd_compaction_invalid_rows_total", &compaction.invalid),
         ("tsd_compaction_notifications_dropped_total", &compaction.notifications_dropped),
-        ("tsd_uid_delayed_total", &shared.uid_stats.delayed),
-        ("tsd_uid_rejected_total", &shared.uid_stats.rejected),
+        ("tsd_uid_delayed_total", &shared.names.stats.delayed),
+        ("tsd_uid_rejected_total", &shared.names.stats.rejected),
     ] {
         absolute(name, load(counter));
     }
@@ -202,17 +200,17 @@ pub(crate) fn set_gauges(shared: &EngineShared) {
         metrics::gauge!("tsd_uid_used", "kind" => kind).set(space.used as f64);
         metrics::gauge!("tsd_uid_left", "kind" => kind).set(space.left as f64);
     }
-    for (kind, filtered) in shared.uid_stats.filtered.iter() {
+    for (kind, filtered) in shared.names.stats.filtered.iter() {
         metrics::counter!("tsd_uid_filtered_total", "kind" => kind.as_str())
             .absolute(load(filtered));
     }
-    for (kind, allowed) in shared.uid_stats.allowed.iter() {
+    for (kind, allowed) in shared.names.stats.allowed.iter() {
         metrics::counter!("tsd_uid_allowed_total", "kind" => kind.as_str()).absolute(load(allowed));
     }
     set_plugin_gauges(shared);
-    set("tsd_uid_pending_names", load_size(&shared.uid_stats.pending));
-    for (kind, assigned) in shared.uid_stats.assigned.iter() {
-        let (hits, misses, _) = shared.uids.resolver.caches.counts(kind);
+    set("tsd_uid_pending_names", load_size(&shared.names.stats.pending));
+    for (kind, assigned) in shared.names.stats.assigned.iter() {
+        let (hits, misses, _) = shared.names.uids.resolver.caches.counts(kind);
         let kind = kind.as_str();
         for (name, value) in [
             ("tsd_uid_cache_hits_total", hits),
@@ -223,21 +221,9 @@ pub(crate) fn set_gauges(shared: &EngineShared) {
         }
     }
     set_actor_gauges("write", ingest.shards.iter().map(|shard| &shard.writer));
-    set_actor_gauges("row_compaction", &shared.compactors);
-    set_actor_gauges("uid", [&shared.uids.resolver.assigner]);
-    let queries = &shared.queries;
-    let (running, waiting) = queries.registry.count();
-    set("tsd_query_running", running as u64);
-    set("tsd_query_queued", waiting as u64);
-    set("tsd_query_runnable", queries.scheduler.runnable() as u64);
-    set("tsd_query_memory_bytes", queries.admission.granted());
-    set("tsd_query_memory_limit_bytes", queries.admission.limit());
-    for class in QueryClass::ALL {
-        let (running, waiting) = queries.admission.count(class);
-        let class = class.as_str();
-        metrics::gauge!("tsd_query_admitted", "class" => class).set(running as f64);
-        metrics::gauge!("tsd_query_waiting", "class" => class).set(waiting as f64);
-    }
+    set_actor_gauges("row_compaction", &shared.compactors.actors);
+    set_actor_gauges("uid", [&shared.names.uids.resolver.assigner]);
+    shared.reads.set_gauges();
     set_memory_gauges(&shared.config.memory);
     for (name, value) in shared.storage.gauges() {
         if name.ends_with("_total") {

@@ -16,7 +16,7 @@ use tsd_storage::{FaultyStorage, MemoryStorage, Scan, Storage, Table};
 
 use crate::{
     Clock, Engine, EngineConfig, EngineHandle, IngestSession, NameText, PutError, Sample,
-    SampleContent,
+    SampleContent, WorkSizes,
 };
 
 /// Memory storage with fault injection.
@@ -65,6 +65,9 @@ pub fn config() -> EngineConfig {
     let mut config = EngineConfig::default();
     config.uids.auto_create_metrics = true;
     config.ingest.queue_deadline = Duration::from_secs(2);
+    if cfg!(test) {
+        config.query.sizes = WorkSizes::small();
+    }
     config
 }
 

@@ -7,8 +7,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use bytes::Bytes;
 use tsd_meta::{PlacementCounts, TreeError, Trees};
-
-use crate::actor::{Actor, ActorContext, ActorRef, Reply, SendError};
+use tsd_runtime::{Actor, ActorContext, ActorRef, Reply, SendError};
 
 /// Most waiting series. Further series are dropped.
 const MAX_SERIES: usize = 1 << 17;

@@ -11,6 +11,7 @@ mod assign_rate;
 mod assigner;
 mod cache;
 mod creatable_names;
+mod engine_names;
 mod filter;
 mod intent;
 mod listing;
@@ -33,6 +34,7 @@ pub use self::{
 pub(crate) use self::{
     assigner::{AssignerSettings, AssignerStats, UidAssigner, UidAssigning, UidMessage},
     cache::UidCaches,
+    engine_names::EngineNames,
     filter::NameFilter,
     loss_check::LossCheck,
     resolver::{ResolvedSeries, Resolver},

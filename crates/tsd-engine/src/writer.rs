@@ -25,10 +25,10 @@ use std::{
 
 use bytes::Bytes;
 use tokio_util::task::TaskTracker;
+use tsd_runtime::{Actor, ActorContext, ActorRef, Reply, SendError};
 use tsd_storage::{BytePermit, CellBatch, Storage, StorageError};
 
 use crate::{
-    actor::{Actor, ActorContext, ActorRef, Reply, SendError},
     compaction::{CompactionMessage, CompactionStats, RowCompactor},
     ingest::{WriteCompletion, WriteTarget},
     metrics::WriteMetrics,

@@ -1,6 +1,6 @@
-//! Names and their UIDs, as meta data needs them.
+//! Names and their UIDs, as meta data and reads need them.
 //!
-//! The engine assigns, caches and changes names. This crate only asks for them.
+//! The engine assigns, caches and changes names. Its lower crates only ask for them.
 
 use std::fmt;
 
@@ -14,6 +14,13 @@ pub trait Names: fmt::Debug + Send + Sync {
     /// UID of a name.
     fn uid_of<'a>(&'a self, kind: UidKind, name: &'a str) -> BoxFuture<'a, Result<Uid, UidError>>;
 
+    /// UIDs of names; `None` for a name without a UID.
+    fn uids_of<'a>(
+        &'a self,
+        kind: UidKind,
+        names: &'a [String],
+    ) -> BoxFuture<'a, Vec<Result<Option<Uid>, UidError>>>;
+
     /// Names of UIDs; `None` for a UID without a name.
     fn names_of<'a>(
         &'a self,
@@ -23,4 +30,7 @@ pub trait Names: fmt::Debug + Send + Sync {
 
     /// The highest assigned number of a kind.
     fn used(&self, kind: UidKind) -> BoxFuture<'_, Result<i64, StorageError>>;
+
+    /// Epoch that changes whenever a name may have changed: what was read in an earlier epoch may be stale.
+    fn epoch(&self) -> u64;
 }

@@ -73,7 +73,7 @@ pub(crate) struct ServerState {
 
 impl MemoryPressure for ServerState {
     fn is_memory_awaited(&self) -> bool {
-        self.body_memory.is_awaited() || self.engine.queries_wait_for_memory()
+        self.body_memory.is_awaited() || self.engine.reads().queries_wait_for_memory()
     }
 }
 

@@ -125,7 +125,7 @@ struct BatchNames {
 impl RowDump<'_> {
     async fn sub_query(&mut self, sub: &SubQuery) -> Result<(), DumpError> {
         let range = (self.query.start_ms, self.query.end_ms);
-        let Some(found) = self.engine.row_scans(sub, range).await? else { return Ok(()) };
+        let Some(found) = self.engine.reads().row_scans(sub, range).await? else { return Ok(()) };
         let RowScans { plan, metric, scans } = found;
         let (storage, table) = (self.engine.storage(), &self.engine.config().tables.data);
         for scan in scans {

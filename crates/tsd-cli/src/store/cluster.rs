@@ -182,7 +182,7 @@ impl NodeControl for LogControl {
     }
 
     fn cancel_query(&self, id: u64) -> bool {
-        self.engine().is_some_and(|engine| engine.cancel_query(QueryId(id)))
+        self.engine().is_some_and(|engine| engine.reads().cancel_query(QueryId(id)))
     }
 
     fn forget(&self, names: &ForgottenNames) {

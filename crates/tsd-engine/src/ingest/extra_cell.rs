@@ -11,10 +11,11 @@ use tsd_model::{
     BaseTime, EncodedValue, Flags, PointValue, Qualifier, RollupConfig, Timestamp, TimestampError,
     histogram_qualifier,
 };
+use tsd_read::Rollups;
 use tsd_storage::Table;
 
 use super::sample::{RolledUpValue, RollupTarget, check_numbers, check_time};
-use crate::{config::rollups::Rollups, put_error::PutError};
+use crate::put_error::PutError;
 
 /// An encoded cell without its series.
 #[derive(Clone, Debug)]

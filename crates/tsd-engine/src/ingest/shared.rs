@@ -9,13 +9,14 @@ use std::{
 };
 
 use tsd_model::TableSchema;
+use tsd_runtime::{ActorRef, Clock};
 use tsd_storage::{BudgetAccess, Retention};
 
 use super::{extra_cell::WriteTargets, validate::NameRules};
 use crate::{
-    actor::ActorRef, clock::Clock, compaction::latest_base, meta_tracking::TrackerMessage,
-    point_plugins::PointPlugins, put_error::PutError, series_cache::SeriesCache, uid::Resolver,
-    write_filter::WriteFilterSlot, write_hold::WriteHold, writer::WriteShard,
+    compaction::latest_base, meta_tracking::TrackerMessage, point_plugins::PointPlugins,
+    put_error::PutError, series_cache::SeriesCache, uid::Resolver, write_filter::WriteFilterSlot,
+    write_hold::WriteHold, writer::WriteShard,
 };
 
 /// State shared by all sessions.

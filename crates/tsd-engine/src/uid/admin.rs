@@ -112,11 +112,6 @@ impl UidAdmin {
         self.resolver.look_up(kind, names).await.into_iter().map(|(_, found)| found).collect()
     }
 
-    /// Epoch that changes whenever a name may have changed: what was read in an earlier epoch may be stale.
-    pub(crate) fn epoch(&self) -> u64 {
-        self.resolver.caches.epoch()
-    }
-
     /// Name of a UID.
     pub async fn name_of(&self, kind: UidKind, uid: Uid) -> Result<String, UidError> {
         let names = self.names_of(kind, &[uid]).await?;
@@ -406,6 +401,14 @@ impl Names for UidAdmin {
         Box::pin(self.uid_of(kind, name))
     }
 
+    fn uids_of<'a>(
+        &'a self,
+        kind: UidKind,
+        names: &'a [String],
+    ) -> BoxFuture<'a, Vec<Result<Option<Uid>, UidError>>> {
+        Box::pin(self.uids_of(kind, names))
+    }
+
     fn names_of<'a>(
         &'a self,
         kind: UidKind,
@@ -416,6 +419,10 @@ impl Names for UidAdmin {
 
     fn used(&self, kind: UidKind) -> BoxFuture<'_, Result<i64, StorageError>> {
         Box::pin(self.table.used(kind))
+    }
+
+    fn epoch(&self) -> u64 {
+        self.resolver.caches.epoch()
     }
 }
 

@@ -18,16 +18,13 @@ use bytes::Bytes;
 use tokio::time::{Instant, sleep_until};
 use tsd_meta::UidError;
 use tsd_model::{PerKind, Uid, UidKind};
+use tsd_runtime::{Actor, ActorContext, Clock, Reply};
 
 use super::{
     LossCheck, NamePeers, UidCaches, UidTable,
     assign::{AssignedBatch, UidAllocation, assign, create_meta_objects},
     assign_rate::AssignRate,
     pending_names::{NamesRequest, PendingNames},
-};
-use crate::{
-    actor::{Actor, ActorContext, Reply},
-    clock::Clock,
 };
 
 /// Result of a look-up. A name without a UID is not an error.

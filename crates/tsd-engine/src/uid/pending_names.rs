@@ -6,8 +6,7 @@ use std::{cell::RefCell, collections::VecDeque, rc::Rc};
 
 use bytes::Bytes;
 use hashbrown::{HashMap, hash_map::Entry};
-
-use crate::actor::Reply;
+use tsd_runtime::Reply;
 
 /// A request, and the index of the name in it.
 type NameWaiter<R> = (Rc<NamesRequest<R>>, usize);

@@ -11,15 +11,13 @@ use hashbrown::{HashMap, hash_map::Entry};
 use smallvec::SmallVec;
 use tsd_meta::UidError;
 use tsd_model::{BaseTime, PerKind, SeriesKey, TableSchema, Uid, UidKind, decode_latin1};
+use tsd_runtime::{ActorRef, AskError};
 
 use super::{
     CreatableNames, NameFilter, SeriesLimit, UidAssigning, UidCaches, UidMessage,
     assigner::{AssignerStats, UidAssignment, UidLookup},
 };
-use crate::{
-    actor::{ActorRef, AskError},
-    ingest::NameList,
-};
+use crate::ingest::NameList;
 
 /// A resolved series.
 #[derive(Clone, Debug)]

@@ -148,7 +148,7 @@ async fn disconnect_cancels_the_query() {
         assert_eq!(tsd.server.open_connections(), 1, "{request}");
         drop(stream);
         tsd.no_connections().await;
-        while !tsd.engine.queries().await.running.is_empty() {
+        while !tsd.engine.reads().queries().await.running.is_empty() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }

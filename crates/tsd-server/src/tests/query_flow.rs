@@ -214,7 +214,7 @@ async fn slow_reader_does_not_occupy_a_query_slot() {
     let tsd = daemon(config()).await;
     let stream = request_large_response(&tsd).await;
     let sending = async || {
-        let running = tsd.engine.queries().await.running;
+        let running = tsd.engine.reads().queries().await.running;
         running.len() == 1 && running[0].stage == RunningStage::Sending
     };
     assert!(sending().await);
@@ -243,7 +243,7 @@ async fn unread_response_is_aborted() {
 async fn response_being_sent_can_be_cancelled() {
     let tsd = daemon(config()).await;
     let mut stream = request_large_response(&tsd).await;
-    let id = tsd.engine.queries().await.running[0].id.0;
+    let id = tsd.engine.reads().queries().await.running[0].id.0;
     let uri = format!("/api/stats/query?id={id}");
     assert_eq!(tsd.send(Method::DELETE, &uri, &[], "").await.status, 200);
     let mut rest = Vec::new();

@@ -58,7 +58,8 @@ pub(super) async fn annotations(request: &HttpRequest<'_>) -> Result<HttpRespons
         return Err(ApiError::new(400, message).into());
     }
     let range = (start_ms, end_ms);
-    let found = request.state.engine.global_annotations(range, control_by_uri(request)).await;
+    let found =
+        request.state.engine.reads().global_annotations(range, control_by_uri(request)).await;
     let (annotations, guard) = found.map_err(|failure| cause_of(&failure).lookup_error())?;
     let mut annotations = annotations.into_iter();
     let mut separator = b'[';

@@ -19,7 +19,7 @@ pub(super) async fn cardinality(request: &HttpRequest<'_>) -> Result<Value, Http
     let metric = request.query.get("metric").filter(|metric| !metric.is_empty());
     let limit = read_limit(request.query.get("limit"))?;
     let counted = CardinalityRequest { metric: metric.map(str::to_owned), limit };
-    let counted = request.state.engine.cardinality(counted, control_by_uri(request)).await;
+    let counted = request.state.engine.reads().cardinality(counted, control_by_uri(request)).await;
     let (cardinality, _guard) =
         counted.map_err(|failure| cause_of(&failure).cardinality_error())?;
     Ok(body(&cardinality))

@@ -45,7 +45,7 @@ pub(super) async fn graph(request: &HttpRequest<'_>) -> Result<HttpResponse, Htt
         GraphForm::Ascii | GraphForm::Json => 0,
     };
     let control = QueryControl { response_bytes: picture_bytes, ..control_by_uri(request) };
-    let result = request.state.engine.query(graph.query.clone(), control).await;
+    let result = request.state.engine.reads().query(graph.query.clone(), control).await;
     let result = result.map_err(|failure| {
         picture::too_large(&failure, graph_request.plot.size, picture_bytes)
             .unwrap_or_else(|| cause_of(&failure).query_error(Some(&graph_request.raw)))

@@ -72,6 +72,7 @@ async fn plain_query(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiError
     let result = request
         .state
         .engine
+        .reads()
         .query(query.clone(), control)
         .await
         .map_err(|failure| cause_of(&failure).query_error(Some(&raw)))?;

@@ -30,7 +30,7 @@ pub(super) async fn query_list(request: &HttpRequest<'_>) -> Result<HttpResponse
     if request.method == Method::DELETE {
         return Ok(cancel(request)?);
     }
-    let list = request.state.engine.queries().await;
+    let list = request.state.engine.reads().queries().await;
     if request.query.has("text") {
         return Ok(HttpResponse::new(StatusCode::OK, ContentType::Text, table(&list)));
     }
@@ -45,7 +45,7 @@ fn cancel(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiError> {
         .required("id")?
         .parse()
         .map_err(|_| ApiError::new(400, "Unable to parse 'id' as a number"))?;
-    if !request.state.engine.cancel_query(QueryId(id)) {
+    if !request.state.engine.reads().cancel_query(QueryId(id)) {
         return Err(ApiError::new(404, format!("No query with the id {id} is running")));
     }
     tracing::info!(peer = %request.peer, id, "a query was cancelled");
@@ -56,7 +56,7 @@ fn cancel(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiError> {
 /// that fit, and the number of the others.
 pub async fn running_queries(engine: &EngineHandle) -> String {
     const MAX_BYTES: usize = 4 << 20;
-    let list = engine.queries().await;
+    let list = engine.reads().queries().await;
     let rows: Vec<ListedRunning<'_>> = list.running.iter().map(running).collect();
     String::from_utf8(render_running_list(&rows, MAX_BYTES)).unwrap_or_default()
 }

@@ -69,7 +69,7 @@ async fn search_objects(
         start_index: number(search_request.start_index),
         limit: number(search_request.limit),
     };
-    let searched = request.state.engine.search(search, control_by_uri(request)).await;
+    let searched = request.state.engine.reads().search(search, control_by_uri(request)).await;
     let (result, guard) = searched.map_err(|failure| cause_of(&failure).lookup_error())?;
     let millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     let hits = hits(result.page);
@@ -113,6 +113,7 @@ async fn lookup(
     let (result, guard) = request
         .state
         .engine
+        .reads()
         .lookup(lookup, control_by_uri(request))
         .await
         .map_err(|failure| cause_of(&failure).lookup_error())?;

@@ -30,6 +30,7 @@ pub(super) async fn exp(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiEr
     let (result, guard) = request
         .state
         .engine
+        .reads()
         .query_exp(query, control)
         .await
         .map_err(|failure| cause_of(&failure).query_error(None))?;

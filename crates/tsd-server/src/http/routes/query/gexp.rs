@@ -35,7 +35,7 @@ pub(super) async fn gexp(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiE
     let tagks = filter_tagks(request, &query).await?;
     let mut control = control(request, render_query(&raw, &query, &texts).into());
     control.allows_damaged |= raw.allow_damaged;
-    let result = engine.query_gexp(gexp_query, control).await;
+    let result = engine.reads().query_gexp(gexp_query, control).await;
     let GexpResult { series, global_annotations, stats, guard } =
         result.map_err(|failure| cause_of(&failure).query_error(Some(&raw)))?;
     let echoes = echoes(&query, &tagks, stats.sub_queries.iter());

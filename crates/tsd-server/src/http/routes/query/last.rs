@@ -34,7 +34,7 @@ pub(super) async fn last(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiE
         back_scan_hours: u32::try_from(back_scan.max(0)).unwrap_or(u32::MAX),
         resolve,
     };
-    let result = request.state.engine.last_points(query, control_by_uri(request)).await;
+    let result = request.state.engine.reads().last_points(query, control_by_uri(request)).await;
     let (points, guard) = result.map_err(|failure| cause_of(&failure).query_error(None))?;
     let mut response = last_points_response(points.into_iter().map(point_result));
     let write = move |out: &mut Vec<u8>, bytes| response.write(out, bytes);

@@ -135,7 +135,8 @@ async fn get_ts_meta(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpErro
 /// Lists the TSMeta of the series with a metric and tags.
 async fn list_ts_meta(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiError> {
     let (metric, tags) = parse_series_text(request.query.required("m")?)?;
-    let listed = request.state.engine.series_metas(metric, tags, control_by_uri(request)).await;
+    let listed =
+        request.state.engine.reads().series_metas(metric, tags, control_by_uri(request)).await;
     let (objects, guard) = listed.map_err(|failure| cause_of(&failure).ts_meta_error())?;
     let mut response = series_metas_response(objects.into_iter());
     let write = move |out: &mut Vec<u8>, bytes| response.write(out, bytes);

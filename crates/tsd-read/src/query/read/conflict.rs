@@ -1,0 +1,51 @@
+//! Describes the points that a query refuses to choose from.
+//!
+//! The error of a row has its key in bytes. To let an operator find the cells, this adds the names of the series, the
+//! instant, and the conflicting cells.
+
+use tsd_model::{Row, RowKey, Uid, UidKind, conflicting_points};
+use tsd_query::{DataError, PointConflict, QueryError};
+
+use crate::query::{engine::QueryEngine, failure::QueryFailure};
+
+/// Most cells in an error. Only repeated corrections leave more than two cells for one instant.
+const MAX_CELLS: usize = 4;
+
+impl QueryEngine {
+    /// Adds metric, tags, time and cells to the error of a row that has two values for one instant.
+    pub(crate) async fn name_conflict(
+        &self,
+        failure: QueryFailure,
+        row: &Row,
+        offset_ms: u32,
+    ) -> QueryFailure {
+        let QueryFailure::Rejected(QueryError::Data(DataError::Row(error))) = failure else {
+            return failure;
+        };
+        let Ok(key) = RowKey::decode(&self.shared.schema, &row.key) else {
+            return QueryError::from(DataError::Row(error)).into();
+        };
+        let metric = self.name_or_uid(UidKind::Metric, key.metric()).await;
+        let mut tags = Vec::new();
+        for (tagk, tagv) in key.tags() {
+            let tagk = self.name_or_uid(UidKind::Tagk, tagk).await;
+            let tagv = self.name_or_uid(UidKind::Tagv, tagv).await;
+            tags.push((tagk, tagv));
+        }
+        let time_ms = key.base_time().as_millis() + i64::from(offset_ms);
+        let mut points = conflicting_points(row, offset_ms);
+        points.truncate(MAX_CELLS);
+        let conflict = PointConflict { error: *error, metric, tags, time_ms, points };
+        QueryError::from(DataError::Conflict(Box::new(conflict))).into()
+    }
+
+    /// The name of a UID, or the UID in hex if it has no name or the look-up fails.
+    pub(crate) async fn name_or_uid(&self, kind: UidKind, uid: &[u8]) -> String {
+        let name = match Uid::try_new(uid) {
+            Ok(uid) => self.shared.names.names_of(kind, &[uid]).await.ok(),
+            Err(_) => None,
+        };
+        let name = name.and_then(|names| names.into_iter().next().flatten());
+        name.map_or_else(|| tsd_model::to_hex(uid), |name| (*name).to_string())
+    }
+}
