@@ -1,4 +1,4 @@
-//! Fragmented rows that queries read, on their way to the compactors of their buckets.
+//! Reports fragmented rows that queries read to the compactors of their buckets.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::{
     row::{RowRules, is_due, needs_compaction},
 };
 
-/// Reports fragmented rows that queries read to their compactors.
+/// Gets the fragmented rows that queries read, and sends them to the compactors.
 #[derive(Debug)]
 pub(crate) struct ReadRows {
     pub(crate) rules: RowRules,
