@@ -20,9 +20,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tsd_model::Row;
 use tsd_storage::{
-    Get, HealthImpact, HealthProblem, HeldRowReader, KeyRange, RowRewrite, RowScanner, Scan,
+    BytePermit, Get, HealthImpact, HealthProblem, HeldRowReader, KeyRange, RowScanner, Scan,
     SeriesRead, SeriesScanner, SeriesVersion, Storage, StorageError, StorageFuture, StoreComponent,
-    Table, forward_storage,
+    Table, Write, WriteResult, forward_storage,
 };
 
 pub use self::config::{ReadConfig, ReadMemory};
@@ -72,6 +72,20 @@ impl<S: Storage + ?Sized> ClusterReads<S> {
             })
             .collect()
     }
+
+    /// Rejects a row compaction while any node holds the row. The compacted column would get the time of the newest
+    /// point that was read. It would hide an older correction of another point that a node holds.
+    async fn check_flushed(
+        &self,
+        table: &Table,
+        ranges: Vec<KeyRange>,
+    ) -> Result<(), StorageError> {
+        let query = HeldQuery { table: table.clone(), ranges, filter: None };
+        if self.fetch.fetch(&query).await?.is_empty() {
+            return Ok(());
+        }
+        Err(StorageError::Throttled("the row is not flushed yet"))
+    }
 }
 
 /// Returns the range of one row.
@@ -120,20 +134,22 @@ impl<S: Storage + ?Sized> Storage for ClusterReads<S> {
         if self.is_held(table) { None } else { self.inner.series_version(table, read) }
     }
 
-    fn rewrite_row<'a>(&'a self, table: &'a Table, rewrite: RowRewrite) -> StorageFuture<'a, ()> {
-        if !self.is_held(table) {
-            return self.inner.rewrite_row(table, rewrite);
-        }
-        Box::pin(async move {
-            // The compacted column would get the time of the newest point that was read. It would hide an older
-            // correction of another point that a node holds.
-            let ranges = vec![range_of(&rewrite.row)];
-            let query = HeldQuery { table: table.clone(), ranges, filter: None };
-            if !self.fetch.fetch(&query).await?.is_empty() {
-                return Err(StorageError::Throttled("the row is not flushed yet"));
+    fn write<'a>(
+        &'a self,
+        table: &'a Table,
+        write: Write,
+        permit: Option<&'a BytePermit>,
+    ) -> StorageFuture<'a, WriteResult> {
+        match &write {
+            Write::Rewrite(rewrite) if self.is_held(table) => {
+                let ranges = vec![range_of(&rewrite.row)];
+                Box::pin(async move {
+                    self.check_flushed(table, ranges).await?;
+                    self.inner.write(table, write, permit).await
+                })
             }
-            self.inner.rewrite_row(table, rewrite).await
-        })
+            _ => self.inner.write(table, write, permit),
+        }
     }
 
     fn refresh_series_index<'a>(&'a self, table: &'a Table) -> StorageFuture<'a, ()> {
@@ -163,7 +179,7 @@ impl<S: Storage + ?Sized> Storage for ClusterReads<S> {
     }
 
     forward_storage!(
-        inner: series_splits, put, append, increment, compare_and_set, compare_and_set_at, compare_and_delete, delete, read_version, table_exists, flush, close, quarantine, verifier, pin_files, series_index, compacts_rows, gauges,
+        inner: series_splits, read_version, table_exists, flush, close, quarantine, verifier, pin_files, series_index, compacts_rows, gauges,
     );
 }
 

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use tsd_model::{
     Family, TS_COUNTER_QUALIFIER, TS_META_QUALIFIER, TableSchema, TsMeta, encode_counter, to_hex,
 };
-use tsd_storage::{CellBatch, CellRef, Column, Get, Storage, StorageError, Table};
+use tsd_storage::{CellBatch, CellRef, Column, Get, Storage, StorageError, StorageExt, Table};
 
 use crate::{
     actor::{Actor, ActorContext, ActorRef, Reply, SendError},

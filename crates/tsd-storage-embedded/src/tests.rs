@@ -10,7 +10,8 @@ use tsd_files::{SnapshotList, SnapshotProgress, SnapshotRequest, SnapshotTarget}
 use tsd_model::{Family, TableSchema};
 use tsd_storage::{
     CellBatch, CellRef, FlushTarget, Get, LogMark, PinnedFiles, RepairAction, RetainedStorage,
-    Retention, RetentionRules, Storage, StorageError, Table, VerifyFinding, VerifyRun, conformance,
+    Retention, RetentionRules, Storage, StorageError, StorageExt, Table, VerifyFinding, VerifyRun,
+    conformance,
 };
 use tsd_storage_lsm::SealedLinesFile;
 use tsd_storage_wal::{WalConfig, WalStorage};

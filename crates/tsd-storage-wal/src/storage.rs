@@ -10,28 +10,27 @@ use tokio::sync::oneshot;
 use tsd_model::Row;
 use tsd_series_index::SeriesIndex;
 use tsd_storage::{
-    BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem,
-    HeldRowReader, PinnedFiles, Quarantine, ReadVersion, RowRewrite, RowScanner, Scan, SeriesRead,
-    SeriesScanner, SeriesVersion, SplitGoal, Storage, StorageError, StorageFuture, Table, Verifier,
+    BoxFuture, BytePermit, FlushRows, FlushTarget, Get, HealthProblem, HeldRowReader, PinnedFiles,
+    Quarantine, ReadVersion, RowScanner, Scan, SeriesRead, SeriesScanner, SeriesVersion, SplitGoal,
+    Storage, StorageError, StorageFuture, Table, Verifier, Write, WriteResult,
 };
 
 use self::threads::in_thread;
 use crate::{
-    change::Change,
     commit_log::LogRecoverer,
     commit_queue::CommitQueue,
     executor::Executor,
     held_rows::MemtableReader,
     memtable::{CellPrecedence, NewRows, TableId},
     pin,
-    request::{CommitterMessage, ConditionalWrite, NewValue, WriteCommand, WriteOutcome},
+    request::CommitterMessage,
     row_reader::RowReader,
     scanner::MergedScanner,
     series_scanner::{MergedSeriesScanner, has_rows},
     sharing::SharingPolicy,
     state::WalState,
     table_writer::TableWriter,
-    validate::{check_column, check_columns, check_row},
+    validate::check_write,
     verifier::LogVerifier,
 };
 
@@ -111,10 +110,11 @@ impl<B: FlushTarget> WalStorage<B> {
     async fn writer<'a>(
         &'a self,
         table: &'a Table,
+        permit: Option<&'a BytePermit>,
     ) -> Result<Option<TableWriter<'a, B>>, StorageError> {
         let Some(id) = self.table_id(table).await? else { return Ok(None) };
         let Self { state, queue, backend, .. } = self;
-        Ok(Some(TableWriter { state, queue, backend, table, id }))
+        Ok(Some(TableWriter { state, queue, backend, table, id, permit }))
     }
 
     async fn table_id(&self, table: &Table) -> Result<Option<TableId>, StorageError> {
@@ -140,40 +140,26 @@ impl<B: FlushTarget> WalStorage<B> {
         }
     }
 
-    /// Executes a conditional write. If the table is not logged, the backend executes it.
-    async fn conditional(
+    /// Executes a write. If the table is not logged, the backend executes it.
+    async fn execute(
         &self,
         table: &Table,
-        write: ConditionalWrite,
-    ) -> Result<WriteOutcome, StorageError> {
-        let Some(writer) = self.writer(table).await? else {
-            return write.send_to(&*self.backend, table).await;
+        write: Write,
+        permit: Option<&BytePermit>,
+    ) -> Result<WriteResult, StorageError> {
+        let Some(writer) = self.writer(table, permit).await? else {
+            return self.backend.write(table, write, permit).await;
         };
-        match &write {
-            ConditionalWrite::Append(batch) if batch.cell_count() == 0 => {
-                return Ok(WriteOutcome::Done);
-            }
-            ConditionalWrite::Append(_) => {}
-            ConditionalWrite::Increment { column, .. }
-            | ConditionalWrite::CompareAndSwap { column, .. } => check_column(column)?,
+        if write.is_empty() {
+            return Ok(WriteResult::Done);
         }
-        self.policy.execute(writer, write).await
-    }
-
-    fn compare_and_swap<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        new: Option<NewValue>,
-    ) -> StorageFuture<'a, bool> {
-        Box::pin(async move {
-            let write = ConditionalWrite::CompareAndSwap { column, expected, new };
-            match self.conditional(table, write).await? {
-                WriteOutcome::Swapped(swapped) => Ok(swapped),
-                other => Err(unexpected(other)),
-            }
-        })
+        check_write(&write)?;
+        // Rare cases are boxed, because the future of each put has the size of the largest case.
+        match write {
+            Write::Put(_) | Write::Delete(_) => writer.submit_plain(write).await,
+            Write::Rewrite(rewrite) => Box::pin(self.policy.rewrite_row(writer, rewrite)).await,
+            conditional => Box::pin(self.policy.execute(writer, conditional)).await,
+        }
     }
 
     /// Flushes all rows. Fails with the first flush error, and the flusher continues to retry.
@@ -194,11 +180,6 @@ impl<B: FlushTarget> WalStorage<B> {
             failure = failure => failure,
         }
     }
-}
-
-/// The error for an outcome that the command cannot have.
-fn unexpected(outcome: WriteOutcome) -> StorageError {
-    StorageError::Backend(format!("unexpected outcome of a write: {outcome:?}").into())
 }
 
 impl<B> Drop for WalStorage<B> {
@@ -289,102 +270,13 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
         self.backend.series_splits(table, read, goal)
     }
 
-    fn put<'a>(
+    fn write<'a>(
         &'a self,
         table: &'a Table,
-        batch: CellBatch,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
-        Box::pin(async move {
-            match self.writer(table).await? {
-                None => self.backend.put(table, batch).await,
-                Some(_) if batch.cell_count() == 0 => Ok(()),
-                Some(writer) => {
-                    writer.submit(WriteCommand::Change(Change::Put(batch))).await.map(|_| ())
-                }
-            }
-        })
-    }
-
-    fn append<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
-        let write = ConditionalWrite::Append(batch);
-        Box::pin(async move { self.conditional(table, write).await.map(|_| ()) })
-    }
-
-    fn increment<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        amount: i64,
-    ) -> StorageFuture<'a, i64> {
-        Box::pin(async move {
-            let write = ConditionalWrite::Increment { column, amount };
-            match self.conditional(table, write).await? {
-                WriteOutcome::Sum(sum) => Ok(sum),
-                other => Err(unexpected(other)),
-            }
-        })
-    }
-
-    fn compare_and_set<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        value: Bytes,
-    ) -> StorageFuture<'a, bool> {
-        let new = NewValue { value, timestamp_ms: None };
-        self.compare_and_swap(table, column, expected, Some(new))
-    }
-
-    fn compare_and_set_at<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        value: Bytes,
-        timestamp_ms: i64,
-    ) -> StorageFuture<'a, bool> {
-        let new = NewValue { value, timestamp_ms: Some(timestamp_ms) };
-        self.compare_and_swap(table, column, expected, Some(new))
-    }
-
-    fn compare_and_delete<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Bytes,
-    ) -> StorageFuture<'a, bool> {
-        self.compare_and_swap(table, column, Some(expected), None)
-    }
-
-    fn delete<'a>(&'a self, table: &'a Table, delete: Delete) -> StorageFuture<'a, ()> {
-        Box::pin(async move {
-            let Some(writer) = self.writer(table).await? else {
-                return self.backend.delete(table, delete).await;
-            };
-            let change = match delete {
-                Delete::Row(row) => {
-                    check_row(&row)?;
-                    Change::DeleteRow(row)
-                }
-                Delete::Columns { columns, .. } if columns.is_empty() => return Ok(()),
-                Delete::Columns { row, columns } => {
-                    check_row(&row)?;
-                    check_columns(&columns)?;
-                    Change::DeleteColumns { row, columns }
-                }
-            };
-            writer.submit(WriteCommand::Change(change)).await.map(|_| ())
-        })
-    }
-
-    fn rewrite_row<'a>(&'a self, table: &'a Table, rewrite: RowRewrite) -> StorageFuture<'a, ()> {
-        Box::pin(async move {
-            match self.writer(table).await? {
-                None => self.backend.rewrite_row(table, rewrite).await,
-                Some(writer) => self.policy.rewrite_row(writer, rewrite).await,
-            }
-        })
+        write: Write,
+        permit: Option<&'a BytePermit>,
+    ) -> StorageFuture<'a, WriteResult> {
+        Box::pin(self.execute(table, write, permit))
     }
 
     fn read_version(&self, table: &Table) -> ReadVersion {

@@ -18,10 +18,10 @@ use tsd_model::Row;
 use tsd_series_index::SeriesIndex;
 
 use crate::{
-    BatchReader, BlockingPool, CellBatch, ClockMs, Column, Delete, FlushRows, FlushTarget, Get,
-    HealthProblem, HeldRows, LogMark, PinnedFiles, PoolHandle, PooledScanner, Quarantine,
-    ReadVersion, RowRewrite, RowScanner, Scan, SeriesBlock, SeriesRead, SeriesScanner,
-    SeriesVersion, SplitGoal, Storage, StorageError, StorageFuture, Table, Verifier,
+    BatchReader, BlockingPool, BytePermit, ClockMs, FlushRows, FlushTarget, Get, HealthProblem,
+    HeldRows, LogMark, PinnedFiles, PoolHandle, PooledScanner, Quarantine, ReadVersion, RowScanner,
+    Scan, SeriesBlock, SeriesRead, SeriesScanner, SeriesVersion, SplitGoal, Storage, StorageError,
+    StorageFuture, Table, Verifier, Write, WriteResult,
     direct_write::{self, LockedTable},
 };
 
@@ -187,7 +187,7 @@ impl<B: DirectBackend> DirectStore<B> {
     }
 
     /// Runs a write on the thread pool.
-    fn write<'a, T: Send + 'static>(
+    fn run_write<'a, T: Send + 'static>(
         &'a self,
         table: &'a Table,
         write: impl FnOnce(&mut dyn LockedTable, i64) -> Result<T, StorageError> + Send + 'static,
@@ -256,68 +256,13 @@ impl<B: DirectBackend> Storage for DirectStore<B> {
         })
     }
 
-    fn put<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
-        self.write(table, move |table, now_ms| direct_write::put(table, &batch, now_ms))
-    }
-
-    fn append<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
-        self.write(table, move |table, now_ms| direct_write::append(table, &batch, now_ms))
-    }
-
-    fn increment<'a>(
+    fn write<'a>(
         &'a self,
         table: &'a Table,
-        column: Column,
-        amount: i64,
-    ) -> StorageFuture<'a, i64> {
-        self.write(table, move |table, now_ms| {
-            direct_write::increment(table, &column, amount, now_ms)
-        })
-    }
-
-    fn compare_and_set<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        value: Bytes,
-    ) -> StorageFuture<'a, bool> {
-        self.write(table, move |table, now_ms| {
-            direct_write::compare_and_write(table, &column, expected.as_ref(), Some(value), now_ms)
-        })
-    }
-
-    fn compare_and_set_at<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        value: Bytes,
-        timestamp_ms: i64,
-    ) -> StorageFuture<'a, bool> {
-        self.write(table, move |table, _| {
-            let (expected, value) = (expected.as_ref(), Some(value));
-            direct_write::compare_and_write(table, &column, expected, value, timestamp_ms)
-        })
-    }
-
-    fn compare_and_delete<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Bytes,
-    ) -> StorageFuture<'a, bool> {
-        self.write(table, move |table, now_ms| {
-            direct_write::compare_and_write(table, &column, Some(&expected), None, now_ms)
-        })
-    }
-
-    fn delete<'a>(&'a self, table: &'a Table, delete: Delete) -> StorageFuture<'a, ()> {
-        self.write(table, move |table, _| direct_write::delete(table, delete))
-    }
-
-    fn rewrite_row<'a>(&'a self, table: &'a Table, rewrite: RowRewrite) -> StorageFuture<'a, ()> {
-        self.write(table, move |table, _| direct_write::rewrite(table, rewrite))
+        write: Write,
+        _: Option<&'a BytePermit>,
+    ) -> StorageFuture<'a, WriteResult> {
+        self.run_write(table, move |table, now_ms| direct_write::write(table, write, now_ms))
     }
 
     fn read_version(&self, table: &Table) -> ReadVersion {
@@ -424,7 +369,7 @@ impl<B: DirectBackend> FlushTarget for DirectStore<B> {
         mut rows: Box<dyn FlushRows>,
     ) -> StorageFuture<'a, ()> {
         let backend = Arc::clone(&self.backend);
-        self.write(table, move |table, _| {
+        self.run_write(table, move |table, _| {
             backend.check_files()?;
             table.apply(&mut *rows)
         })

@@ -1,7 +1,7 @@
 //! Generates the methods of store decorators that only forward a call.
 
 /// Defines methods of [`Storage`](crate::Storage) that call the same method of a field:
-/// `forward_storage!(inner: put, append)` inside of an `impl Storage`.
+/// `forward_storage!(inner: get, write)` inside of an `impl Storage`.
 ///
 /// A decorator names the methods that it forwards, so the compiler reports each missing required method. It must also name the methods
 /// with a default, since the default stands for a store without the ability.
@@ -61,83 +61,14 @@ macro_rules! forward_storage {
             self.$inner.series_splits(table, read, goal)
         }
     };
-    (@put $inner:ident) => {
-        fn put<'a>(
+    (@write $inner:ident) => {
+        fn write<'a>(
             &'a self,
             table: &'a $crate::Table,
-            batch: $crate::CellBatch,
-        ) -> $crate::StorageFuture<'a, ()> {
-            self.$inner.put(table, batch)
-        }
-    };
-    (@append $inner:ident) => {
-        fn append<'a>(
-            &'a self,
-            table: &'a $crate::Table,
-            batch: $crate::CellBatch,
-        ) -> $crate::StorageFuture<'a, ()> {
-            self.$inner.append(table, batch)
-        }
-    };
-    (@increment $inner:ident) => {
-        fn increment<'a>(
-            &'a self,
-            table: &'a $crate::Table,
-            column: $crate::Column,
-            amount: i64,
-        ) -> $crate::StorageFuture<'a, i64> {
-            self.$inner.increment(table, column, amount)
-        }
-    };
-    (@compare_and_set $inner:ident) => {
-        fn compare_and_set<'a>(
-            &'a self,
-            table: &'a $crate::Table,
-            column: $crate::Column,
-            expected: Option<$crate::forward::types::Bytes>,
-            value: $crate::forward::types::Bytes,
-        ) -> $crate::StorageFuture<'a, bool> {
-            self.$inner.compare_and_set(table, column, expected, value)
-        }
-    };
-    (@compare_and_set_at $inner:ident) => {
-        fn compare_and_set_at<'a>(
-            &'a self,
-            table: &'a $crate::Table,
-            column: $crate::Column,
-            expected: Option<$crate::forward::types::Bytes>,
-            value: $crate::forward::types::Bytes,
-            timestamp_ms: i64,
-        ) -> $crate::StorageFuture<'a, bool> {
-            self.$inner.compare_and_set_at(table, column, expected, value, timestamp_ms)
-        }
-    };
-    (@compare_and_delete $inner:ident) => {
-        fn compare_and_delete<'a>(
-            &'a self,
-            table: &'a $crate::Table,
-            column: $crate::Column,
-            expected: $crate::forward::types::Bytes,
-        ) -> $crate::StorageFuture<'a, bool> {
-            self.$inner.compare_and_delete(table, column, expected)
-        }
-    };
-    (@delete $inner:ident) => {
-        fn delete<'a>(
-            &'a self,
-            table: &'a $crate::Table,
-            delete: $crate::Delete,
-        ) -> $crate::StorageFuture<'a, ()> {
-            self.$inner.delete(table, delete)
-        }
-    };
-    (@rewrite_row $inner:ident) => {
-        fn rewrite_row<'a>(
-            &'a self,
-            table: &'a $crate::Table,
-            rewrite: $crate::RowRewrite,
-        ) -> $crate::StorageFuture<'a, ()> {
-            self.$inner.rewrite_row(table, rewrite)
+            write: $crate::Write,
+            permit: Option<&'a $crate::BytePermit>,
+        ) -> $crate::StorageFuture<'a, $crate::WriteResult> {
+            self.$inner.write(table, write, permit)
         }
     };
     (@read_version $inner:ident) => {

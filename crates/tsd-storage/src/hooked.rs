@@ -9,10 +9,10 @@ use tsd_model::Row;
 use tsd_series_index::SeriesIndex;
 
 use crate::{
-    BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, HeldRows,
-    LogMark, Operation, PinnedFiles, Quarantine, ReadVersion, RowRewrite, RowScanner, Scan,
-    SeriesBlock, SeriesRead, SeriesScanner, SeriesVersion, SplitGoal, Storage, StorageError, Table,
-    Verifier,
+    BoxFuture, BytePermit, FlushRows, FlushTarget, Get, HealthProblem, HeldRows, LogMark,
+    Operation, PinnedFiles, Quarantine, ReadVersion, RowScanner, Scan, SeriesBlock, SeriesRead,
+    SeriesScanner, SeriesVersion, SplitGoal, Storage, StorageError, Table, Verifier, Write,
+    WriteResult,
 };
 
 /// Runs around every call of a [`HookedStorage`].
@@ -125,79 +125,14 @@ impl<S: Storage + ?Sized, H: OperationHook> Storage for HookedStorage<S, H> {
         self.inner.series_splits(table, read, goal)
     }
 
-    fn put<'a>(
+    fn write<'a>(
         &'a self,
         table: &'a Table,
-        batch: CellBatch,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
-        Box::pin(self.hook.around(Operation::Put, self.inner.put(table, batch)))
-    }
-
-    fn append<'a>(
-        &'a self,
-        table: &'a Table,
-        batch: CellBatch,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
-        Box::pin(self.hook.around(Operation::Append, self.inner.append(table, batch)))
-    }
-
-    fn increment<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        amount: i64,
-    ) -> BoxFuture<'a, Result<i64, StorageError>> {
-        let call = self.inner.increment(table, column, amount);
-        Box::pin(self.hook.around(Operation::Increment, call))
-    }
-
-    fn compare_and_set<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        value: Bytes,
-    ) -> BoxFuture<'a, Result<bool, StorageError>> {
-        let call = self.inner.compare_and_set(table, column, expected, value);
-        Box::pin(self.hook.around(Operation::CompareAndSet, call))
-    }
-
-    fn compare_and_set_at<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        value: Bytes,
-        timestamp_ms: i64,
-    ) -> BoxFuture<'a, Result<bool, StorageError>> {
-        let call = self.inner.compare_and_set_at(table, column, expected, value, timestamp_ms);
-        Box::pin(self.hook.around(Operation::CompareAndSet, call))
-    }
-
-    fn compare_and_delete<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Bytes,
-    ) -> BoxFuture<'a, Result<bool, StorageError>> {
-        let call = self.inner.compare_and_delete(table, column, expected);
-        Box::pin(self.hook.around(Operation::CompareAndDelete, call))
-    }
-
-    fn delete<'a>(
-        &'a self,
-        table: &'a Table,
-        delete: Delete,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
-        Box::pin(self.hook.around(Operation::Delete, self.inner.delete(table, delete)))
-    }
-
-    fn rewrite_row<'a>(
-        &'a self,
-        table: &'a Table,
-        rewrite: RowRewrite,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
-        Box::pin(self.hook.around(Operation::RewriteRow, self.inner.rewrite_row(table, rewrite)))
+        write: Write,
+        permit: Option<&'a BytePermit>,
+    ) -> BoxFuture<'a, Result<WriteResult, StorageError>> {
+        let operation = write.operation();
+        Box::pin(self.hook.around(operation, self.inner.write(table, write, permit)))
     }
 
     fn read_version(&self, table: &Table) -> ReadVersion {

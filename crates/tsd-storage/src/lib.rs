@@ -39,12 +39,14 @@ mod scan_group;
 mod series_read;
 mod series_scan;
 mod storage;
+mod storage_ext;
 mod storage_future;
 mod table;
 mod threshold;
 mod unknown_version;
 mod unreadable;
 mod verify;
+mod write;
 
 pub use batch::{
     BatchError, CellBatch, CellRef, MAX_DELTA_BATCH_BYTES, MAX_KEY_BYTES, RowRef, decode_family,
@@ -87,9 +89,11 @@ pub use series_scan::{TagUids, prefix_end, prefix_range, salts, tag_pattern, tag
 pub use tsd_model::ReplacedColumn;
 pub use unreadable::UnreadableRows;
 
-pub use storage::{Column, Delete, Get, ReadVersion, RowRewrite, RowScanner, Scan, Storage};
+pub use storage::{Get, RowScanner, Scan, Storage};
+pub use storage_ext::StorageExt;
 pub use storage_future::{BoxFuture, StorageFuture};
 pub use table::Table;
 pub use threshold::Threshold;
 pub use unknown_version::UnknownVersion;
 pub use verify::{RepairAction, Verifier, VerifyFinding, VerifyRun};
+pub use write::{Column, Delete, NewValue, ReadVersion, RowRewrite, Swap, Write, WriteResult};

@@ -3,12 +3,13 @@
 use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
-use tsd_model::{Cell, Family, ReplacedColumn, Row};
+use tsd_model::{Family, Row};
 use tsd_series_index::SeriesIndex;
 
 use crate::{
-    CellBatch, HealthProblem, PinnedFiles, Quarantine, RowFilter, ScanGroup, SeriesRead,
-    SeriesScanner, SeriesVersion, SplitGoal, StorageError, StorageFuture, Table, Verifier,
+    BytePermit, HealthProblem, PinnedFiles, Quarantine, ReadVersion, RowFilter, ScanGroup,
+    SeriesRead, SeriesScanner, SeriesVersion, SplitGoal, StorageError, StorageFuture, Table,
+    Verifier, Write, WriteResult,
 };
 
 /// Request for the cells of one row.
@@ -97,59 +98,6 @@ pub trait RowScanner: Send {
     fn next_rows(&mut self) -> StorageFuture<'_, Option<Vec<Row>>>;
 }
 
-/// A column of a row.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Column {
-    /// Row key.
-    pub row: Bytes,
-    /// Column family.
-    pub family: Family,
-    /// Column qualifier.
-    pub qualifier: Bytes,
-}
-
-/// A row, or columns of a row, to delete.
-#[derive(Clone, Debug)]
-pub enum Delete {
-    /// The whole row.
-    Row(Bytes),
-    /// All versions of these columns of a row.
-    Columns {
-        /// Row key.
-        row: Bytes,
-        /// Columns to delete.
-        columns: Vec<(Family, Bytes)>,
-    },
-}
-
-/// The write of a row compaction: a compacted cell and the columns it replaces.
-#[derive(Clone, Debug)]
-pub struct RowRewrite {
-    /// Row key.
-    pub row: Bytes,
-    /// The compacted cell to put; `None` if the row already has it. The store keeps its timestamp.
-    pub put: Option<Cell>,
-    /// Timestamp of the cell that the put supersedes, as it was read; `None` if the column was empty. A store with
-    /// other writers rejects the rewrite if the column was written since.
-    pub superseded_ms: Option<i64>,
-    /// Columns that the put replaces, with the timestamps that were read, since the row may have other writers.
-    pub delete: Vec<ReplacedColumn>,
-    /// [`Storage::read_version`] of the table from before the row was read.
-    pub read: ReadVersion,
-    /// True if `delete` lists all columns of the row and `put` is empty. A store that checks the version may then
-    /// write one row tombstone, which takes less space than column tombstones.
-    pub whole_row: bool,
-}
-
-/// Opaque version of a store: the sequence number of the last write that all later reads see. A
-/// [`RowRewrite`] returns it, so that the store can tell whether the row was written since.
-///
-/// Times are not enough: two writes may share a millisecond, the clock may be set back, and the writer may give
-/// the timestamps. The default is for stores with other writers, which have no version. A store with versions
-/// treats a rewrite with the default as out of date.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReadVersion(pub Option<u64>);
-
 /// A store of cells.
 ///
 /// A method returns when its effect is durable (to the degree the store guarantees) and visible to
@@ -193,75 +141,17 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
         Box::pin(async { Ok(Vec::new()) })
     }
 
-    /// Puts cells; a put to an existing column replaces its value. On `Ok` all cells of the batch
-    /// are durable; after an error any of them may be.
-    fn put<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()>;
-
-    /// Appends each cell's value to the current value of its column (empty if absent).
-    fn append<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()>;
-
-    /// Adds `amount` to a column with a big-endian `i64` value (0 if absent) and returns the sum.
+    /// Executes a write.
     ///
-    /// # Errors
-    ///
-    /// [`StorageError::NotACounter`] if the value is not 8 bytes long.
-    fn increment<'a>(
+    /// `permit` has the bytes of the write, if the caller has acquired them from the store's
+    /// [`ByteBudget`](crate::ByteBudget) and keeps them until the write ends. Without a permit a store with a
+    /// queue acquires them. [`StorageExt`](crate::StorageExt) has a shorter call for each kind of write.
+    fn write<'a>(
         &'a self,
         table: &'a Table,
-        column: Column,
-        amount: i64,
-    ) -> StorageFuture<'a, i64>;
-
-    /// Puts `value` if the column's value equals `expected` (`None`: the column is absent). Returns
-    /// true if it did.
-    fn compare_and_set<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        value: Bytes,
-    ) -> StorageFuture<'a, bool>;
-
-    /// As [`Self::compare_and_set`], with an explicit timestamp of the cell.
-    ///
-    /// The default is for stores whose cells always have the time of their write.
-    fn compare_and_set_at<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        value: Bytes,
-        _timestamp_ms: i64,
-    ) -> StorageFuture<'a, bool> {
-        self.compare_and_set(table, column, expected, value)
-    }
-
-    /// As [`Self::compare_and_set`], but deletes the column.
-    fn compare_and_delete<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Bytes,
-    ) -> StorageFuture<'a, bool>;
-
-    /// Deletes a row or columns of it.
-    fn delete<'a>(&'a self, table: &'a Table, delete: Delete) -> StorageFuture<'a, ()>;
-
-    /// Applies a row compaction. After a crash in the middle the row reads the same.
-    ///
-    /// The put is durable before anything is deleted. A column that is both put and replaced is absent afterwards,
-    /// unless its new cell is newer than the cell that was read.
-    ///
-    /// Cells written to the row since the read are never deleted. A store with an exclusive backend rejects the
-    /// whole rewrite if any column of the row was written or deleted since, by its [`ReadVersion`]. A multi-writer
-    /// store rejects it if the column of the put was written since, as far as it can check that. It cannot check a
-    /// whole row and write atomically. So it deletes only the versions up to the one that was read, and the
-    /// timestamp of the put keeps later writes newer and deleted rows deleted.
-    ///
-    /// # Errors
-    ///
-    /// [`StorageError::Changed`] if the row may have changed since the read.
-    fn rewrite_row<'a>(&'a self, table: &'a Table, rewrite: RowRewrite) -> StorageFuture<'a, ()>;
+        write: Write,
+        permit: Option<&'a BytePermit>,
+    ) -> StorageFuture<'a, WriteResult>;
 
     /// Returns the current version, for a rewrite of rows of the table that are read after this call.
     fn read_version(&self, _table: &Table) -> ReadVersion {

@@ -18,7 +18,7 @@ use tsd_cluster::{
 use tsd_model::Family;
 use tsd_storage::{
     BoxFuture, CellBatch, CellRef, Column, Delete, Fault, FaultyStorage, Get, MemoryStorage,
-    Operation, StorageError,
+    Operation, StorageError, StorageExt,
 };
 
 use super::*;

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use tsd_model::TableSchema;
 use tsd_query::LimitError;
-use tsd_storage::{CellBatch, CellRef, Fault, Operation, Storage, StorageError};
+use tsd_storage::{CellBatch, CellRef, Fault, Operation, StorageError, StorageExt};
 
 use super::*;
 use crate::{

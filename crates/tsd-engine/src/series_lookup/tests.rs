@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tsd_model::{TS_META_QUALIFIER, TableSchema};
 use tsd_query::LimitError;
-use tsd_storage::{CellBatch, CellRef, Column, Delete, Fault, Operation, Storage};
+use tsd_storage::{CellBatch, CellRef, Column, Delete, Fault, Operation, StorageExt};
 
 use super::*;
 use crate::{

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use tokio::sync::Mutex;
 use tsd_model::{Cell, Family, PerKind, RowKey, Uid, UidKind};
-use tsd_storage::{Scan, StorageError, Table};
+use tsd_storage::{Scan, StorageError, StorageExt, Table};
 
 use super::UidTable;
 

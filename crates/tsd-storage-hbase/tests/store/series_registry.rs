@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
 use tsd_model::{BaseTime, Family, SeriesKey, TableSchema, Tsuid};
-use tsd_storage::{CellBatch, CellRef, Column, Scan, Storage, StorageError, Table};
+use tsd_storage::{CellBatch, CellRef, Column, Scan, Storage, StorageError, StorageExt, Table};
 use tsd_storage_hbase::{HBaseConfig, HBaseStorage, SeriesIndexConfig, SeriesIndexMode};
 
 use crate::{

@@ -8,7 +8,7 @@ use std::{
 };
 
 use tsd_model::{Family, TableSchema};
-use tsd_storage::{CellBatch, CellRef, Delete, Storage, Table};
+use tsd_storage::{CellBatch, CellRef, Delete, Storage, StorageExt, Table};
 
 use super::storage::new_dir;
 use crate::{PartLayout, PartStorage, PartStorageConfig, PartTableSpec};

@@ -18,8 +18,8 @@ use tsd_model::{
 };
 use tsd_storage::{
     CellBatch, CellRef, Delete, FlushTarget, HookedStorage, Operation, OperationHook,
-    ReadSelection, Scan, SeriesBlock, SeriesRange, SeriesRead, Storage, StorageError, Table,
-    conformance,
+    ReadSelection, Scan, SeriesBlock, SeriesRange, SeriesRead, Storage, StorageError, StorageExt,
+    Table, conformance,
 };
 use tsd_storage_wal::{WalConfig, WalStorage};
 

@@ -11,7 +11,7 @@ use tsd_files::DiskSpace;
 use tsd_model::{Family, MergeRule, PointColumns, RowExtras, decode_row};
 use tsd_storage::{
     BlockPiece, CellBatch, CellRef, FlushTarget, Get, HealthImpact, LogMark, ReadSelection,
-    RowFilter, Scan, SeriesRange, SeriesRead, SeriesSet, Storage, Table, conformance,
+    RowFilter, Scan, SeriesRange, SeriesRead, SeriesSet, Storage, StorageExt, Table, conformance,
 };
 use tsd_storage_wal::{WalConfig, WalStorage};
 

@@ -1,6 +1,7 @@
 //! Appends log only the added bytes, and a replay gives the same columns.
 
 use super::*;
+use tsd_storage::StorageExt;
 
 const POINTS: u16 = 3_600;
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tsd_files::DiskSpace;
-use tsd_storage::{HealthImpact, StoreComponent};
+use tsd_storage::{HealthImpact, StorageExt, StoreComponent};
 
 use super::*;
 

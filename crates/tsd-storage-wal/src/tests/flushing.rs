@@ -1,6 +1,6 @@
 //! Rotation, flush, close and stop.
 
-use tsd_storage::{Fault, FaultyStorage, Operation};
+use tsd_storage::{Fault, FaultyStorage, Operation, StorageExt};
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! The problems that a store reports, and when they end.
 
-use tsd_storage::{HealthImpact, HealthProblem, StoreComponent};
+use tsd_storage::{HealthImpact, HealthProblem, StorageExt, StoreComponent};
 
 use super::{multi_writer::row_fault_backend::RowFaultBackend, *};
 use crate::log::segment_of_name;

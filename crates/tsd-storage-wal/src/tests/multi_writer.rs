@@ -5,7 +5,7 @@ mod stuck_tables;
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use tsd_storage::{Fault, Operation};
+use tsd_storage::{Fault, Operation, StorageExt};
 
 use self::row_fault_backend::RowFaultBackend;
 use super::*;

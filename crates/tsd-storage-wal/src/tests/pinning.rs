@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
 };
 
-use tsd_storage::{HookedStorage, OperationHook};
+use tsd_storage::{HookedStorage, OperationHook, StorageExt};
 
 use super::*;
 

@@ -14,7 +14,8 @@ use tsd_model::{BaseTime, Cell, Family, MergeRule, PointColumns, Row, RowExtras,
 use super::fixture::{bytes, data};
 use crate::{
     BlockPiece, CellBatch, CellRef, Delete, ReadSelection, RowFilter, Scan, SeriesRange,
-    SeriesRead, SeriesScanner, SeriesVersion, SplitGoal, Storage, Table, TagCondition, TagPattern,
+    SeriesRead, SeriesScanner, SeriesVersion, SplitGoal, Storage, StorageExt, Table, TagCondition,
+    TagPattern,
 };
 
 const METRIC: [u8; 3] = [0, 0, 7];

@@ -178,6 +178,6 @@ impl<S: Storage + ?Sized> Storage for RetainedStorage<S> {
     }
 
     forward_storage!(
-        inner: health, series_splits, put, append, increment, compare_and_set, compare_and_set_at, compare_and_delete, delete, rewrite_row, read_version, table_exists, flush, close, quarantine, verifier, pin_files, series_index, refresh_series_index, compacts_rows,
+        inner: health, series_splits, write, read_version, table_exists, flush, close, quarantine, verifier, pin_files, series_index, refresh_series_index, compacts_rows,
     );
 }

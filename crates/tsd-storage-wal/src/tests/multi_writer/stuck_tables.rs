@@ -6,7 +6,7 @@ use std::{
 };
 
 use tsd_files::DiskSpace;
-use tsd_storage::{HealthImpact, HealthProblem, StoreComponent};
+use tsd_storage::{HealthImpact, HealthProblem, StorageExt, StoreComponent};
 
 use super::*;
 use crate::Damage;
