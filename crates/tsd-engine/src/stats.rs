@@ -239,7 +239,7 @@ pub(crate) fn set_gauges(shared: &EngineShared) {
         metrics::gauge!("tsd_query_waiting", "class" => class).set(waiting as f64);
     }
     set_memory_gauges(&shared.config.memory);
-    for (name, value) in shared.storage.gauges() {
+    for (name, value) in shared.storage.maintenance().gauges() {
         if name.ends_with("_total") {
             metrics::counter!(name).absolute(value as u64);
         } else {

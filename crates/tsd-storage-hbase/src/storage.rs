@@ -11,8 +11,9 @@ use tsd_model::{ColumnKind, Family, Row};
 use tsd_series_index::SeriesIndex;
 use tsd_storage::{
     BoxFuture, BytePermit, CellBatch, CellRef, Delete, FlushRows, FlushTarget, Get, HealthImpact,
-    HealthProblem, PinnedFiles, ReplacedColumn, RowRewrite, RowScanner, Scan, Storage,
-    StorageError, StorageFuture, StoreComponent, Swap, Table, Write, WriteResult,
+    HealthProblem, Maintenance, PinnedFiles, ReplacedColumn, RowRewrite, RowScanner, Scan,
+    SeriesReads, Storage, StorageError, StorageFuture, StoreComponent, Swap, Table, Write,
+    WriteResult,
 };
 
 use crate::{
@@ -335,21 +336,16 @@ impl Storage for HBaseStorage {
         })
     }
 
-    fn pin_files(&self) -> BoxFuture<'_, Result<PinnedFiles, StorageError>> {
-        let text = "the points are in HBase, which has snapshots of its own: take one of each table \
-                    there, such as `snapshot 'tsdb', 'NAME'` in `hbase shell`";
-        Box::pin(async move { Err(StorageError::Rejected(text.into())) })
+    fn series(&self) -> &dyn SeriesReads {
+        self
     }
 
-    fn health(&self) -> Vec<HealthProblem> {
-        let closed = self.context.registry.as_ref().and_then(|registry| registry.closed());
-        let problem = |reason| {
-            let text = format!("the series index is closed, queries scan: {reason}");
-            HealthProblem::new(StoreComponent::Backend, HealthImpact::Degraded, text)
-        };
-        closed.map(problem).into_iter().collect()
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
     }
+}
 
+impl SeriesReads for HBaseStorage {
     fn series_index(&self, table: &Table) -> Option<Arc<SeriesIndex>> {
         Some(Arc::clone(self.context.registry_of(table)?.index()))
     }
@@ -364,6 +360,23 @@ impl Storage for HBaseStorage {
                 None => Ok(()),
             }
         })
+    }
+}
+
+impl Maintenance for HBaseStorage {
+    fn pin_files(&self) -> BoxFuture<'_, Result<PinnedFiles, StorageError>> {
+        let text = "the points are in HBase, which has snapshots of its own: take one of each table \
+                    there, such as `snapshot 'tsdb', 'NAME'` in `hbase shell`";
+        Box::pin(async move { Err(StorageError::Rejected(text.into())) })
+    }
+
+    fn health(&self) -> Vec<HealthProblem> {
+        let closed = self.context.registry.as_ref().and_then(|registry| registry.closed());
+        let problem = |reason| {
+            let text = format!("the series index is closed, queries scan: {reason}");
+            HealthProblem::new(StoreComponent::Backend, HealthImpact::Degraded, text)
+        };
+        closed.map(problem).into_iter().collect()
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {

@@ -57,7 +57,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         peak_bytes()? >> 20,
         backend.cells(),
     );
-    for (name, value) in store.gauges() {
+    for (name, value) in store.maintenance().gauges() {
         if name.contains("memtable") {
             println!("{name} {value}");
         }

@@ -5,14 +5,12 @@ mod threads;
 
 use std::sync::{Arc, atomic::Ordering};
 
-use bytes::Bytes;
 use tokio::sync::oneshot;
 use tsd_model::Row;
-use tsd_series_index::SeriesIndex;
 use tsd_storage::{
-    BoxFuture, BytePermit, FlushRows, FlushTarget, Get, HealthProblem, HeldRowReader, PinnedFiles,
-    Quarantine, ReadVersion, RowScanner, Scan, SeriesRead, SeriesScanner, SeriesVersion, SplitGoal,
-    Storage, StorageError, StorageFuture, Table, Verifier, Write, WriteResult,
+    BytePermit, FlushRows, FlushTarget, Get, HealthProblem, HeldRowReader, Maintenance,
+    PinnedFiles, ReadVersion, RowScanner, Scan, SeriesRead, SeriesReads, SeriesScanner,
+    SeriesVersion, Storage, StorageError, StorageFuture, Table, Verifier, Write, WriteResult,
 };
 
 use self::threads::in_thread;
@@ -230,46 +228,6 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
         }
     }
 
-    fn read_series(&self, table: &Table, read: &SeriesRead) -> Option<Box<dyn SeriesScanner>> {
-        // Takes the view before the backend's reads, as for a scan.
-        let view = self.state.memtables.view();
-        match self.state.tables.id(table) {
-            Some(id) if self.state.config.logged.contains(table) => {
-                if self.policy.cell_precedence() != CellPrecedence::LogOrder {
-                    return None;
-                }
-                let (state, backend) = (Arc::clone(&self.state), Arc::clone(&self.backend));
-                let table = (table.clone(), id);
-                let merged = MergedSeriesScanner::try_new(state, backend, table, view, read)?;
-                Some(Box::new(merged))
-            }
-            _ => self.backend.read_series(table, read),
-        }
-    }
-
-    fn series_version(&self, table: &Table, read: &SeriesRead) -> Option<SeriesVersion> {
-        // Takes the view before the backend's version, so that the version includes rows of a flush in between.
-        let view = self.state.memtables.view();
-        if self.state.config.logged.contains(table)
-            && let Some(id) = self.state.tables.id(table)
-            && (self.policy.cell_precedence() != CellPrecedence::LogOrder
-                || has_rows(&view, id, read))
-        {
-            return None;
-        }
-        self.backend.series_version(table, read)
-    }
-
-    // Series that only memtables have fall into the ranges between the backend's series.
-    fn series_splits<'a>(
-        &'a self,
-        table: &'a Table,
-        read: &'a SeriesRead,
-        goal: SplitGoal,
-    ) -> BoxFuture<'a, Result<Vec<Bytes>, StorageError>> {
-        self.backend.series_splits(table, read, goal)
-    }
-
     fn write<'a>(
         &'a self,
         table: &'a Table,
@@ -311,19 +269,66 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
         })
     }
 
+    fn series(&self) -> &dyn SeriesReads {
+        self
+    }
+
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+}
+
+// Series that only memtables have fall into the ranges between the splits of the backend's series.
+impl<B: FlushTarget> SeriesReads for WalStorage<B> {
+    fn below(&self) -> Option<&dyn SeriesReads> {
+        Some(self.backend.series())
+    }
+
+    fn read_series(&self, table: &Table, read: &SeriesRead) -> Option<Box<dyn SeriesScanner>> {
+        // Takes the view before the backend's reads, as for a scan.
+        let view = self.state.memtables.view();
+        match self.state.tables.id(table) {
+            Some(id) if self.state.config.logged.contains(table) => {
+                if self.policy.cell_precedence() != CellPrecedence::LogOrder {
+                    return None;
+                }
+                let (state, backend) = (Arc::clone(&self.state), Arc::clone(&self.backend));
+                let table = (table.clone(), id);
+                let merged = MergedSeriesScanner::try_new(state, backend, table, view, read)?;
+                Some(Box::new(merged))
+            }
+            _ => self.backend.series().read_series(table, read),
+        }
+    }
+
+    fn series_version(&self, table: &Table, read: &SeriesRead) -> Option<SeriesVersion> {
+        // Takes the view before the backend's version, so that the version includes rows of a flush in between.
+        let view = self.state.memtables.view();
+        if self.state.config.logged.contains(table)
+            && let Some(id) = self.state.tables.id(table)
+            && (self.policy.cell_precedence() != CellPrecedence::LogOrder
+                || has_rows(&view, id, read))
+        {
+            return None;
+        }
+        self.backend.series().series_version(table, read)
+    }
+}
+
+impl<B: FlushTarget> Maintenance for WalStorage<B> {
+    fn below(&self) -> Option<&dyn Maintenance> {
+        Some(self.backend.maintenance())
+    }
+
     fn health(&self) -> Vec<HealthProblem> {
         let mut problems = self.state.health();
         problems.extend(self.policy.health(&self.state));
-        problems.extend(self.backend.health());
+        problems.extend(self.backend.maintenance().health());
         problems
     }
 
-    fn quarantine(&self) -> Option<Arc<dyn Quarantine>> {
-        self.backend.quarantine()
-    }
-
     fn verifier(&self) -> Option<Arc<dyn Verifier>> {
-        let (backend, files) = (self.backend.verifier()?, self.state.files.as_ref()?);
+        let (backend, files) = (self.backend.maintenance().verifier()?, self.state.files.as_ref()?);
         Some(Arc::new(LogVerifier::new(Arc::clone(&files.dir), backend)))
     }
 
@@ -331,7 +336,7 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
         Box::pin(async move {
             self.state.check_open()?;
             if !self.policy.has_whole_flushes() {
-                return self.backend.pin_files().await;
+                return self.backend.maintenance().pin_files().await;
             }
             self.flush_all().await?;
             let (state, backend) = (Arc::clone(&self.state), Arc::clone(&self.backend));
@@ -340,18 +345,6 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
                 in_thread("wal-pin", move || pin::pin_files(&state, &*backend, &executor));
             pinning.await.map_err(|error| StorageError::Backend(error.to_string().into()))?
         })
-    }
-
-    fn series_index(&self, table: &Table) -> Option<Arc<SeriesIndex>> {
-        self.backend.series_index(table)
-    }
-
-    fn refresh_series_index<'a>(&'a self, table: &'a Table) -> StorageFuture<'a, ()> {
-        self.backend.refresh_series_index(table)
-    }
-
-    fn compacts_rows(&self, table: &Table) -> bool {
-        self.backend.compacts_rows(table)
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {
@@ -376,7 +369,7 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
         }
         gauges.extend(self.policy.gauges(state));
         gauges.extend(state.log.gauges());
-        gauges.extend(self.backend.gauges());
+        gauges.extend(self.backend.maintenance().gauges());
         gauges
     }
 }

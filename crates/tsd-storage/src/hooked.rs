@@ -6,13 +6,11 @@ use std::{fmt, future::Future, sync::Arc};
 
 use bytes::Bytes;
 use tsd_model::Row;
-use tsd_series_index::SeriesIndex;
 
 use crate::{
-    BoxFuture, BytePermit, FlushRows, FlushTarget, Get, HealthProblem, HeldRows, LogMark,
-    Operation, PinnedFiles, Quarantine, ReadVersion, RowScanner, Scan, SeriesBlock, SeriesRead,
-    SeriesScanner, SeriesVersion, SplitGoal, Storage, StorageError, Table, Verifier, Write,
-    WriteResult,
+    BoxFuture, BytePermit, FlushRows, FlushTarget, Get, HeldRows, LogMark, Maintenance, Operation,
+    PinnedFiles, ReadVersion, RowScanner, Scan, SeriesBlock, SeriesRead, SeriesReads,
+    SeriesScanner, Storage, StorageError, Table, Write, WriteResult,
 };
 
 /// Runs around every call of a [`HookedStorage`].
@@ -107,24 +105,6 @@ impl<S: Storage + ?Sized, H: OperationHook> Storage for HookedStorage<S, H> {
         Box::new(HookedScanner { hook: Arc::clone(&self.hook), inner, failure: None })
     }
 
-    fn read_series(&self, table: &Table, read: &SeriesRead) -> Option<Box<dyn SeriesScanner>> {
-        let inner = self.inner.read_series(table, read)?;
-        Some(Box::new(HookedScanner { hook: Arc::clone(&self.hook), inner, failure: None }))
-    }
-
-    fn series_version(&self, table: &Table, read: &SeriesRead) -> Option<SeriesVersion> {
-        self.inner.series_version(table, read)
-    }
-
-    fn series_splits<'a>(
-        &'a self,
-        table: &'a Table,
-        read: &'a SeriesRead,
-        goal: SplitGoal,
-    ) -> BoxFuture<'a, Result<Vec<Bytes>, StorageError>> {
-        self.inner.series_splits(table, read, goal)
-    }
-
     fn write<'a>(
         &'a self,
         table: &'a Table,
@@ -151,39 +131,34 @@ impl<S: Storage + ?Sized, H: OperationHook> Storage for HookedStorage<S, H> {
         self.inner.close()
     }
 
-    fn health(&self) -> Vec<HealthProblem> {
-        self.inner.health()
+    fn series(&self) -> &dyn SeriesReads {
+        self
     }
 
-    fn quarantine(&self) -> Option<Arc<dyn Quarantine>> {
-        self.inner.quarantine()
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+}
+
+impl<S: Storage + ?Sized, H: OperationHook> SeriesReads for HookedStorage<S, H> {
+    fn below(&self) -> Option<&dyn SeriesReads> {
+        Some(self.inner.series())
     }
 
-    fn verifier(&self) -> Option<Arc<dyn Verifier>> {
-        self.inner.verifier()
+    fn read_series(&self, table: &Table, read: &SeriesRead) -> Option<Box<dyn SeriesScanner>> {
+        let inner = self.inner.series().read_series(table, read)?;
+        Some(Box::new(HookedScanner { hook: Arc::clone(&self.hook), inner, failure: None }))
+    }
+}
+
+impl<S: Storage + ?Sized, H: OperationHook> Maintenance for HookedStorage<S, H> {
+    fn below(&self) -> Option<&dyn Maintenance> {
+        Some(self.inner.maintenance())
     }
 
     fn pin_files(&self) -> BoxFuture<'_, Result<PinnedFiles, StorageError>> {
-        Box::pin(self.hook.around(Operation::PinFiles, self.inner.pin_files()))
-    }
-
-    fn series_index(&self, table: &Table) -> Option<Arc<SeriesIndex>> {
-        self.inner.series_index(table)
-    }
-
-    fn refresh_series_index<'a>(
-        &'a self,
-        table: &'a Table,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
-        self.inner.refresh_series_index(table)
-    }
-
-    fn compacts_rows(&self, table: &Table) -> bool {
-        self.inner.compacts_rows(table)
-    }
-
-    fn gauges(&self) -> Vec<(&'static str, f64)> {
-        self.inner.gauges()
+        let pinning = self.inner.maintenance().pin_files();
+        Box::pin(self.hook.around(Operation::PinFiles, pinning))
     }
 }
 

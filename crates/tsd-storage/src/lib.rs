@@ -25,6 +25,7 @@ mod health;
 mod held_row;
 mod hooked;
 mod log_limit;
+mod maintenance;
 mod memory;
 mod metered;
 mod metrics;
@@ -37,6 +38,7 @@ mod quarantine;
 mod retention;
 mod scan_group;
 mod series_read;
+mod series_reads;
 mod series_scan;
 mod storage;
 mod storage_ext;
@@ -67,6 +69,7 @@ pub use health::{HealthImpact, HealthProblem, StoreComponent};
 pub use held_row::{HeldColumn, HeldRow, HeldRowBatches, HeldRowReader, KeyRange};
 pub use hooked::{HookedStorage, OperationHook};
 pub use log_limit::{ErrorLogLimit, LogLimit};
+pub use maintenance::Maintenance;
 pub use memory::MemoryStorage;
 pub use metered::{CallMeters, MeteredStorage};
 pub use metrics::{RECOVERED_READS, describe_metrics};
@@ -85,6 +88,7 @@ pub use series_read::{
     BlockPiece, ReadSelection, SeriesBlock, SeriesRange, SeriesRead, SeriesScanner, SeriesVersion,
     SplitGoal, retain_points_family,
 };
+pub use series_reads::SeriesReads;
 pub use series_scan::{TagUids, prefix_end, prefix_range, salts, tag_pattern, tags_filter};
 pub use tsd_model::ReplacedColumn;
 pub use unreadable::UnreadableRows;

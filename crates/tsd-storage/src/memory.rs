@@ -15,8 +15,8 @@ use tsd_model::{Cell, Family, Flags, Qualifier, Row};
 
 use crate::{
     BytePermit, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, LogMark,
-    ReadVersion, RowRewrite, RowScanner, Scan, Storage, StorageError, StorageFuture, Swap, Table,
-    Write, WriteResult, clock::ClockMs, metrics::describe_metrics, system_clock_ms,
+    Maintenance, ReadVersion, RowRewrite, RowScanner, Scan, Storage, StorageError, StorageFuture,
+    Swap, Table, Write, WriteResult, clock::ClockMs, metrics::describe_metrics, system_clock_ms,
 };
 
 /// Rows per batch of a scan without a preference.
@@ -106,7 +106,7 @@ impl MemoryStorage {
         Self { tables, clock: self.clock, log_mark: Mutex::new(log_mark), problems: Arc::default() }
     }
 
-    /// Sets the problems that [`Storage::health`] reports.
+    /// Sets the problems that [`Maintenance::health`] reports.
     #[cfg(any(test, feature = "testing"))]
     pub fn set_problems(&self, problems: Vec<HealthProblem>) {
         *self.problems.write() = problems;
@@ -434,15 +434,21 @@ impl Storage for MemoryStorage {
         Box::pin(async move { if closed { Err(StorageError::Closed) } else { Ok(()) } })
     }
 
-    fn health(&self) -> Vec<HealthProblem> {
-        self.problems.read().clone()
-    }
-
     fn close(&self) -> StorageFuture<'_, ()> {
         Box::pin(async move {
             self.tables.closed.store(true, Ordering::Release);
             Ok(())
         })
+    }
+
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+}
+
+impl Maintenance for MemoryStorage {
+    fn health(&self) -> Vec<HealthProblem> {
+        self.problems.read().clone()
     }
 }
 

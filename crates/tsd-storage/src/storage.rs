@@ -4,12 +4,10 @@ use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use tsd_model::{Family, Row};
-use tsd_series_index::SeriesIndex;
 
 use crate::{
-    BytePermit, HealthProblem, PinnedFiles, Quarantine, ReadVersion, RowFilter, ScanGroup,
-    SeriesRead, SeriesScanner, SeriesVersion, SplitGoal, StorageError, StorageFuture, Table,
-    Verifier, Write, WriteResult,
+    BytePermit, Maintenance, ReadVersion, RowFilter, ScanGroup, SeriesReads, StorageFuture, Table,
+    Write, WriteResult,
 };
 
 /// Request for the cells of one row.
@@ -98,7 +96,8 @@ pub trait RowScanner: Send {
     fn next_rows(&mut self) -> StorageFuture<'_, Option<Vec<Row>>>;
 }
 
-/// A store of cells.
+/// A store of cells. Reads of whole series and maintenance are traits of their own, so that a decorator implements only
+/// what it changes and returns the other traits of the store below.
 ///
 /// A method returns when its effect is durable (to the degree the store guarantees) and visible to
 /// every later read of this handle. Methods may run concurrently; each is atomic for one row.
@@ -115,31 +114,6 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
 
     /// Opens a scan. An unknown table is an error of the first batch.
     fn scan(&self, table: &Table, scan: Scan) -> Box<dyn RowScanner>;
-
-    /// Opens a read of the points of series. `None` if the store does not keep the points of a series together:
-    /// the caller then scans rows, which have the same points. Each row is at least as new as the start of the
-    /// read.
-    fn read_series(&self, _table: &Table, _read: &SeriesRead) -> Option<Box<dyn SeriesScanner>> {
-        None
-    }
-
-    /// The version of the result of a read of series. `None` if the store has no versions, or has rows of the read
-    /// that change without a new version, such as rows in memory. Equal reads return the same if the version is
-    /// the same before the first read begins and after the last read ends.
-    fn series_version(&self, _table: &Table, _read: &SeriesRead) -> Option<SeriesVersion> {
-        None
-    }
-
-    /// Tags that divide a read of a range of series into ranges of similar size: the begin of each range except
-    /// the first, in order. Empty if the store does not know, or has too little data.
-    fn series_splits<'a>(
-        &'a self,
-        _table: &'a Table,
-        _read: &'a SeriesRead,
-        _goal: SplitGoal,
-    ) -> StorageFuture<'a, Vec<Bytes>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
 
     /// Executes a write.
     ///
@@ -167,51 +141,13 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     /// Flushes and stops background work; later calls fail with [`StorageError::Closed`].
     fn close(&self) -> StorageFuture<'_, ()>;
 
-    /// Current problems of the store's own work; empty if the store is healthy. Must be cheap: every health check
-    /// calls it.
-    fn health(&self) -> Vec<HealthProblem> {
-        Vec::new()
+    /// Reads of whole series. The default is for stores without them.
+    fn series(&self) -> &dyn SeriesReads {
+        &()
     }
 
-    /// The damaged files in quarantine; `None` if the store has no quarantine.
-    fn quarantine(&self) -> Option<Arc<dyn Quarantine>> {
-        None
-    }
-
-    /// The verifier of the store's files; `None` if the store keeps no files.
-    fn verifier(&self) -> Option<Arc<dyn Verifier>> {
-        None
-    }
-
-    /// Pins the files of the store at one moment, the same for all tables, after every write that was acknowledged
-    /// before the call. Fails if the store does not support snapshots, or cannot write its memtables.
-    fn pin_files(&self) -> StorageFuture<'_, PinnedFiles> {
-        Box::pin(async {
-            Err(StorageError::Rejected("this store is in memory; it takes no snapshots".into()))
-        })
-    }
-
-    /// The series index of a table, which may not be complete yet. Without an index (`None`), queries scan. Layers
-    /// in front that hold rows of the table add their series before they acknowledge them.
-    fn series_index(&self, _table: &Table) -> Option<Arc<SeriesIndex>> {
-        None
-    }
-
-    /// Adds the series that other writers have registered until now to the series index. If the index is complete
-    /// afterwards, it has every series whose first point was acknowledged before this call. The default is for
-    /// stores without other writers, whose index is always current.
-    fn refresh_series_index<'a>(&'a self, _table: &'a Table) -> StorageFuture<'a, ()> {
-        Box::pin(async { Ok(()) })
-    }
-
-    /// True if merges of the store's files compact old rows of the table, so that no other row compaction is
-    /// needed.
-    fn compacts_rows(&self, _table: &Table) -> bool {
-        false
-    }
-
-    /// Metrics without labels, as (name, value). Names end in their unit, names of counters in `_total`.
-    fn gauges(&self) -> Vec<(&'static str, f64)> {
-        Vec::new()
+    /// State and files of the store. The default is for stores without files.
+    fn maintenance(&self) -> &dyn Maintenance {
+        &()
     }
 }

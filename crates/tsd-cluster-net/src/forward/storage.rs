@@ -6,8 +6,8 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 use tsd_cluster::SlotRoute;
 use tsd_storage::{
-    BytePermit, CellBatch, HealthImpact, HealthProblem, Storage, StorageError, StorageFuture,
-    StoreComponent, Table, Write, WriteResult, forward_storage,
+    BytePermit, CellBatch, HealthImpact, HealthProblem, Maintenance, SeriesReads, Storage,
+    StorageError, StorageFuture, StoreComponent, Table, Write, WriteResult, forward_storage,
 };
 
 use super::{
@@ -224,6 +224,22 @@ impl<S: Storage + ?Sized> Storage for ForwardedWrites<S> {
         self.inner.close()
     }
 
+    fn series(&self) -> &dyn SeriesReads {
+        self.inner.series()
+    }
+
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+
+    forward_storage!(inner: get, multi_get, scan, read_version, table_exists, flush);
+}
+
+impl<S: Storage + ?Sized> Maintenance for ForwardedWrites<S> {
+    fn below(&self) -> Option<&dyn Maintenance> {
+        Some(self.inner.maintenance())
+    }
+
     fn health(&self) -> Vec<HealthProblem> {
         let draining = self.slots.is_draining().then_some("draining");
         let draining = draining.map(|reason| {
@@ -232,12 +248,6 @@ impl<S: Storage + ?Sized> Storage for ForwardedWrites<S> {
         let unsettled = self.slots.unsettled().map(|reason| {
             HealthProblem::new(StoreComponent::Commit, HealthImpact::WritesRejected, reason)
         });
-        self.inner.health().into_iter().chain(draining).chain(unsettled).collect()
+        self.inner.maintenance().health().into_iter().chain(draining).chain(unsettled).collect()
     }
-
-    forward_storage!(
-        inner: get, multi_get, scan, read_series, series_version, series_splits, read_version,
-        table_exists, flush, quarantine, verifier, pin_files, series_index, refresh_series_index,
-        compacts_rows, gauges,
-    );
 }

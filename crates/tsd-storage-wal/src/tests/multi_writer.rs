@@ -33,7 +33,7 @@ fn column(row: &'static [u8], qualifier: &'static [u8]) -> Column {
 }
 
 fn gauge(store: &Store, name: &str) -> u64 {
-    store.gauges().into_iter().find(|(n, _)| *n == name).unwrap().1 as u64
+    store.maintenance().gauges().into_iter().find(|(n, _)| *n == name).unwrap().1 as u64
 }
 
 /// Flushes all rows and stops the store; the backend stays open.

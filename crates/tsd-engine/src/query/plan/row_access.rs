@@ -95,6 +95,6 @@ impl QueryEngine {
             && *read.content == RowContent::Points
             && !read.with_keys
             && !read.has_time_range
-            && self.storage.read_series(read.table, &probe()).is_some()
+            && self.storage.series().read_series(read.table, &probe()).is_some()
     }
 }

@@ -151,7 +151,7 @@ async fn ranges_of(
             let min_bytes = config.series_range_bytes;
             let splits = match divisible_read(plan, min_bytes, threads, has_many_series) {
                 Some((read, goal)) => {
-                    job.engine.storage.series_splits(&job.table, &read, goal).await?
+                    job.engine.storage.series().series_splits(&job.table, &read, goal).await?
                 }
                 None => Vec::new(),
             };
