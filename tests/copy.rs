@@ -12,7 +12,7 @@ use std::{
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use tsd_model::Family;
-use tsd_storage::{CellBatch, CellRef, Table};
+use tsd_storage::{CellBatch, CellRef, StorageExt, Table};
 use tsd_testkit::{http, wait_for};
 
 use crate::{TSDB, hbase_fake::HBase, in_process, invariants::ROLLUPS, tsdb};

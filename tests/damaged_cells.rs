@@ -9,7 +9,7 @@ use std::{
 
 use tokio::runtime::Runtime;
 use tsd_model::Family;
-use tsd_storage::{CellBatch, CellRef, Table};
+use tsd_storage::{CellBatch, CellRef, StorageExt, Table};
 use tsd_testkit::process::status_bytes_or_zero;
 
 use crate::in_process;

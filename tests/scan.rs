@@ -8,7 +8,7 @@ use std::{
 
 use tokio::runtime::Runtime;
 use tsd_model::Family;
-use tsd_storage::{CellBatch, CellRef, Table};
+use tsd_storage::{CellBatch, CellRef, StorageExt, Table};
 use tsd_testkit::http;
 
 use crate::{TSDB, in_process, tsdb};

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tsd_model::Family;
-use tsd_storage::{CellBatch, CellRef, Table};
+use tsd_storage::{CellBatch, CellRef, StorageExt, Table};
 
 use crate::{TSDB, in_process, tsdb};
 

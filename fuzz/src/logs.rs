@@ -10,7 +10,7 @@ use tsd_files::FaultyDisk;
 use tsd_model::{Cell, Family};
 use tsd_storage::{
     CellBatch, CellRef, Fault, FaultyStorage, MemoryStorage, Operation, Scan, Storage,
-    StorageError, Table,
+    StorageError, StorageExt, Table,
 };
 use tsd_storage_wal::{OpenError, ReplayReport, WalConfig, WalStorage, testing};
 

@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 use tsd_cli::{ImportOptions, Node, import, uid};
 use tsd_engine::{Engine, MetaTracking};
 use tsd_model::Family;
-use tsd_storage::{CellBatch, CellRef, Scan, Storage, Table};
+use tsd_storage::{CellBatch, CellRef, Scan, Storage, StorageExt, Table};
 use tsd_testkit::{PATIENCE, exchange, http};
 
 use super::{

@@ -146,7 +146,7 @@ mod tests {
 
     use bytes::Bytes;
     use tsd_model::Family;
-    use tsd_storage::{CellBatch, CellRef, Get, Table};
+    use tsd_storage::{CellBatch, CellRef, Get, StorageExt, Table};
 
     use super::*;
 

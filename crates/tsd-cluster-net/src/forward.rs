@@ -11,6 +11,7 @@
 //! 2. A write that may have been made is sent again only if its receiver is fenced and the receiver's log is
 //!    stored. Otherwise a late copy could undo a correction that was acknowledged meanwhile.
 
+mod batch_shares;
 mod frame_outcome;
 pub(crate) mod metrics;
 mod put_queue;
@@ -18,7 +19,6 @@ mod receive;
 pub(crate) mod receiver;
 mod route_table;
 mod send;
-mod slot_write;
 mod slots;
 mod storage;
 pub(crate) mod wire;

@@ -20,9 +20,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tsd_model::Row;
 use tsd_storage::{
-    Get, HealthImpact, HealthProblem, HeldRowReader, KeyRange, RowRewrite, RowScanner, Scan,
-    SeriesRead, SeriesScanner, SeriesVersion, Storage, StorageError, StorageFuture, StoreComponent,
-    Table, forward_storage,
+    BytePermit, Get, HealthImpact, HealthProblem, HeldRowReader, KeyRange, Maintenance, RowScanner,
+    Scan, SeriesRead, SeriesReads, SeriesScanner, SeriesVersion, Storage, StorageError,
+    StorageFuture, StoreComponent, Table, Write, WriteResult, forward_storage,
 };
 
 pub use self::config::{ReadConfig, ReadMemory};
@@ -72,6 +72,20 @@ impl<S: Storage + ?Sized> ClusterReads<S> {
             })
             .collect()
     }
+
+    /// Rejects a row compaction while any node holds the row. The compacted column would get the time of the newest
+    /// point that was read. It would hide an older correction of another point that a node holds.
+    async fn check_flushed(
+        &self,
+        table: &Table,
+        ranges: Vec<KeyRange>,
+    ) -> Result<(), StorageError> {
+        let query = HeldQuery { table: table.clone(), ranges, filter: None };
+        if self.fetch.fetch(&query).await?.is_empty() {
+            return Ok(());
+        }
+        Err(StorageError::Throttled("the row is not flushed yet"))
+    }
 }
 
 /// Returns the range of one row.
@@ -111,41 +125,65 @@ impl<S: Storage + ?Sized> Storage for ClusterReads<S> {
         Box::new(ClusterScanner::new(fetch, table.clone(), scan, Box::new(open)))
     }
 
+    fn write<'a>(
+        &'a self,
+        table: &'a Table,
+        write: Write,
+        permit: Option<&'a BytePermit>,
+    ) -> StorageFuture<'a, WriteResult> {
+        match &write {
+            Write::Rewrite(rewrite) if self.is_held(table) => {
+                let ranges = vec![range_of(&rewrite.row)];
+                Box::pin(async move {
+                    self.check_flushed(table, ranges).await?;
+                    self.inner.write(table, write, permit).await
+                })
+            }
+            _ => self.inner.write(table, write, permit),
+        }
+    }
+
+    fn series(&self) -> &dyn SeriesReads {
+        self
+    }
+
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+
+    forward_storage!(inner: read_version, table_exists, flush, close);
+}
+
+impl<S: Storage + ?Sized> SeriesReads for ClusterReads<S> {
+    fn below(&self) -> Option<&dyn SeriesReads> {
+        Some(self.inner.series())
+    }
+
     fn read_series(&self, table: &Table, read: &SeriesRead) -> Option<Box<dyn SeriesScanner>> {
         // Tables with held rows are read by rows, not by series.
-        if self.is_held(table) { None } else { self.inner.read_series(table, read) }
+        if self.is_held(table) { None } else { self.inner.series().read_series(table, read) }
     }
 
     fn series_version(&self, table: &Table, read: &SeriesRead) -> Option<SeriesVersion> {
-        if self.is_held(table) { None } else { self.inner.series_version(table, read) }
-    }
-
-    fn rewrite_row<'a>(&'a self, table: &'a Table, rewrite: RowRewrite) -> StorageFuture<'a, ()> {
-        if !self.is_held(table) {
-            return self.inner.rewrite_row(table, rewrite);
-        }
-        Box::pin(async move {
-            // The compacted column would get the time of the newest point that was read. It would hide an older
-            // correction of another point that a node holds.
-            let ranges = vec![range_of(&rewrite.row)];
-            let query = HeldQuery { table: table.clone(), ranges, filter: None };
-            if !self.fetch.fetch(&query).await?.is_empty() {
-                return Err(StorageError::Throttled("the row is not flushed yet"));
-            }
-            self.inner.rewrite_row(table, rewrite).await
-        })
+        if self.is_held(table) { None } else { self.inner.series().series_version(table, read) }
     }
 
     fn refresh_series_index<'a>(&'a self, table: &'a Table) -> StorageFuture<'a, ()> {
         if !self.is_held(table) {
-            return self.inner.refresh_series_index(table);
+            return self.inner.series().refresh_series_index(table);
         }
         Box::pin(async move {
             // Refreshes the index for callers that only count series, and reports that some may be missing.
-            self.inner.refresh_series_index(table).await?;
+            self.inner.series().refresh_series_index(table).await?;
             let text = "other nodes may hold rows of series that are not registered yet";
             Err(StorageError::Unavailable(text.into()))
         })
+    }
+}
+
+impl<S: Storage + ?Sized> Maintenance for ClusterReads<S> {
+    fn below(&self) -> Option<&dyn Maintenance> {
+        Some(self.inner.maintenance())
     }
 
     fn health(&self) -> Vec<HealthProblem> {
@@ -159,12 +197,8 @@ impl<S: Storage + ?Sized> Storage for ClusterReads<S> {
         };
         let problem = problem
             .map(|(component, impact, reason)| HealthProblem::new(component, impact, reason));
-        self.inner.health().into_iter().chain(problem).collect()
+        self.inner.maintenance().health().into_iter().chain(problem).collect()
     }
-
-    forward_storage!(
-        inner: series_splits, put, append, increment, compare_and_set, compare_and_set_at, compare_and_delete, delete, read_version, table_exists, flush, close, quarantine, verifier, pin_files, series_index, compacts_rows, gauges,
-    );
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ impl Engine {
         storage: Arc<dyn Storage>,
     ) -> Result<EngineHandle, StartError> {
         // Only the row compactor can repair append columns.
-        if storage.compacts_rows(&config.tables.data) && !config.rows.repair_appends {
+        if storage.maintenance().compacts_rows(&config.tables.data) && !config.rows.repair_appends {
             config.compaction.enabled = false;
         }
         // Only reads of rows find rows that the row compactor must compact or repair.

@@ -84,7 +84,7 @@ pub(crate) fn uid_space(shared: &EngineShared) -> Vec<UidSpace> {
 
 /// All problems, those of the store first.
 pub(crate) fn problems(shared: &EngineShared) -> Vec<Problem> {
-    let of_store = shared.storage.health().into_iter().map(|problem| Problem {
+    let of_store = shared.storage.maintenance().health().into_iter().map(|problem| Problem {
         component: HealthComponent::Store(problem.component),
         impact: problem.impact,
         reason: problem.reason,

@@ -11,7 +11,7 @@ use std::sync::{
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use tsd_model::{Family, Row, TS_COUNTER_QUALIFIER, TS_META_QUALIFIER, UidKind};
-use tsd_storage::{Delete, Scan, StorageError, Table};
+use tsd_storage::{Delete, Scan, StorageError, StorageExt, Table};
 
 use crate::EngineHandle;
 

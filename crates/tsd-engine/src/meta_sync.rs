@@ -32,7 +32,7 @@ use tsd_model::{
     Family, Row, RowKey, SaltBucket, TS_COUNTER_QUALIFIER, TS_META_QUALIFIER, TsMeta, Tsuid, Uid,
     UidKind, UidMetaEdit, encode_counter, to_hex,
 };
-use tsd_storage::{Column, Get, Scan, prefix_range};
+use tsd_storage::{Column, Get, Scan, StorageExt, prefix_range};
 
 use crate::{EngineHandle, engine_shared::EngineShared};
 

@@ -15,7 +15,7 @@ use tsd_model::{
     Family, TS_COUNTER_QUALIFIER, TS_META_QUALIFIER, TableSchema, TsMeta, encode_counter, to_hex,
 };
 use tsd_runtime::{Actor, ActorContext, ActorRef, Clock, Reply, SendError};
-use tsd_storage::{CellBatch, CellRef, Column, Get, Storage, StorageError, Table};
+use tsd_storage::{CellBatch, CellRef, Column, Get, Storage, StorageError, StorageExt, Table};
 
 use crate::{config::MetaTracking, tree_processor::TreeQueue};
 

@@ -33,7 +33,7 @@ impl EngineHandle {
     /// The damaged files that the store has quarantined and whose loss was not accepted yet.
     pub async fn quarantine(&self) -> Vec<QuarantinedPart> {
         let shared = self.shared();
-        let Some(quarantine) = shared.storage.quarantine() else { return Vec::new() };
+        let Some(quarantine) = shared.storage.maintenance().quarantine() else { return Vec::new() };
         let mut parts = Vec::new();
         let files = tokio::task::spawn_blocking(move || quarantine.files()).await;
         // A panic of the task was reported already.
@@ -50,7 +50,9 @@ impl EngineHandle {
     /// Accepts the loss of a quarantined file. Later reads return the intact data. Returns false if there is no such
     /// file.
     pub async fn accept_loss(&self, name: &str) -> Result<bool, StorageError> {
-        let Some(quarantine) = self.shared().storage.quarantine() else { return Ok(false) };
+        let Some(quarantine) = self.shared().storage.maintenance().quarantine() else {
+            return Ok(false);
+        };
         let name = name.to_owned();
         let accepted = tokio::task::spawn_blocking(move || quarantine.accept(&name)).await;
         let accepted = accepted.unwrap_or(Err(StorageError::Closed))?;

@@ -41,7 +41,7 @@ impl SnapshotSlot {
         let permit = self.acquire()?;
         let program = program.to_owned();
         let target = in_thread(move || SnapshotTarget::create(request)).await?;
-        let pinned = storage.pin_files().await?;
+        let pinned = storage.maintenance().pin_files().await?;
         let progress = Arc::clone(&permit.progress);
         let report = in_thread(move || target.write(&pinned, schema, &program, &progress)).await?;
         let SnapshotReport { files, bytes, linked_bytes, copied_bytes, .. } = report;

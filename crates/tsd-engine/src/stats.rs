@@ -225,7 +225,7 @@ pub(crate) fn set_gauges(shared: &EngineShared) {
     set_actor_gauges("uid", [&shared.names.uids.resolver.assigner]);
     shared.reads.set_gauges();
     set_memory_gauges(&shared.config.memory);
-    for (name, value) in shared.storage.gauges() {
+    for (name, value) in shared.storage.maintenance().gauges() {
         if name.ends_with("_total") {
             metrics::counter!(name).absolute(value as u64);
         } else {

@@ -252,7 +252,7 @@ impl VerificationSlot {
         if last.as_ref().is_some_and(|last| !last.has_ended()) {
             return Err(VerificationError::InProgress);
         }
-        let verifier = storage.verifier().ok_or(VerificationError::NotSupported)?;
+        let verifier = storage.maintenance().verifier().ok_or(VerificationError::NotSupported)?;
         *last = Some(Arc::new(Verification::start(verifier, repairs, true, repaired)?));
         Ok(())
     }

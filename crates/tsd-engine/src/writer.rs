@@ -26,7 +26,7 @@ use std::{
 use bytes::Bytes;
 use tokio_util::task::TaskTracker;
 use tsd_runtime::{Actor, ActorContext, ActorRef, Reply, SendError};
-use tsd_storage::{BytePermit, CellBatch, Storage, StorageError};
+use tsd_storage::{BytePermit, CellBatch, Storage, StorageError, Write};
 
 use crate::{
     compaction::{CompactionMessage, CompactionStats, RowCompactor},
@@ -308,7 +308,8 @@ impl Actor for Writer {
 struct WriteBatch {
     target: usize,
     cells: CellBatch,
-    waiters: Vec<(WriteCompletion, BytePermit)>,
+    permit: BytePermit,
+    waiters: Vec<WriteCompletion>,
     touched: Vec<TouchedRow>,
     /// Failed calls so far.
     failures: u32,
@@ -321,7 +322,8 @@ impl WriteBatch {
         Self {
             target: request.target,
             cells: request.cells,
-            waiters: vec![(request.completion, request.permit)],
+            permit: request.permit,
+            waiters: vec![request.completion],
             touched: request.touched,
             failures: 0,
             held: None,
@@ -342,7 +344,8 @@ impl WriteBatch {
         batch.cells.reserve(bytes);
         for next in requests.drain(..count) {
             batch.cells.extend(&next.cells);
-            batch.waiters.push((next.completion, next.permit));
+            batch.permit.merge(next.permit);
+            batch.waiters.push(next.completion);
             batch.touched.extend(next.touched);
         }
         Some(batch)
@@ -351,14 +354,15 @@ impl WriteBatch {
     /// Writes the batch and completes its requests. Returns the batch if it must be written again.
     async fn execute(mut self, settings: Arc<WriterSettings>) -> Option<Self> {
         let started = Instant::now();
-        let points: usize = self.waiters.iter().map(|(completion, _)| completion.points()).sum();
-        let mut cells = std::mem::take(&mut self.cells);
-        cells.set_admitted();
-        let holds = self.waiters.iter().any(|(completion, _)| completion.holds());
+        let points: usize = self.waiters.iter().map(WriteCompletion::points).sum();
+        let cells = std::mem::take(&mut self.cells);
+        let holds = self.waiters.iter().any(WriteCompletion::holds);
         let kept = (holds && !settings.hold.is_ended()).then(|| cells.clone());
         let result = match settings.targets.get(self.target) {
-            Some(to) if to.appends => settings.storage.append(&to.table, cells).await,
-            Some(to) => settings.storage.put(&to.table, cells).await,
+            Some(to) => {
+                let write = if to.appends { Write::Append(cells) } else { Write::Put(cells) };
+                settings.storage.write(&to.table, write, Some(&self.permit)).await
+            }
             // Unreachable: a queued request has a target.
             None => Err(StorageError::Backend("no such write target".into())),
         };
@@ -373,7 +377,7 @@ impl WriteBatch {
             return Some(self);
         }
         match &result {
-            Ok(()) => settings.metrics.stored.increment(points as u64),
+            Ok(_) => settings.metrics.stored.increment(points as u64),
             Err(error) => {
                 settings.metrics.failed.increment(points as u64);
                 settings.hold.log_failure(error, points, false);
@@ -384,10 +388,9 @@ impl WriteBatch {
         }
         // Before the completions, so that a flush requested after them includes these rows.
         notify_compactors(&settings, self.touched);
-        let result = result.map_err(PutError::from);
-        for (completion, permit) in self.waiters {
+        let result = result.map(|_| ()).map_err(PutError::from);
+        for completion in self.waiters {
             completion.complete(result.clone());
-            drop(permit);
         }
         None
     }

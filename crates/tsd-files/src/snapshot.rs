@@ -1,6 +1,6 @@
 //! Snapshots: the files of a store at one moment, linked or copied to another directory.
 //!
-//! A store pins its files ([`Storage::pin_files`](tsd_storage::Storage::pin_files)), which takes no
+//! A store pins its files ([`Maintenance::pin_files`](tsd_storage::Maintenance::pin_files)), which takes no
 //! longer than listing them. [`SnapshotTarget`] writes them while the store continues. Immutable
 //! files are linked if the file system allows it; the store renders small mutable files for the
 //! snapshot. A list has each file with its checksum ([`SnapshotList`]) and is written last. Then

@@ -16,8 +16,8 @@ use tsd_model::{
     TableSchema, Timestamp, Tsuid, millis_of,
 };
 use tsd_storage::{
-    Column, Delete, Get, Retention, RowFilter, Scan, Storage, StorageError, Table, TagCondition,
-    prefix_end, tag_pattern,
+    Column, Delete, Get, Retention, RowFilter, Scan, Storage, StorageError, StorageExt, Table,
+    TagCondition, prefix_end, tag_pattern,
 };
 
 pub use edit::{AnnotationEdit, AnnotationEditOutcome, AnnotationError};

@@ -16,7 +16,7 @@ use tsd_model::{
     Family, NamedUidMeta, Row, SeriesMeta, TS_COUNTER_QUALIFIER, TS_META_QUALIFIER, TableSchema,
     TsMeta, TsMetaEdit, Tsuid, Uid, UidKind, UidMetaEdit, encode_counter,
 };
-use tsd_storage::{Column, Delete, Get, Storage, StorageError, Table};
+use tsd_storage::{Column, Delete, Get, Storage, StorageError, StorageExt, Table};
 
 pub use error::MetaError;
 use stored::uid_meta_column;

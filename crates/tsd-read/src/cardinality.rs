@@ -94,10 +94,10 @@ async fn count(
         Some(name) => Some(metric_uid(shared, name).await?),
         None => None,
     };
-    let Some(index) = shared.storage.series_index(data) else {
+    let Some(index) = shared.storage.series().series_index(data) else {
         return Err(QueryError::from(SeriesError::NoSeriesIndex).into());
     };
-    let refreshed = shared.storage.refresh_series_index(data).await;
+    let refreshed = shared.storage.series().refresh_series_index(data).await;
     if let Err(error) = &refreshed {
         tracing::debug!(%error, "the series index cannot be refreshed: the counts lack series");
     }

@@ -189,7 +189,7 @@ impl LastPointSearch<'_> {
     /// Notes the quarantined files from which the result may miss points, if intact data is enough.
     async fn note_losses(&self, candidates: &[Candidate]) -> Result<(), QueryFailure> {
         let Self { shared, context, .. } = self;
-        let Some(quarantine) = shared.storage.quarantine() else { return Ok(()) };
+        let Some(quarantine) = shared.storage.maintenance().quarantine() else { return Ok(()) };
         if !context.query.allows_damaged || candidates.is_empty() {
             return Ok(());
         }

@@ -10,7 +10,8 @@ use tsd_files::{SnapshotList, SnapshotProgress, SnapshotRequest, SnapshotTarget}
 use tsd_model::{Family, TableSchema};
 use tsd_storage::{
     CellBatch, CellRef, FlushTarget, Get, LogMark, PinnedFiles, RepairAction, RetainedStorage,
-    Retention, RetentionRules, Storage, StorageError, Table, VerifyFinding, VerifyRun, conformance,
+    Retention, RetentionRules, Storage, StorageError, StorageExt, Table, VerifyFinding, VerifyRun,
+    conformance,
 };
 use tsd_storage_lsm::SealedLinesFile;
 use tsd_storage_wal::{WalConfig, WalStorage};
@@ -116,7 +117,7 @@ async fn pinned_files_are_of_one_moment_between_two_memtables() {
             tokio::task::yield_now().await;
         }
         let before = done.load(Ordering::SeqCst);
-        let pinned = store.pin_files().await.unwrap();
+        let pinned = store.maintenance().pin_files().await.unwrap();
         let target = dir.path().join(format!("snapshot-{number}"));
         let restored = write_and_restore(&pinned, &target);
         drop(pinned);
@@ -214,7 +215,7 @@ async fn a_snapshot_has_what_the_retention_has_recorded() {
     drop(store);
     let store = open_retained(&dir.path().join("store"), Some(5));
     assert_eq!(days_of(&store).await, [95, 96, 97, 98, 99, 100]);
-    let pinned = store.pin_files().await.unwrap();
+    let pinned = store.maintenance().pin_files().await.unwrap();
     assert!(pinned.files.iter().any(|file| file.path == "store/points/retention"));
     let restored = write_and_restore(&pinned, &dir.path().join("snapshot")).join("store");
     // The first days are hidden whatever is configured, and the next ones follow the settings.
@@ -355,7 +356,10 @@ async fn an_older_copy_of_a_table_refuses_the_start_until_the_loss_is_accepted()
         assert!(store.get(table, Get::row(row(1))).await.unwrap().is_some());
         assert!(store.get(table, Get::row(row(2))).await.unwrap().is_none());
         // The UIDs of the lost names are to be searched.
-        assert_eq!(store.quarantine().unwrap().has_unchecked_loss(&uid), *table == uid);
+        assert_eq!(
+            store.maintenance().quarantine().unwrap().has_unchecked_loss(&uid),
+            *table == uid
+        );
         store.set_log_mark(row(3)).await.unwrap();
         store.close().await.unwrap();
         drop(store);
@@ -395,7 +399,7 @@ async fn an_older_copy_of_the_series_index_is_built_again() {
     copy_all(&older, &index);
     assert_eq!(verify().len(), 1, "an index without the second series");
     let store = open(&store_dir, tables());
-    while !store.series_index(&data).is_some_and(|index| index.is_complete()) {
+    while !store.series().series_index(&data).is_some_and(|index| index.is_complete()) {
         tokio::task::yield_now().await;
     }
     store.close().await.unwrap();

@@ -13,7 +13,8 @@ use std::{error::Error, fs, time::Instant};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tsd_model::Family;
 use tsd_storage::{
-    CellBatch, CellRef, FlushCell, FlushRow, FlushRows, FlushTarget, Storage, StorageError, Table,
+    CellBatch, CellRef, FlushCell, FlushRow, FlushRows, FlushTarget, StorageError, StorageExt,
+    Table,
 };
 use tsd_storage_hbase::{
     HBaseConfig, HBaseStorage, Splits, TableLayout, TableOptions, create_tables,

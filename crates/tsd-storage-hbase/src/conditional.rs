@@ -21,7 +21,7 @@ use hbase_rs::{
 };
 use tokio::time::sleep;
 use tsd_model::Family;
-use tsd_storage::{Column, StorageError, Table, error_chain};
+use tsd_storage::{Column, StorageError, Swap, Table, error_chain};
 
 use crate::{
     clock::WriteClock,
@@ -32,109 +32,99 @@ use crate::{
 /// Pause before a retry.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
-/// A conditional write of one column.
-#[derive(Debug)]
-pub(crate) struct ConditionalWrite {
-    pub(crate) column: Column,
-    /// Expected value; `None` means that the column must be absent.
-    pub(crate) expected: Option<Bytes>,
-    /// New value; `None` deletes the column.
-    pub(crate) new: Option<Bytes>,
-    /// Timestamp of the new cell. `None` takes the clock of this process, but at least the
-    /// millisecond after the replaced cell.
-    pub(crate) timestamp_ms: Option<i64>,
+/// Writes if the column has the expected value; returns true if it did.
+///
+/// A new cell without a timestamp takes the clock of this process, but at least the millisecond after the replaced
+/// cell.
+pub(crate) async fn execute_swap(
+    swap: &Swap,
+    rows: &HBaseTable,
+    clock: &WriteClock,
+    table: &Table,
+    timeout: Duration,
+) -> Result<bool, StorageError> {
+    let started = Instant::now();
+    let failed = |error: OperationError| storage_error(table, &error);
+    let Swap { column, expected, new } = swap;
+    let timestamp_ms = new.as_ref().and_then(|new| new.timestamp_ms);
+    let mut replaced = None;
+    if new.is_none() || expected.is_some() && timestamp_ms.is_none() {
+        let (found, time) = read_cell(rows, column).await.map_err(failed)?;
+        if found != *expected {
+            return Ok(false);
+        }
+        replaced = time;
+    }
+    // HBase does not distinguish an empty value from an absent column. Values of the UID table are never empty.
+    if expected.is_none()
+        && column.family == Family::T
+        && read(rows, column).await.map_err(failed)?.is_some()
+    {
+        return Ok(false);
+    }
+    let condition = condition(column, expected.as_ref());
+    let mutation = mutation(swap, clock, replaced)?;
+    loop {
+        let error = match rows.check_and_mutate(&condition, mutation.clone()).await {
+            Ok(done) => return Ok(done),
+            Err(error) if !error.in_doubt => return Err(failed(error)),
+            Err(error) => error,
+        };
+        let text = error_chain(&error);
+        tracing::debug!(%table, error = text, "result of a conditional write is unknown");
+        let now = read(rows, column).await.map_err(failed)?;
+        if now.as_ref() == new.as_ref().map(|new| &new.value) {
+            return Ok(true);
+        }
+        if now != *expected {
+            return Ok(false);
+        }
+        // Some exceptions leave the outcome unknown and are permanent nevertheless.
+        let permanent =
+            error.class().is_some() && matches!(failed(error.clone()), StorageError::Backend(_));
+        if permanent || started.elapsed() >= timeout {
+            return Err(failed(error));
+        }
+        sleep(RETRY_PAUSE).await;
+    }
 }
 
-impl ConditionalWrite {
-    /// Writes if the column has the expected value; returns true if it did.
-    pub(crate) async fn execute(
-        self,
-        rows: &HBaseTable,
-        clock: &WriteClock,
-        table: &Table,
-        timeout: Duration,
-    ) -> Result<bool, StorageError> {
-        let started = Instant::now();
-        let failed = |error: OperationError| storage_error(table, &error);
-        let Column { family, qualifier, .. } = &self.column;
-        let mut replaced = None;
-        if self.new.is_none() || self.expected.is_some() && self.timestamp_ms.is_none() {
-            let (found, time) = read_cell(rows, &self.column).await.map_err(failed)?;
-            if found != self.expected {
-                return Ok(false);
-            }
-            replaced = time;
+/// Returns the condition that the column has the expected value.
+fn condition(column: &Column, expected: Option<&Bytes>) -> Condition {
+    let (family, qualifier) = (family_name(column.family), column.qualifier.clone());
+    match expected {
+        None => Condition::absent(family, qualifier),
+        Some(empty) if empty.is_empty() => {
+            let empty = Comparator::binary(Bytes::new());
+            Condition::filter(Filter::column_value(family, qualifier, CompareOp::Equal, empty))
         }
-        let condition = match &self.expected {
-            // HBase does not distinguish an empty value from an absent column. Values of the UID
-            // table are never empty.
-            None => {
-                if *family == Family::T && read(rows, &self.column).await.map_err(failed)?.is_some()
-                {
-                    return Ok(false);
-                }
-                Condition::absent(family_name(*family), qualifier.clone())
-            }
-            Some(empty) if empty.is_empty() => Condition::filter(Filter::column_value(
-                family_name(*family),
-                qualifier.clone(),
-                CompareOp::Equal,
-                Comparator::binary(Bytes::new()),
-            )),
-            Some(value) => {
-                Condition::equals(family_name(*family), qualifier.clone(), value.clone())
-            }
-        };
-        let mutation = self.mutation(clock, replaced)?;
-        loop {
-            let error = match rows.check_and_mutate(&condition, mutation.clone()).await {
-                Ok(done) => return Ok(done),
-                Err(error) if !error.in_doubt => return Err(failed(error)),
-                Err(error) => error,
-            };
-            let text = error_chain(&error);
-            tracing::debug!(%table, error = text, "result of a conditional write is unknown");
-            let now = read(rows, &self.column).await.map_err(failed)?;
-            if now == self.new {
-                return Ok(true);
-            }
-            if now != self.expected {
-                return Ok(false);
-            }
-            // Some exceptions leave the outcome unknown and are permanent nevertheless.
-            let permanent = error.class().is_some()
-                && matches!(failed(error.clone()), StorageError::Backend(_));
-            if permanent || started.elapsed() >= timeout {
-                return Err(failed(error));
-            }
-            sleep(RETRY_PAUSE).await;
-        }
+        Some(value) => Condition::equals(family, qualifier, value.clone()),
     }
+}
 
-    /// Returns the mutation of the write. `replaced` is the time of the cell that it replaces.
-    fn mutation(
-        &self,
-        clock: &WriteClock,
-        replaced: Option<i64>,
-    ) -> Result<Mutation, StorageError> {
-        let Column { row, family, qualifier } = &self.column;
-        let family = family.as_str().as_bytes();
-        let Some(value) = &self.new else {
-            let until = replaced.unwrap_or_default();
-            clock.pass(until);
-            let delete = Delete::try_new(row.clone())
-                .and_then(|delete| delete.column(family, qualifier, until.max(0).unsigned_abs()));
-            return Ok(delete.map_err(invalid)?.into());
-        };
-        let at = match (self.timestamp_ms, replaced) {
-            (Some(time), _) => time,
-            (None, Some(replaced)) => clock.after_ms(replaced),
-            (None, None) => clock.now_ms(),
-        };
-        let at = timestamp(at)?;
-        let put = Put::try_new(row.clone()).and_then(|put| put.cell(family, qualifier, at, value));
-        Ok(put.map_err(invalid)?.into())
-    }
+/// Returns the mutation of the write. `replaced` is the time of the cell that it replaces.
+fn mutation(
+    swap: &Swap,
+    clock: &WriteClock,
+    replaced: Option<i64>,
+) -> Result<Mutation, StorageError> {
+    let Column { row, family, qualifier } = &swap.column;
+    let family = family.as_str().as_bytes();
+    let Some(new) = &swap.new else {
+        let until = replaced.unwrap_or_default();
+        clock.pass(until);
+        let delete = Delete::try_new(row.clone())
+            .and_then(|delete| delete.column(family, qualifier, until.max(0).unsigned_abs()));
+        return Ok(delete.map_err(invalid)?.into());
+    };
+    let at = match (new.timestamp_ms, replaced) {
+        (Some(time), _) => time,
+        (None, Some(replaced)) => clock.after_ms(replaced),
+        (None, None) => clock.now_ms(),
+    };
+    let at = timestamp(at)?;
+    let put = Put::try_new(row.clone()).and_then(|put| put.cell(family, qualifier, at, &new.value));
+    Ok(put.map_err(invalid)?.into())
 }
 
 /// Reads the value of a column; absent if HBase does not accept the key.

@@ -10,13 +10,14 @@ use tokio::{runtime::Handle, time::sleep};
 use tsd_model::{ColumnKind, Family, Row};
 use tsd_series_index::SeriesIndex;
 use tsd_storage::{
-    BoxFuture, CellBatch, CellRef, Column, Delete, FlushRows, FlushTarget, Get, HealthImpact,
-    HealthProblem, PinnedFiles, ReplacedColumn, RowRewrite, RowScanner, Scan, Storage,
-    StorageError, StoreComponent, Table,
+    BoxFuture, BytePermit, CellBatch, CellRef, Delete, FlushRows, FlushTarget, Get, HealthImpact,
+    HealthProblem, Maintenance, PinnedFiles, ReplacedColumn, RowRewrite, RowScanner, Scan,
+    SeriesReads, Storage, StorageError, StorageFuture, StoreComponent, Swap, Table, Write,
+    WriteResult,
 };
 
 use crate::{
-    conditional::{self, ConditionalWrite},
+    conditional::{self, execute_swap},
     config::HBaseConfig,
     context::{OpenTable, StoreContext},
     error::{invalid, storage_error},
@@ -130,22 +131,6 @@ impl HBaseStorage {
         }
     }
 
-    fn compare_and_write<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        value: Bytes,
-        timestamp_ms: Option<i64>,
-    ) -> BoxFuture<'a, Result<bool, StorageError>> {
-        let context = Arc::clone(&self.context);
-        self.write(table, move |to, table, timeout| async move {
-            register(&context, &table, std::iter::once(&column.row[..])).await?;
-            let write = ConditionalWrite { column, expected, new: Some(value), timestamp_ms };
-            write.execute(&to.rows, &to.clock, &table, timeout).await
-        })
-    }
-
     /// Starts a task that loads the series index and fills it, if the store has an index. It ends with the
     /// store.
     pub fn start_series_index(&self) {
@@ -154,8 +139,119 @@ impl HBaseStorage {
         }
     }
 
+    fn put_cells<'a>(
+        &'a self,
+        table: &'a Table,
+        batch: CellBatch,
+    ) -> StorageFuture<'a, WriteResult> {
+        let context = Arc::clone(&self.context);
+        self.run_write(table, |to, table, _| async move {
+            register(&context, &table, batch.rows().map(|row| row.key)).await?;
+            let mut written = WrittenRows::default();
+            let compactible = to.compactible;
+            let now_ms = to.clock.system_ms();
+            let puts = puts(
+                &batch,
+                &to.clock,
+                |mutations, bytes| to.writer.batch(mutations, bytes),
+                |row, CellRef { family, qualifier, value, .. }, at| {
+                    if compactible.is_some_and(|rows| rows.contains(row, now_ms))
+                        && let Some(point) = WrittenPoint::new(*family, qualifier, value, at, at)
+                    {
+                        written.push(row, point);
+                    }
+                },
+            )?;
+            write_batch(&to.writer, &table, puts).await?;
+            let end_ms = to.clock.system_ms();
+            if to.read_backs.is_enabled() {
+                to.read_backs.add(written, end_ms);
+            } else if context.config.may_be_compacted_after(end_ms.saturating_sub(now_ms)) {
+                let rows = written.into_rows().map(|(key, of)| UnverifiedRow::of_points(key, of));
+                restore_superseded(&to, &table, rows.collect()).await?;
+            }
+            Ok(WriteResult::Done)
+        })
+    }
+
+    fn append_cells<'a>(
+        &'a self,
+        table: &'a Table,
+        batch: CellBatch,
+    ) -> StorageFuture<'a, WriteResult> {
+        let context = Arc::clone(&self.context);
+        self.run_write(table, |to, table, _| async move {
+            register(&context, &table, batch.rows().map(|row| row.key)).await?;
+            for result in to.rows.batch(appends(&batch)?).await {
+                result.map_err(|error| storage_error(&table, &error))?;
+            }
+            Ok(WriteResult::Done)
+        })
+    }
+
+    fn swap<'a>(&'a self, table: &'a Table, swap: Swap) -> StorageFuture<'a, WriteResult> {
+        let context = Arc::clone(&self.context);
+        self.run_write(table, move |to, table, timeout| async move {
+            let deletes = swap.new.is_none();
+            if !deletes {
+                register(&context, &table, std::iter::once(&swap.column.row[..])).await?;
+            }
+            let done = execute_swap(&swap, &to.rows, &to.clock, &table, timeout).await?;
+            if done && deletes {
+                sleep(DELETE_PAUSE).await;
+            }
+            Ok(WriteResult::Swapped(done))
+        })
+    }
+
+    fn delete_cells<'a>(
+        &'a self,
+        table: &'a Table,
+        delete: Delete,
+    ) -> StorageFuture<'a, WriteResult> {
+        self.run_write(table, |to, table, _| async move {
+            let (row, columns) = match delete {
+                Delete::Row(row) => (row, None),
+                Delete::Columns { columns, .. } if columns.is_empty() => {
+                    return Ok(WriteResult::Done);
+                }
+                Delete::Columns { row, columns } => (row, Some(columns)),
+            };
+            let until = delete_read(&to, &table, &row, columns.as_deref(), None).await?;
+            if columns.is_none() && until.is_some() {
+                // A row compaction may have put a point again between the read and the delete.
+                delete_read(&to, &table, &row, None, until).await?;
+            }
+            if until.is_some() {
+                sleep(DELETE_PAUSE).await;
+            }
+            Ok(WriteResult::Done)
+        })
+    }
+
+    async fn rewrite(
+        &self,
+        table: &Table,
+        rewrite: RowRewrite,
+    ) -> Result<WriteResult, StorageError> {
+        let RowRewrite { row, put, superseded_ms, delete, .. } = rewrite;
+        if let Some(cell) = put {
+            self.check_settled(table, &row, &cell)?;
+            self.put_compacted(table, &row, (&cell, superseded_ms), &delete).await?;
+        }
+        if delete.is_empty() {
+            return Ok(WriteResult::Done);
+        }
+        self.run_write(table, |to, table, _| async move {
+            let delete = delete_replaced(row, &delete)?;
+            to.rows.mutate(delete).await.map_err(|error| storage_error(&table, &error))?;
+            Ok(WriteResult::Done)
+        })
+        .await
+    }
+
     /// Runs a write to completion, on the store's runtime.
-    fn write<'a, T, F>(
+    fn run_write<'a, T, F>(
         &'a self,
         table: &'a Table,
         write: impl FnOnce(Arc<OpenTable>, Table, Duration) -> F + Send + 'a,
@@ -194,149 +290,26 @@ impl Storage for HBaseStorage {
         Box::new(HBaseScanner::open(&self.context, table, scan))
     }
 
-    fn put<'a>(
+    fn write<'a>(
         &'a self,
         table: &'a Table,
-        batch: CellBatch,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
-        let context = Arc::clone(&self.context);
-        self.write(table, |to, table, _| async move {
-            register(&context, &table, batch.rows().map(|row| row.key)).await?;
-            let mut written = WrittenRows::default();
-            let compactible = to.compactible;
-            let now_ms = to.clock.system_ms();
-            let puts = puts(
-                &batch,
-                &to.clock,
-                |mutations, bytes| to.writer.batch(mutations, bytes),
-                |row, CellRef { family, qualifier, value, .. }, at| {
-                    if compactible.is_some_and(|rows| rows.contains(row, now_ms))
-                        && let Some(point) = WrittenPoint::new(*family, qualifier, value, at, at)
-                    {
-                        written.push(row, point);
-                    }
-                },
-            )?;
-            write_batch(&to.writer, &table, puts).await?;
-            let end_ms = to.clock.system_ms();
-            if to.read_backs.is_enabled() {
-                to.read_backs.add(written, end_ms);
-            } else if context.config.may_be_compacted_after(end_ms.saturating_sub(now_ms)) {
-                let rows = written.into_rows().map(|(key, of)| UnverifiedRow::of_points(key, of));
-                restore_superseded(&to, &table, rows.collect()).await?;
+        write: Write,
+        _: Option<&'a BytePermit>,
+    ) -> StorageFuture<'a, WriteResult> {
+        match write {
+            Write::Put(batch) => self.put_cells(table, batch),
+            Write::Append(batch) => self.append_cells(table, batch),
+            Write::Increment { column, amount } => {
+                self.run_write(table, move |to, table, _| async move {
+                    conditional::increment(&to.rows, &table, &column, amount)
+                        .await
+                        .map(WriteResult::Sum)
+                })
             }
-            Ok(())
-        })
-    }
-
-    fn append<'a>(
-        &'a self,
-        table: &'a Table,
-        batch: CellBatch,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
-        let context = Arc::clone(&self.context);
-        self.write(table, |to, table, _| async move {
-            register(&context, &table, batch.rows().map(|row| row.key)).await?;
-            for result in to.rows.batch(appends(&batch)?).await {
-                result.map_err(|error| storage_error(&table, &error))?;
-            }
-            Ok(())
-        })
-    }
-
-    fn increment<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        amount: i64,
-    ) -> BoxFuture<'a, Result<i64, StorageError>> {
-        self.write(table, move |to, table, _| async move {
-            conditional::increment(&to.rows, &table, &column, amount).await
-        })
-    }
-
-    fn compare_and_set<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        value: Bytes,
-    ) -> BoxFuture<'a, Result<bool, StorageError>> {
-        self.compare_and_write(table, column, expected, value, None)
-    }
-
-    fn compare_and_set_at<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        value: Bytes,
-        timestamp_ms: i64,
-    ) -> BoxFuture<'a, Result<bool, StorageError>> {
-        self.compare_and_write(table, column, expected, value, Some(timestamp_ms))
-    }
-
-    fn compare_and_delete<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Bytes,
-    ) -> BoxFuture<'a, Result<bool, StorageError>> {
-        let write =
-            ConditionalWrite { column, expected: Some(expected), new: None, timestamp_ms: None };
-        self.write(table, |to, table, timeout| async move {
-            let done = write.execute(&to.rows, &to.clock, &table, timeout).await?;
-            if done {
-                sleep(DELETE_PAUSE).await;
-            }
-            Ok(done)
-        })
-    }
-
-    fn delete<'a>(
-        &'a self,
-        table: &'a Table,
-        delete: Delete,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
-        self.write(table, |to, table, _| async move {
-            let (row, columns) = match delete {
-                Delete::Row(row) => (row, None),
-                Delete::Columns { columns, .. } if columns.is_empty() => return Ok(()),
-                Delete::Columns { row, columns } => (row, Some(columns)),
-            };
-            let until = delete_read(&to, &table, &row, columns.as_deref(), None).await?;
-            if columns.is_none() && until.is_some() {
-                // A row compaction may have put a point again between the read and the delete.
-                delete_read(&to, &table, &row, None, until).await?;
-            }
-            if until.is_some() {
-                sleep(DELETE_PAUSE).await;
-            }
-            Ok(())
-        })
-    }
-
-    fn rewrite_row<'a>(
-        &'a self,
-        table: &'a Table,
-        rewrite: RowRewrite,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
-        Box::pin(async move {
-            let RowRewrite { row, put, superseded_ms, delete, .. } = rewrite;
-            if let Some(cell) = put {
-                self.check_settled(table, &row, &cell)?;
-                self.put_compacted(table, &row, (&cell, superseded_ms), &delete).await?;
-            }
-            if delete.is_empty() {
-                return Ok(());
-            }
-            self.write(table, |to, table, _| async move {
-                let delete = delete_replaced(row, &delete)?;
-                to.rows.mutate(delete).await.map_err(|error| storage_error(&table, &error))?;
-                Ok(())
-            })
-            .await
-        })
+            Write::Swap(swap) => self.swap(table, swap),
+            Write::Delete(delete) => self.delete_cells(table, delete),
+            Write::Rewrite(rewrite) => Box::pin(self.rewrite(table, rewrite)),
+        }
     }
 
     fn table_exists<'a>(&'a self, table: &'a Table) -> BoxFuture<'a, Result<bool, StorageError>> {
@@ -363,21 +336,16 @@ impl Storage for HBaseStorage {
         })
     }
 
-    fn pin_files(&self) -> BoxFuture<'_, Result<PinnedFiles, StorageError>> {
-        let text = "the points are in HBase, which has snapshots of its own: take one of each table \
-                    there, such as `snapshot 'tsdb', 'NAME'` in `hbase shell`";
-        Box::pin(async move { Err(StorageError::Rejected(text.into())) })
+    fn series(&self) -> &dyn SeriesReads {
+        self
     }
 
-    fn health(&self) -> Vec<HealthProblem> {
-        let closed = self.context.registry.as_ref().and_then(|registry| registry.closed());
-        let problem = |reason| {
-            let text = format!("the series index is closed, queries scan: {reason}");
-            HealthProblem::new(StoreComponent::Backend, HealthImpact::Degraded, text)
-        };
-        closed.map(problem).into_iter().collect()
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
     }
+}
 
+impl SeriesReads for HBaseStorage {
     fn series_index(&self, table: &Table) -> Option<Arc<SeriesIndex>> {
         Some(Arc::clone(self.context.registry_of(table)?.index()))
     }
@@ -392,6 +360,23 @@ impl Storage for HBaseStorage {
                 None => Ok(()),
             }
         })
+    }
+}
+
+impl Maintenance for HBaseStorage {
+    fn pin_files(&self) -> BoxFuture<'_, Result<PinnedFiles, StorageError>> {
+        let text = "the points are in HBase, which has snapshots of its own: take one of each table \
+                    there, such as `snapshot 'tsdb', 'NAME'` in `hbase shell`";
+        Box::pin(async move { Err(StorageError::Rejected(text.into())) })
+    }
+
+    fn health(&self) -> Vec<HealthProblem> {
+        let closed = self.context.registry.as_ref().and_then(|registry| registry.closed());
+        let problem = |reason| {
+            let text = format!("the series index is closed, queries scan: {reason}");
+            HealthProblem::new(StoreComponent::Backend, HealthImpact::Degraded, text)
+        };
+        closed.map(problem).into_iter().collect()
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {
@@ -410,7 +395,7 @@ impl FlushTarget for HBaseStorage {
         rows: Box<dyn FlushRows>,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
         let context = Arc::clone(&self.context);
-        self.write(table, move |to, table, _| async move {
+        self.run_write(table, move |to, table, _| async move {
             let registry = context.registry_of(&table).map(|of| (&context, &**of));
             flush::flush_rows(&to, &table, rows, registry).await
         })

@@ -10,7 +10,7 @@ mod cells;
 mod fake_cluster;
 
 use tsd_model::Family;
-use tsd_storage::{Column, Delete, Storage};
+use tsd_storage::{Column, Delete, StorageExt};
 
 use crate::{
     cells::{bytes, cells, data, put},

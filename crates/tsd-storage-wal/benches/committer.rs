@@ -10,7 +10,7 @@ use std::{error::Error, fs, sync::Arc, time::Instant};
 
 use futures_util::{StreamExt, stream};
 use tsd_model::Family;
-use tsd_storage::{CellBatch, CellRef, Storage, StorageError, Table};
+use tsd_storage::{CellBatch, CellRef, Storage, StorageError, StorageExt, Table};
 use tsd_storage_wal::{WalConfig, WalStorage};
 
 use self::counting_backend::CountingBackend;
@@ -57,7 +57,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         peak_bytes()? >> 20,
         backend.cells(),
     );
-    for (name, value) in store.gauges() {
+    for (name, value) in store.maintenance().gauges() {
         if name.contains("memtable") {
             println!("{name} {value}");
         }

@@ -16,7 +16,7 @@
 use std::{path::PathBuf, sync::Arc, time::Instant};
 
 use tsd_model::Family;
-use tsd_storage::{CellBatch, CellRef, Storage, Table};
+use tsd_storage::{CellBatch, CellRef, Storage, StorageExt, Table};
 use tsd_storage_wal::{WalConfig, WalStorage};
 
 use self::counting_backend::CountingBackend;

@@ -58,16 +58,6 @@ impl Change {
         }
     }
 
-    /// Approximate size in memory in bytes, at least the size in the log.
-    pub(crate) fn byte_len(&self) -> usize {
-        match self {
-            Self::Put(batch) => batch.byte_len(),
-            Self::DeleteRow(row) => row.len(),
-            Self::DeleteColumns { row, columns } => row.len() + columns_len(columns),
-            Self::Rewrite { row, put, delete } => row.len() + put.byte_len() + columns_len(delete),
-        }
-    }
-
     /// Encodes the record body at the end of `out` and returns the kind of the record.
     ///
     /// ```text
@@ -128,10 +118,6 @@ impl Change {
             _ => None,
         }
     }
-}
-
-fn columns_len(columns: &[(Family, Bytes)]) -> usize {
-    columns.iter().map(|(_, qualifier)| qualifier.len() + 16).sum()
 }
 
 fn encode_columns(row: &[u8], columns: &[(Family, Bytes)], out: &mut Vec<u8>) {

@@ -6,11 +6,13 @@
 use std::sync::{Arc, mpsc};
 
 use tokio::sync::oneshot;
-use tsd_storage::{BudgetAccess, StorageError, Table};
+use tsd_storage::{BudgetAccess, BytePermit, StorageError, Table, Write};
 
 use crate::{
     memtable::TableId,
-    request::{CommitterMessage, WriteCommand, WriteOutcome, WriteRequest},
+    request::{
+        BackendRead, CommitterMessage, WriteOutcome, WriteRequest, longest_cell, request_len,
+    },
     state::WalState,
     validate::check_cell_len,
 };
@@ -32,29 +34,30 @@ impl CommitQueue {
     /// Sends a write to the committer and waits for its commit.
     pub(crate) async fn submit(
         &self,
-        table: &Table,
-        id: TableId,
-        command: WriteCommand,
+        (table, id): (&Table, TableId),
+        write: Write,
+        read: BackendRead,
+        permit: Option<&BytePermit>,
     ) -> Result<WriteOutcome, StorageError> {
-        let bytes = command.byte_len();
+        let bytes = request_len(&write, &read);
         let max_cell = self.state.config.max_cell_bytes;
         // Only the few writes of this length are checked cell by cell.
         if bytes > max_cell / 2 {
-            check_cell_len(command.longest_cell(), max_cell)?;
+            check_cell_len(longest_cell(&write), max_cell)?;
         }
         let limit = self.state.config.segment_bytes.min(1 << 30);
         if bytes as u64 > limit {
             let what = format!("a write of {bytes} bytes exceeds the log's limit of {limit} bytes");
             return Err(StorageError::Backend(what.into()));
         }
-        let permit = if command.is_admitted() {
+        let permit = if permit.is_some() {
             None
         } else {
             let acquired = self.budget.acquire(1, bytes, false).await;
             Some(acquired.ok_or(StorageError::Closed)?)
         };
         let (response, committed) = oneshot::channel();
-        let request = WriteRequest { table: table.clone(), id, command, response, permit };
+        let request = WriteRequest { table: table.clone(), id, write, read, response, permit };
         self.send(CommitterMessage::Write(Box::new(request)))?;
         committed.await.unwrap_or(Err(StorageError::Closed))
     }

@@ -21,7 +21,7 @@ use std::{
 };
 
 use tokio::sync::oneshot;
-use tsd_storage::{BytePermit, StorageError};
+use tsd_storage::{BytePermit, StorageError, Write};
 
 use self::group_wait::GroupWait;
 use crate::{
@@ -31,7 +31,7 @@ use crate::{
     decision::{Decision, GroupValues, PresentValues},
     log::RecordGroup,
     memtable::TableId,
-    request::{CommitterMessage, WriteCommand, WriteOutcome, WriteRequest},
+    request::{CommitterMessage, WriteOutcome, WriteRequest},
     state::WalState,
 };
 
@@ -174,7 +174,7 @@ impl Committer {
             self.state.metrics.rejected_writes.increment(1);
             return Admission::Rejected(error.clone());
         }
-        self.policy.admit(&mut self.active, request.command.needed_room())
+        self.policy.admit(&mut self.active, request.needed_room())
     }
 
     /// Rotates the memtable at its maximum age, and probes the log after a failure. Without the probe, the store
@@ -294,11 +294,10 @@ impl Committer {
     /// become visible only after the commit.
     fn stage(&mut self, request: Box<WriteRequest>) -> Option<Box<WriteRequest>> {
         let id = request.id;
-        let must_wait = match &request.command {
-            WriteCommand::Change(_) => false,
+        let must_wait = match &request.write {
             // By row rather than by table, so that compactions do not end every group early.
-            WriteCommand::Rewrite(rewrite) => self.is_row_in_group(id, &rewrite.row),
-            WriteCommand::Conditional { .. } => self.touched.contains(&id),
+            Write::Rewrite(rewrite) => self.is_row_in_group(id, &rewrite.row),
+            write => write.is_conditional() && self.touched.contains(&id),
         };
         if must_wait {
             return Some(request);
@@ -309,28 +308,21 @@ impl Committer {
             let _ = request.response.send(Err(error));
             return None;
         }
-        let needed = request.command.needed_room();
+        let needed = request.needed_room();
         if needed > self.room {
             self.state.metrics.disk_full.increment(1);
             let _ = request.response.send(Err(StorageError::DiskFull));
             return None;
         }
         self.room -= needed;
-        let WriteRequest { table, command, response, permit, .. } = *request;
-        if matches!(command, WriteCommand::Change(_) | WriteCommand::Rewrite(_))
-            && !self.touched.contains(&id)
-        {
+        let WriteRequest { table, write, read, response, permit, .. } = *request;
+        if !write.is_conditional() && !self.touched.contains(&id) {
             self.touched.push(id);
         }
-        let decision = match command {
-            WriteCommand::Change(change) => Decision::Commit(change, WriteOutcome::Done),
-            conditional => {
-                let view = self.state.memtables.view();
-                let max_cell_bytes = self.state.config.max_cell_bytes;
-                let group = &mut self.group_values;
-                PresentValues { view: &view, group, id, max_cell_bytes }.decide(conditional)
-            }
-        };
+        let (view, group) = (self.state.memtables.view(), &mut self.group_values);
+        let max_cell_bytes = self.state.config.max_cell_bytes;
+        let decision =
+            PresentValues { view: &view, group, id, max_cell_bytes }.decide(write, &read);
         let (change, result) = match decision {
             Decision::Commit(change, outcome) => {
                 let commit_ms = self.active.now_ms();
@@ -341,7 +333,7 @@ impl Committer {
             Decision::CommitAppend(change, record) => {
                 let commit_ms = self.active.now_ms();
                 self.group.push_append(table.as_str(), &record, commit_ms);
-                (Some((change, commit_ms)), Ok(WriteOutcome::Done))
+                (Some((change, commit_ms)), Ok(WriteOutcome::DONE))
             }
             Decision::NoChange(outcome) => (None, Ok(outcome)),
             Decision::Fail(error) => (None, Err(error)),

@@ -1,24 +1,26 @@
-//! Turns conditional commands into the changes that are logged.
+//! Turns writes into the changes that are logged.
 //!
-//! The committer decides each command on three sources: the memtables, earlier commands of the same group, and
+//! The committer decides each conditional write on three sources: the memtables, earlier writes of the same group, and
 //! the values that the caller read from the backend. The log contains only the result.
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use tsd_storage::{CellBatch, CellRef, Column, ReplacedColumn, StorageError};
+use tsd_model::Cell;
+use tsd_storage::{
+    BatchError, CellBatch, CellRef, Column, Delete, NewValue, ReadVersion, ReplacedColumn,
+    RowRewrite, StorageError, Swap, Write, WriteResult,
+};
 
 use crate::{
     append_record::{AppendRecord, ValueBefore},
     change::Change,
     memtable::{ColumnLookup, TableId},
     memtable_list::MemtableView,
-    request::{
-        BackendRead, ConditionalWrite, NewValue, RewriteCommand, WriteCommand, WriteOutcome,
-    },
+    request::{BackendRead, WriteOutcome},
     validate::{cell_len, check_cell_len},
 };
 
-/// Decision about a command.
+/// Decision about a write.
 #[derive(Debug)]
 pub(crate) enum Decision {
     Commit(Change, WriteOutcome),
@@ -28,7 +30,7 @@ pub(crate) enum Decision {
     Fail(StorageError),
 }
 
-/// Columns that earlier commands of the group set. They are not in the memtable yet.
+/// Columns that earlier writes of the group set. They are not in the memtable yet.
 pub(crate) type GroupValues =
     HashMap<(TableId, Column), Option<Bytes>, foldhash::fast::RandomState>;
 
@@ -45,20 +47,19 @@ pub(crate) struct PresentValues<'a> {
 struct StaleRead;
 
 impl PresentValues<'_> {
-    pub(crate) fn decide(&mut self, command: WriteCommand) -> Decision {
-        match command {
-            WriteCommand::Change(change) => Decision::Commit(change, WriteOutcome::Done),
-            WriteCommand::Conditional { write, read } => match write {
-                ConditionalWrite::Append(batch) => self.append(&batch, &read),
-                ConditionalWrite::Increment { column, amount } => {
-                    self.increment(column, amount, &read)
-                }
-                ConditionalWrite::CompareAndSwap { column, expected, new } => {
-                    self.compare_and_swap(column, expected.as_ref(), new, &read)
-                }
-            },
-            WriteCommand::Rewrite(rewrite) => self.rewrite(rewrite),
-        }
+    pub(crate) fn decide(&mut self, write: Write, read: &BackendRead) -> Decision {
+        let change = match write {
+            Write::Put(batch) => Change::Put(batch),
+            Write::Delete(Delete::Row(row)) => Change::DeleteRow(row),
+            Write::Delete(Delete::Columns { row, columns }) => {
+                Change::DeleteColumns { row, columns }
+            }
+            Write::Append(batch) => return self.append(&batch, read),
+            Write::Increment { column, amount } => return self.increment(column, amount, read),
+            Write::Swap(swap) => return self.swap(swap, read),
+            Write::Rewrite(rewrite) => return self.rewrite(rewrite),
+        };
+        Decision::Commit(change, WriteOutcome::DONE)
     }
 
     fn value(&self, read: &BackendRead, column: &Column) -> Result<Option<Bytes>, StaleRead> {
@@ -99,7 +100,7 @@ impl PresentValues<'_> {
 
     fn append(&mut self, batch: &CellBatch, read: &BackendRead) -> Decision {
         let (mut put, mut added, mut befores) = (CellBatch::new(), CellBatch::new(), Vec::new());
-        // Values that this command sets. They are discarded unless the whole command can be decided.
+        // Values that this write sets. They are discarded unless the whole write can be decided.
         let mut set: HashMap<Column, Bytes, foldhash::fast::RandomState> = HashMap::default();
         for row in batch.rows() {
             if let Err(error) = put.begin_row(row.key).and_then(|()| added.begin_row(row.key)) {
@@ -140,7 +141,7 @@ impl PresentValues<'_> {
         }
         let put = Change::Put(put);
         if befores.iter().all(|before| *before == ValueBefore::NONE) {
-            return Decision::Commit(put, WriteOutcome::Done);
+            return Decision::Commit(put, WriteOutcome::DONE);
         }
         Decision::CommitAppend(put, AppendRecord::new(added, befores))
     }
@@ -156,34 +157,29 @@ impl PresentValues<'_> {
         };
         let sum = before.wrapping_add(amount);
         let value = Bytes::copy_from_slice(&sum.to_be_bytes());
-        self.put(column, NewValue { value, timestamp_ms: None }, WriteOutcome::Sum(sum))
+        self.put(column, value.into(), WriteResult::Sum(sum))
     }
 
-    fn compare_and_swap(
-        &mut self,
-        column: Column,
-        expected: Option<&Bytes>,
-        new: Option<NewValue>,
-        read: &BackendRead,
-    ) -> Decision {
+    fn swap(&mut self, swap: Swap, read: &BackendRead) -> Decision {
+        let Swap { column, expected, new } = swap;
         match self.value(read, &column) {
-            Err(StaleRead) => Decision::NoChange(WriteOutcome::ReadAgain),
-            Ok(present) if present.as_ref() != expected => {
-                Decision::NoChange(WriteOutcome::Swapped(false))
+            Err(StaleRead) => return Decision::NoChange(WriteOutcome::ReadAgain),
+            Ok(present) if present != expected => {
+                return Decision::NoChange(WriteOutcome::Ended(WriteResult::Swapped(false)));
             }
-            Ok(_) => {
-                if let Some(new) = new {
-                    return self.put(column, new, WriteOutcome::Swapped(true));
-                }
-                let columns = vec![(column.family, column.qualifier.clone())];
-                let change = Change::DeleteColumns { row: column.row.clone(), columns };
-                self.set(column, None);
-                Decision::Commit(change, WriteOutcome::Swapped(true))
-            }
+            Ok(_) => {}
         }
+        let swapped = WriteResult::Swapped(true);
+        if let Some(new) = new {
+            return self.put(column, new, swapped);
+        }
+        let columns = vec![(column.family, column.qualifier.clone())];
+        let change = Change::DeleteColumns { row: column.row.clone(), columns };
+        self.set(column, None);
+        Decision::Commit(change, WriteOutcome::Ended(swapped))
     }
 
-    fn put(&mut self, column: Column, new: NewValue, outcome: WriteOutcome) -> Decision {
+    fn put(&mut self, column: Column, new: NewValue, result: WriteResult) -> Decision {
         let NewValue { value, timestamp_ms } = new;
         let cell = CellRef {
             family: column.family,
@@ -194,35 +190,43 @@ impl PresentValues<'_> {
         match CellBatch::single(&column.row, cell) {
             Ok(batch) => {
                 self.set(column, Some(value));
-                Decision::Commit(Change::Put(batch), outcome)
+                Decision::Commit(Change::Put(batch), WriteOutcome::Ended(result))
             }
             Err(error) => Decision::Fail(error.into()),
         }
     }
 
-    /// Commits a row compaction if the row is unchanged since it was read. No earlier command of the group
+    /// Commits a row compaction if the row is unchanged since it was read. No earlier write of the group
     /// touches the row.
-    fn rewrite(&self, rewrite: RewriteCommand) -> Decision {
-        let RewriteCommand { row, put, replaced, sequence, whole_row } = rewrite;
-        if !self.view.is_unchanged_since(self.id, &row, sequence) {
+    fn rewrite(&self, rewrite: RowRewrite) -> Decision {
+        let RowRewrite { row, put, delete, read: ReadVersion(read), whole_row, .. } = rewrite;
+        if !read.is_some_and(|sequence| self.view.is_unchanged_since(self.id, &row, sequence)) {
             return Decision::Fail(StorageError::Changed);
         }
-        if whole_row && put.is_empty() {
-            return Decision::Commit(Change::DeleteRow(row), WriteOutcome::Done);
+        if whole_row && put.is_none() {
+            return Decision::Commit(Change::DeleteRow(row), WriteOutcome::DONE);
         }
         // The put precedes the deletes, so a column that is put must not be deleted.
         let is_kept = |column: &ReplacedColumn| {
-            let mut cells = put.rows().flat_map(|row| row.cells());
-            cells.any(|cell| {
-                (cell.family, cell.qualifier) == (column.family, &*column.qualifier)
-                    && cell.timestamp_ms.is_some_and(|put_ms| put_ms > column.timestamp_ms)
+            put.as_ref().is_some_and(|cell| {
+                (cell.family, &cell.qualifier) == (column.family, &column.qualifier)
+                    && cell.timestamp_ms > column.timestamp_ms
             })
         };
-        let deleted = replaced.into_iter().filter(|column| !is_kept(column));
+        let deleted = delete.into_iter().filter(|column| !is_kept(column));
         let delete: Vec<_> = deleted.map(|column| (column.family, column.qualifier)).collect();
-        if put.is_empty() && delete.is_empty() {
-            return Decision::NoChange(WriteOutcome::Done);
+        if put.is_none() && delete.is_empty() {
+            return Decision::NoChange(WriteOutcome::DONE);
         }
-        Decision::Commit(Change::Rewrite { row, put, delete }, WriteOutcome::Done)
+        match put.as_ref().map_or_else(|| Ok(CellBatch::new()), |cell| single(&row, cell)) {
+            Ok(put) => Decision::Commit(Change::Rewrite { row, put, delete }, WriteOutcome::DONE),
+            Err(error) => Decision::Fail(error.into()),
+        }
     }
+}
+
+fn single(row: &[u8], cell: &Cell) -> Result<CellBatch, BatchError> {
+    let (family, qualifier, value) = (cell.family, &cell.qualifier, &cell.value);
+    let timestamp_ms = Some(cell.timestamp_ms);
+    CellBatch::single(row, CellRef { family, qualifier, value, timestamp_ms })
 }

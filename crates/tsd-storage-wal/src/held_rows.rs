@@ -136,7 +136,7 @@ mod tests {
     use bytes::Bytes;
     use tsd_model::Family;
     use tsd_storage::{
-        CellBatch, CellRef, Delete, FlushTarget, HeldColumn, MemoryStorage, Storage,
+        CellBatch, CellRef, Delete, FlushTarget, HeldColumn, MemoryStorage, Storage, StorageExt,
     };
 
     use super::*;

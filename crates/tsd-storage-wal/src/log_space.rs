@@ -8,11 +8,11 @@
 use std::time::Instant;
 
 use tsd_files::SpacePermit;
-use tsd_storage::{HealthImpact, HealthProblem, StorageError, StoreComponent};
+use tsd_storage::{HealthImpact, HealthProblem, StorageError, StoreComponent, Swap, Write};
 
 use crate::{
     BackendSharing,
-    request::{ConditionalWrite, WriteCommand},
+    request::{WriteRequest, request_len},
     state::WalState,
 };
 
@@ -88,16 +88,13 @@ impl WalState {
     }
 }
 
-impl WriteCommand {
-    /// Bytes of [`WalState::log_room`] that the command needs; 0 if it frees space.
+impl WriteRequest {
+    /// Bytes of [`WalState::log_room`] that the write needs; 0 if it frees space.
     pub(crate) fn needed_room(&self) -> u64 {
-        match self {
-            Self::Change(change) if change.frees_space() => 0,
-            Self::Conditional {
-                write: ConditionalWrite::CompareAndSwap { new: None, .. }, ..
-            } => 0,
-            Self::Rewrite(command) if !command.replaced.is_empty() => 0,
-            _ => self.byte_len() as u64 + RECORD_OVERHEAD,
+        match &self.write {
+            Write::Delete(_) | Write::Swap(Swap { new: None, .. }) => 0,
+            Write::Rewrite(rewrite) if !rewrite.delete.is_empty() => 0,
+            write => request_len(write, &self.read) as u64 + RECORD_OVERHEAD,
         }
     }
 }

@@ -18,7 +18,7 @@ pub(crate) fn pin_files<B: FlushTarget>(
     executor: &Executor,
 ) -> Result<PinnedFiles, StorageError> {
     let paused = state.flush_pause.pause()?;
-    let pinned = executor.wait(backend.pin_files());
+    let pinned = executor.wait(backend.maintenance().pin_files());
     state.metrics.flush_pause_seconds.record(paused.duration());
     drop(paused);
     let mut pinned = pinned?;

@@ -90,7 +90,7 @@ fn checked_log<B: FlushTarget>(
     }
     // Notes the loss before the log forgets it, so that data derived from the lost cells is checked.
     if !log.lost.is_empty()
-        && let Some(quarantine) = backend.quarantine()
+        && let Some(quarantine) = backend.maintenance().quarantine()
     {
         quarantine.note_loss().map_err(OpenError::Backend)?;
     }

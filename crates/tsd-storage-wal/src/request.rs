@@ -3,9 +3,11 @@
 use bytes::Bytes;
 use hashbrown::HashMap;
 use tokio::sync::oneshot;
-use tsd_storage::{BytePermit, CellBatch, Column, ReplacedColumn, Storage, StorageError, Table};
+use tsd_storage::{
+    BytePermit, CellBatch, Column, RowRewrite, StorageError, Swap, Table, Write, WriteResult,
+};
 
-use crate::{change::Change, memtable::TableId, validate::cell_len};
+use crate::{memtable::TableId, validate::cell_len};
 
 /// A message to the committer thread.
 #[derive(Debug)]
@@ -21,45 +23,18 @@ pub(crate) enum CommitterMessage {
 pub(crate) struct WriteRequest {
     pub(crate) table: Table,
     pub(crate) id: TableId,
-    pub(crate) command: WriteCommand,
+    pub(crate) write: Write,
+    /// Present values that a conditional write depends on.
+    pub(crate) read: BackendRead,
     pub(crate) response: oneshot::Sender<Result<WriteOutcome, StorageError>>,
     /// Bytes of the store's budget, unless the writer has acquired them already.
     pub(crate) permit: Option<BytePermit>,
 }
 
-/// A change, or a condition that the committer turns into a change.
-#[derive(Debug)]
-pub(crate) enum WriteCommand {
-    Change(Change),
-    Conditional { write: ConditionalWrite, read: BackendRead },
-    Rewrite(RewriteCommand),
-}
-
-/// A write whose result depends on the present values.
-#[derive(Clone, Debug)]
-pub(crate) enum ConditionalWrite {
-    /// Appends each cell to the value of its column.
-    Append(CellBatch),
-    /// Adds to a counter.
-    Increment { column: Column, amount: i64 },
-    /// Puts `new` if the present value is `expected`. A `new` of `None` deletes the column.
-    CompareAndSwap { column: Column, expected: Option<Bytes>, new: Option<NewValue> },
-}
-
-/// The value that a compare-and-swap puts.
-#[derive(Clone, Debug)]
-pub(crate) struct NewValue {
-    pub(crate) value: Bytes,
-    /// Timestamp of the cell; `None` means the commit time.
-    pub(crate) timestamp_ms: Option<i64>,
-}
-
-/// Result of a write.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteOutcome {
-    Done,
-    Sum(i64),
-    Swapped(bool),
+    Ended(WriteResult),
     /// Nothing was changed, because the values from the backend are outdated.
     ReadAgain,
 }
@@ -82,120 +57,47 @@ impl BackendRead {
     }
 }
 
-/// A row compaction that the committer executes if the row is unchanged since it was read.
-#[derive(Debug)]
-pub(crate) struct RewriteCommand {
-    pub(crate) row: Bytes,
-    /// The compacted cell, if any.
-    pub(crate) put: CellBatch,
-    /// Columns to delete.
-    pub(crate) replaced: Vec<ReplacedColumn>,
-    /// Sequence number of the last commit before the row was read.
-    pub(crate) sequence: u64,
-    /// See [`RowRewrite::whole_row`](tsd_storage::RowRewrite::whole_row).
-    pub(crate) whole_row: bool,
+impl WriteOutcome {
+    pub(crate) const DONE: Self = Self::Ended(WriteResult::Done);
 }
 
-impl WriteCommand {
-    /// True if the bytes are already acquired from the store's budget.
-    pub(crate) const fn is_admitted(&self) -> bool {
-        match self {
-            Self::Change(Change::Put(batch))
-            | Self::Conditional { write: ConditionalWrite::Append(batch), .. } => {
-                batch.is_admitted()
-            }
-            _ => false,
-        }
-    }
+/// Approximate size of a request in bytes. The values that an append extends are logged again.
+pub(crate) fn request_len(write: &Write, read: &BackendRead) -> usize {
+    let values = read.values.values().flatten().map(Bytes::len);
+    let values = if matches!(write, Write::Append(_)) { values.sum() } else { 0 };
+    write.byte_len() + values
+}
 
-    /// Length in bytes of the longest cell, as the backend stores it. For an append, the present value is not
-    /// included.
-    pub(crate) fn longest_cell(&self) -> usize {
-        let of_batch = |batch: &CellBatch| {
+/// Length in bytes of the longest cell, as the backend stores it. For an append, the present value is not
+/// included.
+pub(crate) fn longest_cell(write: &Write) -> usize {
+    match write {
+        Write::Put(batch) | Write::Append(batch) => {
             let cells = batch.rows().flat_map(|row| {
                 row.cells().map(move |cell| cell_len(row.key, cell.qualifier, cell.value))
             });
             cells.max().unwrap_or(0)
-        };
-        match self {
-            Self::Change(Change::Put(batch) | Change::Rewrite { put: batch, .. })
-            | Self::Conditional { write: ConditionalWrite::Append(batch), .. }
-            | Self::Rewrite(RewriteCommand { put: batch, .. }) => of_batch(batch),
-            Self::Conditional {
-                write: ConditionalWrite::CompareAndSwap { column, new: Some(new), .. },
-                ..
-            } => cell_len(&column.row, &column.qualifier, &new.value),
-            Self::Change(Change::DeleteRow(_) | Change::DeleteColumns { .. })
-            | Self::Conditional { .. } => 0,
         }
-    }
-
-    /// Approximate size in bytes, for the byte budget.
-    pub(crate) fn byte_len(&self) -> usize {
-        let column_len = |column: &Column| column.row.len() + column.qualifier.len() + 64;
-        match self {
-            Self::Change(change) => change.byte_len(),
-            Self::Conditional { write, read } => match write {
-                ConditionalWrite::Append(batch) => {
-                    let values = read.values.values().flatten().map(Bytes::len).sum::<usize>();
-                    batch.byte_len() + values
-                }
-                ConditionalWrite::Increment { column, .. } => column_len(column),
-                ConditionalWrite::CompareAndSwap { column, new, .. } => {
-                    column_len(column) + new.as_ref().map_or(0, |new| new.value.len())
-                }
-            },
-            Self::Rewrite(RewriteCommand { row, put, replaced, .. }) => {
-                let columns = replaced.iter().map(|column| column.qualifier.len() + 16);
-                row.len() + put.byte_len() + columns.sum::<usize>()
-            }
+        Write::Swap(Swap { column, new: Some(new), .. }) => {
+            cell_len(&column.row, &column.qualifier, &new.value)
         }
+        Write::Rewrite(RowRewrite { row, put: Some(cell), .. }) => {
+            cell_len(row, &cell.qualifier, &cell.value)
+        }
+        _ => 0,
     }
 }
 
-impl ConditionalWrite {
-    /// Columns of the write, sorted, each once.
-    pub(crate) fn columns(&self) -> Vec<Column> {
-        match self {
-            Self::Append(batch) => columns_of(batch),
-            Self::Increment { column, .. } | Self::CompareAndSwap { column, .. } => {
-                vec![column.clone()]
-            }
-        }
-    }
-
-    /// Sends the write to the backend, which executes it.
-    pub(crate) async fn send_to(
-        self,
-        backend: &impl Storage,
-        table: &Table,
-    ) -> Result<WriteOutcome, StorageError> {
-        let swapped = match self {
-            Self::Append(batch) => {
-                backend.append(table, batch).await?;
-                return Ok(WriteOutcome::Done);
-            }
-            Self::Increment { column, amount } => {
-                return backend.increment(table, column, amount).await.map(WriteOutcome::Sum);
-            }
-            Self::CompareAndSwap { column, expected, new: Some(new) } => match new.timestamp_ms {
-                None => backend.compare_and_set(table, column, expected, new.value).await?,
-                Some(at) => {
-                    backend.compare_and_set_at(table, column, expected, new.value, at).await?
-                }
-            },
-            Self::CompareAndSwap { column, expected: Some(expected), new: None } => {
-                backend.compare_and_delete(table, column, expected).await?
-            }
-            // Deleting an absent column changes nothing.
-            Self::CompareAndSwap { expected: None, new: None, .. } => true,
-        };
-        Ok(WriteOutcome::Swapped(swapped))
+/// Columns of a conditional write, sorted, each once.
+pub(crate) fn columns_of(write: &Write) -> Vec<Column> {
+    match write {
+        Write::Increment { column, .. } | Write::Swap(Swap { column, .. }) => vec![column.clone()],
+        other => other.batch().map_or_else(Vec::new, columns_of_batch),
     }
 }
 
 /// Columns of a batch, sorted, each once.
-fn columns_of(batch: &CellBatch) -> Vec<Column> {
+fn columns_of_batch(batch: &CellBatch) -> Vec<Column> {
     let mut columns: Vec<Column> = batch
         .rows()
         .flat_map(|row| {

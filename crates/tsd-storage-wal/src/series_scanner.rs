@@ -83,7 +83,7 @@ impl<B: FlushTarget> MergedSeriesScanner<B> {
             scanner.open_next()?;
         } else {
             scanner.segment =
-                Some(Segment::Stored(scanner.backend.read_series(&scanner.table, read)?));
+                Some(Segment::Stored(scanner.backend.series().read_series(&scanner.table, read)?));
         }
         Some(scanner)
     }
@@ -105,7 +105,7 @@ impl<B: FlushTarget> MergedSeriesScanner<B> {
                 let end = day.map_or(last, |day| day - 1);
                 if self.stored.has((first, end)) {
                     let read = SeriesRead { bases: (first, end), ..self.read.clone() };
-                    let stored = self.backend.read_series(&self.table, &read)?;
+                    let stored = self.backend.series().read_series(&self.table, &read)?;
                     self.segment = Some(Segment::Stored(stored));
                 }
                 end
@@ -163,7 +163,7 @@ impl<B: FlushTarget> MergedSeriesScanner<B> {
             summaries.with_points = true;
         }
         let stored = if self.stored.has(read.bases) {
-            Some(self.backend.read_series(&self.table, &read)?)
+            Some(self.backend.series().read_series(&self.table, &read)?)
         } else {
             None
         };

@@ -8,7 +8,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use tsd_storage::{
     FlushTarget, HealthImpact, HealthProblem, ReadVersion, Recovery, RowRewrite, StorageError,
-    StoreComponent, Table,
+    StoreComponent, Table, Write, WriteResult,
 };
 
 use crate::{
@@ -20,7 +20,6 @@ use crate::{
     memtable::{CellPrecedence, Memtable},
     multi_writer::{self, FlushProgress},
     replay_target::ReplayTarget,
-    request::{ConditionalWrite, WriteOutcome},
     state::WalState,
     table_writer::TableWriter,
 };
@@ -181,8 +180,8 @@ impl SharingPolicy {
     pub(crate) async fn execute<B: FlushTarget>(
         &self,
         writer: TableWriter<'_, B>,
-        write: ConditionalWrite,
-    ) -> Result<WriteOutcome, StorageError> {
+        write: Write,
+    ) -> Result<WriteResult, StorageError> {
         match self {
             Self::Exclusive => exclusive::execute(writer, write).await,
             Self::MultiWriter(_) => multi_writer::execute(writer, write).await,
@@ -207,7 +206,7 @@ impl SharingPolicy {
         &self,
         writer: TableWriter<'_, B>,
         rewrite: RowRewrite,
-    ) -> Result<(), StorageError> {
+    ) -> Result<WriteResult, StorageError> {
         match self {
             Self::Exclusive => exclusive::rewrite_row(writer, rewrite).await,
             Self::MultiWriter(_) => multi_writer::rewrite_row(writer, rewrite).await,

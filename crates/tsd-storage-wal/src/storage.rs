@@ -5,33 +5,30 @@ mod threads;
 
 use std::sync::{Arc, atomic::Ordering};
 
-use bytes::Bytes;
 use tokio::sync::oneshot;
 use tsd_model::Row;
-use tsd_series_index::SeriesIndex;
 use tsd_storage::{
-    BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem,
-    HeldRowReader, PinnedFiles, Quarantine, ReadVersion, RowRewrite, RowScanner, Scan, SeriesRead,
-    SeriesScanner, SeriesVersion, SplitGoal, Storage, StorageError, StorageFuture, Table, Verifier,
+    BytePermit, FlushRows, FlushTarget, Get, HealthProblem, HeldRowReader, Maintenance,
+    PinnedFiles, ReadVersion, RowScanner, Scan, SeriesRead, SeriesReads, SeriesScanner,
+    SeriesVersion, Storage, StorageError, StorageFuture, Table, Verifier, Write, WriteResult,
 };
 
 use self::threads::in_thread;
 use crate::{
-    change::Change,
     commit_log::LogRecoverer,
     commit_queue::CommitQueue,
     executor::Executor,
     held_rows::MemtableReader,
     memtable::{CellPrecedence, NewRows, TableId},
     pin,
-    request::{CommitterMessage, ConditionalWrite, NewValue, WriteCommand, WriteOutcome},
+    request::CommitterMessage,
     row_reader::RowReader,
     scanner::MergedScanner,
     series_scanner::{MergedSeriesScanner, has_rows},
     sharing::SharingPolicy,
     state::WalState,
     table_writer::TableWriter,
-    validate::{check_column, check_columns, check_row},
+    validate::check_write,
     verifier::LogVerifier,
 };
 
@@ -111,10 +108,11 @@ impl<B: FlushTarget> WalStorage<B> {
     async fn writer<'a>(
         &'a self,
         table: &'a Table,
+        permit: Option<&'a BytePermit>,
     ) -> Result<Option<TableWriter<'a, B>>, StorageError> {
         let Some(id) = self.table_id(table).await? else { return Ok(None) };
         let Self { state, queue, backend, .. } = self;
-        Ok(Some(TableWriter { state, queue, backend, table, id }))
+        Ok(Some(TableWriter { state, queue, backend, table, id, permit }))
     }
 
     async fn table_id(&self, table: &Table) -> Result<Option<TableId>, StorageError> {
@@ -140,40 +138,26 @@ impl<B: FlushTarget> WalStorage<B> {
         }
     }
 
-    /// Executes a conditional write. If the table is not logged, the backend executes it.
-    async fn conditional(
+    /// Executes a write. If the table is not logged, the backend executes it.
+    async fn execute(
         &self,
         table: &Table,
-        write: ConditionalWrite,
-    ) -> Result<WriteOutcome, StorageError> {
-        let Some(writer) = self.writer(table).await? else {
-            return write.send_to(&*self.backend, table).await;
+        write: Write,
+        permit: Option<&BytePermit>,
+    ) -> Result<WriteResult, StorageError> {
+        let Some(writer) = self.writer(table, permit).await? else {
+            return self.backend.write(table, write, permit).await;
         };
-        match &write {
-            ConditionalWrite::Append(batch) if batch.cell_count() == 0 => {
-                return Ok(WriteOutcome::Done);
-            }
-            ConditionalWrite::Append(_) => {}
-            ConditionalWrite::Increment { column, .. }
-            | ConditionalWrite::CompareAndSwap { column, .. } => check_column(column)?,
+        if write.is_empty() {
+            return Ok(WriteResult::Done);
         }
-        self.policy.execute(writer, write).await
-    }
-
-    fn compare_and_swap<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        new: Option<NewValue>,
-    ) -> StorageFuture<'a, bool> {
-        Box::pin(async move {
-            let write = ConditionalWrite::CompareAndSwap { column, expected, new };
-            match self.conditional(table, write).await? {
-                WriteOutcome::Swapped(swapped) => Ok(swapped),
-                other => Err(unexpected(other)),
-            }
-        })
+        check_write(&write)?;
+        // Rare cases are boxed, because the future of each put has the size of the largest case.
+        match write {
+            Write::Put(_) | Write::Delete(_) => writer.submit_plain(write).await,
+            Write::Rewrite(rewrite) => Box::pin(self.policy.rewrite_row(writer, rewrite)).await,
+            conditional => Box::pin(self.policy.execute(writer, conditional)).await,
+        }
     }
 
     /// Flushes all rows. Fails with the first flush error, and the flusher continues to retry.
@@ -194,11 +178,6 @@ impl<B: FlushTarget> WalStorage<B> {
             failure = failure => failure,
         }
     }
-}
-
-/// The error for an outcome that the command cannot have.
-fn unexpected(outcome: WriteOutcome) -> StorageError {
-    StorageError::Backend(format!("unexpected outcome of a write: {outcome:?}").into())
 }
 
 impl<B> Drop for WalStorage<B> {
@@ -249,142 +228,13 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
         }
     }
 
-    fn read_series(&self, table: &Table, read: &SeriesRead) -> Option<Box<dyn SeriesScanner>> {
-        // Takes the view before the backend's reads, as for a scan.
-        let view = self.state.memtables.view();
-        match self.state.tables.id(table) {
-            Some(id) if self.state.config.logged.contains(table) => {
-                if self.policy.cell_precedence() != CellPrecedence::LogOrder {
-                    return None;
-                }
-                let (state, backend) = (Arc::clone(&self.state), Arc::clone(&self.backend));
-                let table = (table.clone(), id);
-                let merged = MergedSeriesScanner::try_new(state, backend, table, view, read)?;
-                Some(Box::new(merged))
-            }
-            _ => self.backend.read_series(table, read),
-        }
-    }
-
-    fn series_version(&self, table: &Table, read: &SeriesRead) -> Option<SeriesVersion> {
-        // Takes the view before the backend's version, so that the version includes rows of a flush in between.
-        let view = self.state.memtables.view();
-        if self.state.config.logged.contains(table)
-            && let Some(id) = self.state.tables.id(table)
-            && (self.policy.cell_precedence() != CellPrecedence::LogOrder
-                || has_rows(&view, id, read))
-        {
-            return None;
-        }
-        self.backend.series_version(table, read)
-    }
-
-    // Series that only memtables have fall into the ranges between the backend's series.
-    fn series_splits<'a>(
+    fn write<'a>(
         &'a self,
         table: &'a Table,
-        read: &'a SeriesRead,
-        goal: SplitGoal,
-    ) -> BoxFuture<'a, Result<Vec<Bytes>, StorageError>> {
-        self.backend.series_splits(table, read, goal)
-    }
-
-    fn put<'a>(
-        &'a self,
-        table: &'a Table,
-        batch: CellBatch,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
-        Box::pin(async move {
-            match self.writer(table).await? {
-                None => self.backend.put(table, batch).await,
-                Some(_) if batch.cell_count() == 0 => Ok(()),
-                Some(writer) => {
-                    writer.submit(WriteCommand::Change(Change::Put(batch))).await.map(|_| ())
-                }
-            }
-        })
-    }
-
-    fn append<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
-        let write = ConditionalWrite::Append(batch);
-        Box::pin(async move { self.conditional(table, write).await.map(|_| ()) })
-    }
-
-    fn increment<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        amount: i64,
-    ) -> StorageFuture<'a, i64> {
-        Box::pin(async move {
-            let write = ConditionalWrite::Increment { column, amount };
-            match self.conditional(table, write).await? {
-                WriteOutcome::Sum(sum) => Ok(sum),
-                other => Err(unexpected(other)),
-            }
-        })
-    }
-
-    fn compare_and_set<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        value: Bytes,
-    ) -> StorageFuture<'a, bool> {
-        let new = NewValue { value, timestamp_ms: None };
-        self.compare_and_swap(table, column, expected, Some(new))
-    }
-
-    fn compare_and_set_at<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        value: Bytes,
-        timestamp_ms: i64,
-    ) -> StorageFuture<'a, bool> {
-        let new = NewValue { value, timestamp_ms: Some(timestamp_ms) };
-        self.compare_and_swap(table, column, expected, Some(new))
-    }
-
-    fn compare_and_delete<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Bytes,
-    ) -> StorageFuture<'a, bool> {
-        self.compare_and_swap(table, column, Some(expected), None)
-    }
-
-    fn delete<'a>(&'a self, table: &'a Table, delete: Delete) -> StorageFuture<'a, ()> {
-        Box::pin(async move {
-            let Some(writer) = self.writer(table).await? else {
-                return self.backend.delete(table, delete).await;
-            };
-            let change = match delete {
-                Delete::Row(row) => {
-                    check_row(&row)?;
-                    Change::DeleteRow(row)
-                }
-                Delete::Columns { columns, .. } if columns.is_empty() => return Ok(()),
-                Delete::Columns { row, columns } => {
-                    check_row(&row)?;
-                    check_columns(&columns)?;
-                    Change::DeleteColumns { row, columns }
-                }
-            };
-            writer.submit(WriteCommand::Change(change)).await.map(|_| ())
-        })
-    }
-
-    fn rewrite_row<'a>(&'a self, table: &'a Table, rewrite: RowRewrite) -> StorageFuture<'a, ()> {
-        Box::pin(async move {
-            match self.writer(table).await? {
-                None => self.backend.rewrite_row(table, rewrite).await,
-                Some(writer) => self.policy.rewrite_row(writer, rewrite).await,
-            }
-        })
+        write: Write,
+        permit: Option<&'a BytePermit>,
+    ) -> StorageFuture<'a, WriteResult> {
+        Box::pin(self.execute(table, write, permit))
     }
 
     fn read_version(&self, table: &Table) -> ReadVersion {
@@ -419,19 +269,66 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
         })
     }
 
+    fn series(&self) -> &dyn SeriesReads {
+        self
+    }
+
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+}
+
+// Series that only memtables have fall into the ranges between the splits of the backend's series.
+impl<B: FlushTarget> SeriesReads for WalStorage<B> {
+    fn below(&self) -> Option<&dyn SeriesReads> {
+        Some(self.backend.series())
+    }
+
+    fn read_series(&self, table: &Table, read: &SeriesRead) -> Option<Box<dyn SeriesScanner>> {
+        // Takes the view before the backend's reads, as for a scan.
+        let view = self.state.memtables.view();
+        match self.state.tables.id(table) {
+            Some(id) if self.state.config.logged.contains(table) => {
+                if self.policy.cell_precedence() != CellPrecedence::LogOrder {
+                    return None;
+                }
+                let (state, backend) = (Arc::clone(&self.state), Arc::clone(&self.backend));
+                let table = (table.clone(), id);
+                let merged = MergedSeriesScanner::try_new(state, backend, table, view, read)?;
+                Some(Box::new(merged))
+            }
+            _ => self.backend.series().read_series(table, read),
+        }
+    }
+
+    fn series_version(&self, table: &Table, read: &SeriesRead) -> Option<SeriesVersion> {
+        // Takes the view before the backend's version, so that the version includes rows of a flush in between.
+        let view = self.state.memtables.view();
+        if self.state.config.logged.contains(table)
+            && let Some(id) = self.state.tables.id(table)
+            && (self.policy.cell_precedence() != CellPrecedence::LogOrder
+                || has_rows(&view, id, read))
+        {
+            return None;
+        }
+        self.backend.series().series_version(table, read)
+    }
+}
+
+impl<B: FlushTarget> Maintenance for WalStorage<B> {
+    fn below(&self) -> Option<&dyn Maintenance> {
+        Some(self.backend.maintenance())
+    }
+
     fn health(&self) -> Vec<HealthProblem> {
         let mut problems = self.state.health();
         problems.extend(self.policy.health(&self.state));
-        problems.extend(self.backend.health());
+        problems.extend(self.backend.maintenance().health());
         problems
     }
 
-    fn quarantine(&self) -> Option<Arc<dyn Quarantine>> {
-        self.backend.quarantine()
-    }
-
     fn verifier(&self) -> Option<Arc<dyn Verifier>> {
-        let (backend, files) = (self.backend.verifier()?, self.state.files.as_ref()?);
+        let (backend, files) = (self.backend.maintenance().verifier()?, self.state.files.as_ref()?);
         Some(Arc::new(LogVerifier::new(Arc::clone(&files.dir), backend)))
     }
 
@@ -439,7 +336,7 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
         Box::pin(async move {
             self.state.check_open()?;
             if !self.policy.has_whole_flushes() {
-                return self.backend.pin_files().await;
+                return self.backend.maintenance().pin_files().await;
             }
             self.flush_all().await?;
             let (state, backend) = (Arc::clone(&self.state), Arc::clone(&self.backend));
@@ -448,18 +345,6 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
                 in_thread("wal-pin", move || pin::pin_files(&state, &*backend, &executor));
             pinning.await.map_err(|error| StorageError::Backend(error.to_string().into()))?
         })
-    }
-
-    fn series_index(&self, table: &Table) -> Option<Arc<SeriesIndex>> {
-        self.backend.series_index(table)
-    }
-
-    fn refresh_series_index<'a>(&'a self, table: &'a Table) -> StorageFuture<'a, ()> {
-        self.backend.refresh_series_index(table)
-    }
-
-    fn compacts_rows(&self, table: &Table) -> bool {
-        self.backend.compacts_rows(table)
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {
@@ -484,7 +369,7 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
         }
         gauges.extend(self.policy.gauges(state));
         gauges.extend(state.log.gauges());
-        gauges.extend(self.backend.gauges());
+        gauges.extend(self.backend.maintenance().gauges());
         gauges
     }
 }

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use tsd_model::{Cell, Family};
 use tsd_storage::{
     ByteBudget, CellBatch, CellRef, Column, Delete, Fault, FaultyStorage, Get, MemoryStorage,
-    Operation, ReadVersion, ReplacedColumn, RowRewrite, Scan, Storage, StorageError, Table,
-    conformance,
+    Operation, ReadVersion, ReplacedColumn, RowRewrite, Scan, Storage, StorageError, StorageExt,
+    Table, conformance,
 };
 
 use crate::{

@@ -1,8 +1,6 @@
 //! Checks limits of row keys, qualifiers and cells before a write is queued.
 
-use bytes::Bytes;
-use tsd_model::Family;
-use tsd_storage::{BatchError, Column, MAX_KEY_BYTES, StorageError};
+use tsd_storage::{BatchError, Delete, MAX_KEY_BYTES, StorageError, Swap, Write};
 
 /// Bytes of a stored cell in addition to row key, qualifier and value (lengths, family, time and kind), rounded
 /// up.
@@ -15,13 +13,20 @@ pub(crate) fn check_row(row: &[u8]) -> Result<(), StorageError> {
     Ok(())
 }
 
-pub(crate) fn check_columns(columns: &[(Family, Bytes)]) -> Result<(), StorageError> {
-    columns.iter().try_for_each(|(_, qualifier)| check_qualifier(qualifier))
-}
-
-pub(crate) fn check_column(column: &Column) -> Result<(), StorageError> {
-    check_row(&column.row)?;
-    check_qualifier(&column.qualifier)
+/// Checks the keys of a write, except of batches, which are valid, and of rewrites.
+pub(crate) fn check_write(write: &Write) -> Result<(), StorageError> {
+    match write {
+        Write::Put(_) | Write::Append(_) | Write::Rewrite(_) => Ok(()),
+        Write::Increment { column, .. } | Write::Swap(Swap { column, .. }) => {
+            check_row(&column.row)?;
+            check_qualifier(&column.qualifier)
+        }
+        Write::Delete(Delete::Row(row)) => check_row(row),
+        Write::Delete(Delete::Columns { row, columns }) => {
+            check_row(row)?;
+            columns.iter().try_for_each(|(_, qualifier)| check_qualifier(qualifier))
+        }
+    }
 }
 
 pub(crate) fn check_qualifier(qualifier: &[u8]) -> Result<(), StorageError> {

@@ -41,7 +41,6 @@ pub struct CellBatch {
     /// Offset of the header that gets [`MORE`] with the next cell: the current row's, or its last
     /// cell's.
     last_header: Option<usize>,
-    is_admitted: bool,
 }
 
 /// Cells that no store can hold, or bytes that are not a batch.
@@ -98,7 +97,7 @@ impl CellBatch {
     /// An empty batch.
     #[must_use]
     pub const fn new() -> Self {
-        Self { buf: Vec::new(), cells: 0, rows: 0, last_header: None, is_admitted: false }
+        Self { buf: Vec::new(), cells: 0, rows: 0, last_header: None }
     }
 
     /// A batch of one cell.
@@ -170,18 +169,6 @@ impl CellBatch {
         self.buf.reserve(bytes);
     }
 
-    /// True if the writer of the batch has acquired its bytes from the store's
-    /// [`ByteBudget`](crate::ByteBudget) and keeps them until the write ends.
-    #[must_use]
-    pub const fn is_admitted(&self) -> bool {
-        self.is_admitted
-    }
-
-    /// Records that the bytes are acquired; see [`Self::is_admitted`].
-    pub const fn set_admitted(&mut self) {
-        self.is_admitted = true;
-    }
-
     /// Appends all rows of another batch.
     pub fn extend(&mut self, other: &Self) {
         self.buf.extend_from_slice(&other.buf);
@@ -226,7 +213,6 @@ impl CellBatch {
         self.cells = 0;
         self.rows = 0;
         self.last_header = None;
-        self.is_admitted = false;
     }
 
     /// The rows, in the order they were started.
@@ -242,7 +228,7 @@ impl CellBatch {
             rows += 1;
             cells += row?.cell_count;
         }
-        Ok(Self { buf, cells, rows, last_header: None, is_admitted: false })
+        Ok(Self { buf, cells, rows, last_header: None })
     }
 }
 

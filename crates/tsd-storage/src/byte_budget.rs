@@ -2,14 +2,17 @@
 //!
 //! Each store has one budget. The engine acquires the bytes of a chunk before it queues them, and
 //! returns them when the points are durable or have failed. One permit covers the queue of the
-//! write actor, the call of the store, and the store's own queue: the batch is then admitted
-//! ([`CellBatch::is_admitted`](crate::CellBatch::is_admitted)). A store with a queue acquires the
-//! bytes of all other writes (UIDs, row compaction, annotations) from the same budget. While the
-//! budget is exhausted, senders wait.
+//! write actor, the call of the store, and the store's own queue: the writer passes it to
+//! [`Storage::write`](crate::Storage::write). A store with a queue acquires the bytes of all other
+//! writes (UIDs, row compaction, annotations) from the same budget. While the budget is exhausted,
+//! senders wait.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    mem,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use tokio::sync::Semaphore;
@@ -42,7 +45,8 @@ struct PermitPool {
 /// Bytes acquired from a budget; dropping it returns them.
 #[derive(Debug)]
 pub struct BytePermit {
-    budget: ByteBudget,
+    /// `None` for bytes that another limit bounds.
+    budget: Option<ByteBudget>,
     all: u32,
     pipelined: u32,
 }
@@ -74,7 +78,7 @@ impl ByteBudget {
     pub async fn acquire(&self, requests: usize, bytes: usize, is_pipelined: bool) -> BytePermit {
         let PermitPools { all, pipelined, waits } = &*self.0;
         let needed = units(bytes + requests.saturating_sub(1) * REQUEST_BYTES);
-        let mut permit = BytePermit { budget: self.clone(), all: 0, pipelined: 0 };
+        let mut permit = BytePermit { budget: Some(self.clone()), all: 0, pipelined: 0 };
         if is_pipelined {
             permit.pipelined = pipelined.acquire(needed, waits).await;
         }
@@ -134,6 +138,18 @@ impl BudgetAccess {
 }
 
 impl BytePermit {
+    /// A permit for bytes that the budget does not count, because another limit bounds them.
+    #[must_use]
+    pub const fn exempt() -> Self {
+        Self { budget: None, all: 0, pipelined: 0 }
+    }
+
+    /// Adds the bytes of another permit of the same budget.
+    pub fn merge(&mut self, mut other: Self) {
+        self.all += mem::take(&mut other.all);
+        self.pipelined += mem::take(&mut other.pipelined);
+    }
+
     /// Splits off the permit of one request with `bytes` of cells; at most the whole permit.
     #[must_use]
     pub fn split(&mut self, bytes: usize) -> Self {
@@ -146,7 +162,8 @@ impl BytePermit {
 
 impl Drop for BytePermit {
     fn drop(&mut self) {
-        let PermitPools { all, pipelined, .. } = &*self.budget.0;
+        let Some(ByteBudget(pools)) = &self.budget else { return };
+        let PermitPools { all, pipelined, .. } = &**pools;
         for (pool, permits) in [(all, self.all), (pipelined, self.pipelined)] {
             if permits > 0 {
                 pool.semaphore.add_permits(permits as usize);
@@ -221,10 +238,12 @@ mod tests {
         let parts = [KIB, KIB, KIB].map(|bytes| all.split(bytes));
         drop(all);
         assert_eq!(budget.acquired_bytes(), 3 * (KIB + REQUEST_BYTES));
-        let [first, second, third] = parts;
+        let [mut first, second, third] = parts;
         drop(second);
         assert_eq!(budget.acquired_bytes(), 2 * (KIB + REQUEST_BYTES));
-        drop((first, third));
+        first.merge(third);
+        assert_eq!(budget.acquired_bytes(), 2 * (KIB + REQUEST_BYTES));
+        drop(first);
         assert_eq!(budget.acquired_bytes(), 0);
         assert!(
             !is_pending(budget.acquire(1, 47 * KIB, true)),

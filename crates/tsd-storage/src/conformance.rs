@@ -18,6 +18,7 @@ use crate::{BoxFuture, Storage, Table};
 
 mod conditional;
 mod fixture;
+mod maintenance;
 mod reads;
 mod scans;
 mod series;
@@ -89,6 +90,9 @@ cases! {
     series::reads_of_many_days_return_what_scans_return,
     series::equal_reads_of_one_version_return_the_same,
     series::reads_of_an_unknown_table_fail,
+    maintenance::undamaged_store_reports_no_problems,
+    maintenance::names_of_gauges_are_different,
+    maintenance::pinned_files_have_different_paths,
 }
 
 /// Runs every case on a store from `create`, which must be empty and have [`tables`], and closes

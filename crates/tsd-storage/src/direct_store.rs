@@ -18,10 +18,11 @@ use tsd_model::Row;
 use tsd_series_index::SeriesIndex;
 
 use crate::{
-    BatchReader, BlockingPool, CellBatch, ClockMs, Column, Delete, FlushRows, FlushTarget, Get,
-    HealthProblem, HeldRows, LogMark, PinnedFiles, PoolHandle, PooledScanner, Quarantine,
-    ReadVersion, RowRewrite, RowScanner, Scan, SeriesBlock, SeriesRead, SeriesScanner,
-    SeriesVersion, SplitGoal, Storage, StorageError, StorageFuture, Table, Verifier,
+    BatchReader, BlockingPool, BytePermit, ClockMs, FlushRows, FlushTarget, Get, HealthProblem,
+    HeldRows, LogMark, Maintenance, PinnedFiles, PoolHandle, PooledScanner, Quarantine,
+    ReadVersion, RowScanner, Scan, SeriesBlock, SeriesRead, SeriesReads, SeriesScanner,
+    SeriesVersion, SplitGoal, Storage, StorageError, StorageFuture, Table, Verifier, Write,
+    WriteResult,
     direct_write::{self, LockedTable},
 };
 
@@ -45,7 +46,7 @@ pub trait DirectTable: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// [`Storage::series_version`].
+    /// [`SeriesReads::series_version`].
     fn series_version(&self, _read: &SeriesRead) -> Option<SeriesVersion> {
         None
     }
@@ -55,7 +56,7 @@ pub trait DirectTable: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// [`Storage::series_splits`].
+    /// [`SeriesReads::series_splits`].
     fn series_splits(
         &self,
         _read: &SeriesRead,
@@ -75,12 +76,12 @@ pub trait DirectTable: fmt::Debug + Send + Sync + 'static {
     /// [`Storage::read_version`].
     fn read_version(&self) -> ReadVersion;
 
-    /// [`Storage::series_index`].
+    /// [`SeriesReads::series_index`].
     fn series_index(&self) -> Option<Arc<SeriesIndex>> {
         None
     }
 
-    /// [`Storage::compacts_rows`].
+    /// [`Maintenance::compacts_rows`].
     fn compacts_rows(&self) -> bool {
         false
     }
@@ -112,19 +113,19 @@ pub trait DirectBackend: fmt::Debug + Send + Sync + Sized + 'static {
     /// yet. Idempotent; nothing is written afterwards.
     fn release(&self) -> Result<(), StorageError>;
 
-    /// [`Storage::health`].
+    /// [`Maintenance::health`].
     fn health(&self) -> Vec<HealthProblem>;
 
-    /// [`Storage::quarantine`].
+    /// [`Maintenance::quarantine`].
     fn quarantine(&self) -> Arc<dyn Quarantine>;
 
-    /// [`Storage::verifier`].
+    /// [`Maintenance::verifier`].
     fn verifier(&self) -> Arc<dyn Verifier>;
 
-    /// [`Storage::pin_files`], called while nothing is flushed. Blocks on disk I/O.
+    /// [`Maintenance::pin_files`], called while nothing is flushed. Blocks on disk I/O.
     fn pin_files(&self) -> Result<PinnedFiles, StorageError>;
 
-    /// [`Storage::gauges`].
+    /// [`Maintenance::gauges`].
     fn gauges(&self) -> Vec<(&'static str, f64)>;
 
     /// [`FlushTarget::log_mark`].
@@ -187,7 +188,7 @@ impl<B: DirectBackend> DirectStore<B> {
     }
 
     /// Runs a write on the thread pool.
-    fn write<'a, T: Send + 'static>(
+    fn run_write<'a, T: Send + 'static>(
         &'a self,
         table: &'a Table,
         write: impl FnOnce(&mut dyn LockedTable, i64) -> Result<T, StorageError> + Send + 'static,
@@ -232,92 +233,13 @@ impl<B: DirectBackend> Storage for DirectStore<B> {
         })
     }
 
-    fn read_series(&self, table: &Table, read: &SeriesRead) -> Option<Box<dyn SeriesScanner>> {
-        let pool = self.reads.clone();
-        Some(Box::new(match self.table(table) {
-            Ok(table) => PooledScanner::new(table.read_series(read)?, pool),
-            Err(error) => PooledScanner::failed(error, pool),
-        }))
-    }
-
-    fn series_version(&self, table: &Table, read: &SeriesRead) -> Option<SeriesVersion> {
-        self.tables.get(table)?.series_version(read)
-    }
-
-    fn series_splits<'a>(
+    fn write<'a>(
         &'a self,
         table: &'a Table,
-        read: &'a SeriesRead,
-        goal: SplitGoal,
-    ) -> StorageFuture<'a, Vec<Bytes>> {
-        Box::pin(async move {
-            let (table, read) = (self.table(table)?, read.clone());
-            self.reads.call(move || table.series_splits(&read, goal)).await
-        })
-    }
-
-    fn put<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
-        self.write(table, move |table, now_ms| direct_write::put(table, &batch, now_ms))
-    }
-
-    fn append<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
-        self.write(table, move |table, now_ms| direct_write::append(table, &batch, now_ms))
-    }
-
-    fn increment<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        amount: i64,
-    ) -> StorageFuture<'a, i64> {
-        self.write(table, move |table, now_ms| {
-            direct_write::increment(table, &column, amount, now_ms)
-        })
-    }
-
-    fn compare_and_set<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        value: Bytes,
-    ) -> StorageFuture<'a, bool> {
-        self.write(table, move |table, now_ms| {
-            direct_write::compare_and_write(table, &column, expected.as_ref(), Some(value), now_ms)
-        })
-    }
-
-    fn compare_and_set_at<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        value: Bytes,
-        timestamp_ms: i64,
-    ) -> StorageFuture<'a, bool> {
-        self.write(table, move |table, _| {
-            let (expected, value) = (expected.as_ref(), Some(value));
-            direct_write::compare_and_write(table, &column, expected, value, timestamp_ms)
-        })
-    }
-
-    fn compare_and_delete<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Bytes,
-    ) -> StorageFuture<'a, bool> {
-        self.write(table, move |table, now_ms| {
-            direct_write::compare_and_write(table, &column, Some(&expected), None, now_ms)
-        })
-    }
-
-    fn delete<'a>(&'a self, table: &'a Table, delete: Delete) -> StorageFuture<'a, ()> {
-        self.write(table, move |table, _| direct_write::delete(table, delete))
-    }
-
-    fn rewrite_row<'a>(&'a self, table: &'a Table, rewrite: RowRewrite) -> StorageFuture<'a, ()> {
-        self.write(table, move |table, _| direct_write::rewrite(table, rewrite))
+        write: Write,
+        _: Option<&'a BytePermit>,
+    ) -> StorageFuture<'a, WriteResult> {
+        self.run_write(table, move |table, now_ms| direct_write::write(table, write, now_ms))
     }
 
     fn read_version(&self, table: &Table) -> ReadVersion {
@@ -358,6 +280,46 @@ impl<B: DirectBackend> Storage for DirectStore<B> {
         })
     }
 
+    fn series(&self) -> &dyn SeriesReads {
+        self
+    }
+
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+}
+
+impl<B: DirectBackend> SeriesReads for DirectStore<B> {
+    fn read_series(&self, table: &Table, read: &SeriesRead) -> Option<Box<dyn SeriesScanner>> {
+        let pool = self.reads.clone();
+        Some(Box::new(match self.table(table) {
+            Ok(table) => PooledScanner::new(table.read_series(read)?, pool),
+            Err(error) => PooledScanner::failed(error, pool),
+        }))
+    }
+
+    fn series_version(&self, table: &Table, read: &SeriesRead) -> Option<SeriesVersion> {
+        self.tables.get(table)?.series_version(read)
+    }
+
+    fn series_splits<'a>(
+        &'a self,
+        table: &'a Table,
+        read: &'a SeriesRead,
+        goal: SplitGoal,
+    ) -> StorageFuture<'a, Vec<Bytes>> {
+        Box::pin(async move {
+            let (table, read) = (self.table(table)?, read.clone());
+            self.reads.call(move || table.series_splits(&read, goal)).await
+        })
+    }
+
+    fn series_index(&self, table: &Table) -> Option<Arc<SeriesIndex>> {
+        self.tables.get(table)?.series_index()
+    }
+}
+
+impl<B: DirectBackend> Maintenance for DirectStore<B> {
     fn health(&self) -> Vec<HealthProblem> {
         self.backend.health()
     }
@@ -373,10 +335,6 @@ impl<B: DirectBackend> Storage for DirectStore<B> {
     fn pin_files(&self) -> StorageFuture<'_, PinnedFiles> {
         let backend = Arc::clone(&self.backend);
         Box::pin(self.reads.call(move || backend.pin_files()))
-    }
-
-    fn series_index(&self, table: &Table) -> Option<Arc<SeriesIndex>> {
-        self.tables.get(table)?.series_index()
     }
 
     fn compacts_rows(&self, table: &Table) -> bool {
@@ -424,7 +382,7 @@ impl<B: DirectBackend> FlushTarget for DirectStore<B> {
         mut rows: Box<dyn FlushRows>,
     ) -> StorageFuture<'a, ()> {
         let backend = Arc::clone(&self.backend);
-        self.write(table, move |table, _| {
+        self.run_write(table, move |table, _| {
             backend.check_files()?;
             table.apply(&mut *rows)
         })

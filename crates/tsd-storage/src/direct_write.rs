@@ -13,7 +13,7 @@ use tsd_model::Family;
 
 use crate::{
     CellBatch, Column, Delete, FlushCell, FlushRow, FlushRows, ReadVersion, RowRewrite,
-    StorageError,
+    StorageError, Swap, Write, WriteResult,
 };
 
 /// A table whose writer lock is held.
@@ -103,12 +103,26 @@ impl ChangeSet {
     }
 }
 
-/// [`Storage::put`](crate::Storage::put); cells without a timestamp get `now_ms`.
-pub fn put(
+/// [`Storage::write`](crate::Storage::write); cells without a timestamp get `now_ms`.
+pub fn write(
     table: &mut dyn LockedTable,
-    batch: &CellBatch,
+    write: Write,
     now_ms: i64,
-) -> Result<(), StorageError> {
+) -> Result<WriteResult, StorageError> {
+    match write {
+        Write::Put(batch) => put(table, &batch, now_ms)?,
+        Write::Append(batch) => append(table, &batch, now_ms)?,
+        Write::Increment { column, amount } => {
+            return increment(table, &column, amount, now_ms).map(WriteResult::Sum);
+        }
+        Write::Swap(swap) => return execute_swap(table, swap, now_ms).map(WriteResult::Swapped),
+        Write::Delete(of) => delete(table, of)?,
+        Write::Rewrite(of) => rewrite(table, of)?,
+    }
+    Ok(WriteResult::Done)
+}
+
+fn put(table: &mut dyn LockedTable, batch: &CellBatch, now_ms: i64) -> Result<(), StorageError> {
     let mut changes = ChangeSet::default();
     for row in batch.rows() {
         let to = changes.row(row.key);
@@ -122,12 +136,7 @@ pub fn put(
     changes.apply(table)
 }
 
-/// [`Storage::append`](crate::Storage::append).
-pub fn append(
-    table: &mut dyn LockedTable,
-    batch: &CellBatch,
-    now_ms: i64,
-) -> Result<(), StorageError> {
+fn append(table: &mut dyn LockedTable, batch: &CellBatch, now_ms: i64) -> Result<(), StorageError> {
     let mut changes = ChangeSet::default();
     for row in batch.rows() {
         for cell in row.cells() {
@@ -148,8 +157,7 @@ pub fn append(
     changes.apply(table)
 }
 
-/// [`Storage::increment`](crate::Storage::increment).
-pub fn increment(
+fn increment(
     table: &mut dyn LockedTable,
     column: &Column,
     amount: i64,
@@ -171,30 +179,26 @@ pub fn increment(
     Ok(sum)
 }
 
-/// Replaces the column's value by `new`, or deletes the column, if the value is `expected`.
-pub fn compare_and_write(
+fn execute_swap(
     table: &mut dyn LockedTable,
-    column: &Column,
-    expected: Option<&Bytes>,
-    new: Option<Bytes>,
+    Swap { column, expected, new }: Swap,
     now_ms: i64,
 ) -> Result<bool, StorageError> {
-    if table.value(column)?.as_ref() != expected {
+    if table.value(&column)? != expected {
         return Ok(false);
     }
     let mut changes = ChangeSet::default();
     match new {
-        Some(value) => changes.put_one(column, value, now_ms),
+        Some(new) => changes.put_one(&column, new.value, new.timestamp_ms.unwrap_or(now_ms)),
         None => {
-            changes.row(&column.row).deletes.insert((column.family, column.qualifier.clone()));
+            changes.row(&column.row).deletes.insert((column.family, column.qualifier));
         }
     }
     changes.apply(table)?;
     Ok(true)
 }
 
-/// [`Storage::delete`](crate::Storage::delete).
-pub fn delete(table: &mut dyn LockedTable, delete: Delete) -> Result<(), StorageError> {
+fn delete(table: &mut dyn LockedTable, delete: Delete) -> Result<(), StorageError> {
     let mut changes = ChangeSet::default();
     match delete {
         Delete::Row(row) => changes.row(&row).delete_row = true,
@@ -204,7 +208,7 @@ pub fn delete(table: &mut dyn LockedTable, delete: Delete) -> Result<(), Storage
 }
 
 /// Applies put and deletes atomically, if the table was not written since the row was read.
-pub fn rewrite(table: &mut dyn LockedTable, rewrite: RowRewrite) -> Result<(), StorageError> {
+fn rewrite(table: &mut dyn LockedTable, rewrite: RowRewrite) -> Result<(), StorageError> {
     if rewrite.read != table.read_version() {
         return Err(StorageError::Changed);
     }

@@ -103,7 +103,9 @@ mod tests {
     use tsd_model::Family;
 
     use super::*;
-    use crate::{CellBatch, CellRef, Delete, Get, MemoryStorage, Scan, Table, conformance};
+    use crate::{
+        CellBatch, CellRef, Delete, Get, MemoryStorage, Scan, StorageExt, Table, conformance,
+    };
 
     fn faulty() -> (FaultyStorage<MemoryStorage>, Table) {
         let table = Table::new("tsdb");

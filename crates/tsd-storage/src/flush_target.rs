@@ -8,7 +8,9 @@ use std::{cmp::Ordering, fmt, sync::Arc};
 use bytes::Bytes;
 use tsd_model::Family;
 
-use crate::{CellBatch, CellRef, Delete, SeriesRead, Storage, StorageError, StorageFuture, Table};
+use crate::{
+    CellBatch, CellRef, Delete, SeriesRead, Storage, StorageError, StorageExt, StorageFuture, Table,
+};
 
 /// Size in bytes from which [`flush_by_put`] sends its batch.
 const PUT_BYTES: usize = 256 * 1024;

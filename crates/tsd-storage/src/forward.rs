@@ -1,10 +1,10 @@
 //! Generates the methods of store decorators that only forward a call.
 
-/// Defines methods of [`Storage`](crate::Storage) that call the same method of a field:
-/// `forward_storage!(inner: put, append)` inside of an `impl Storage`.
+/// Methods of [`Storage`](crate::Storage) that call the same method of a field: `forward_storage!(inner: get, write)`
+/// inside of an `impl Storage`.
 ///
-/// A decorator names the methods that it forwards, so the compiler reports each missing required method. It must also name the methods
-/// with a default, since the default stands for a store without the ability.
+/// A decorator must also have the methods with a default (`read_version`, `series`, `maintenance`), since the default
+/// stands for a store without the ability.
 #[macro_export]
 macro_rules! forward_storage {
     ($inner:ident: $($method:ident),+ $(,)?) => {
@@ -15,7 +15,7 @@ macro_rules! forward_storage {
             &'a self,
             table: &'a $crate::Table,
             get: $crate::Get,
-        ) -> $crate::StorageFuture<'a, Option<$crate::forward::types::Row>> {
+        ) -> $crate::StorageFuture<'a, Option<$crate::forward::Row>> {
             self.$inner.get(table, get)
         }
     };
@@ -24,7 +24,7 @@ macro_rules! forward_storage {
             &'a self,
             table: &'a $crate::Table,
             gets: Vec<$crate::Get>,
-        ) -> $crate::StorageFuture<'a, Vec<Option<$crate::forward::types::Row>>> {
+        ) -> $crate::StorageFuture<'a, Vec<Option<$crate::forward::Row>>> {
             self.$inner.multi_get(table, gets)
         }
     };
@@ -33,111 +33,14 @@ macro_rules! forward_storage {
             self.$inner.scan(table, scan)
         }
     };
-    (@read_series $inner:ident) => {
-        fn read_series(
-            &self,
-            table: &$crate::Table,
-            read: &$crate::SeriesRead,
-        ) -> Option<Box<dyn $crate::SeriesScanner>> {
-            self.$inner.read_series(table, read)
-        }
-    };
-    (@series_version $inner:ident) => {
-        fn series_version(
-            &self,
-            table: &$crate::Table,
-            read: &$crate::SeriesRead,
-        ) -> Option<$crate::SeriesVersion> {
-            self.$inner.series_version(table, read)
-        }
-    };
-    (@series_splits $inner:ident) => {
-        fn series_splits<'a>(
+    (@write $inner:ident) => {
+        fn write<'a>(
             &'a self,
             table: &'a $crate::Table,
-            read: &'a $crate::SeriesRead,
-            goal: $crate::SplitGoal,
-        ) -> $crate::StorageFuture<'a, Vec<$crate::forward::types::Bytes>> {
-            self.$inner.series_splits(table, read, goal)
-        }
-    };
-    (@put $inner:ident) => {
-        fn put<'a>(
-            &'a self,
-            table: &'a $crate::Table,
-            batch: $crate::CellBatch,
-        ) -> $crate::StorageFuture<'a, ()> {
-            self.$inner.put(table, batch)
-        }
-    };
-    (@append $inner:ident) => {
-        fn append<'a>(
-            &'a self,
-            table: &'a $crate::Table,
-            batch: $crate::CellBatch,
-        ) -> $crate::StorageFuture<'a, ()> {
-            self.$inner.append(table, batch)
-        }
-    };
-    (@increment $inner:ident) => {
-        fn increment<'a>(
-            &'a self,
-            table: &'a $crate::Table,
-            column: $crate::Column,
-            amount: i64,
-        ) -> $crate::StorageFuture<'a, i64> {
-            self.$inner.increment(table, column, amount)
-        }
-    };
-    (@compare_and_set $inner:ident) => {
-        fn compare_and_set<'a>(
-            &'a self,
-            table: &'a $crate::Table,
-            column: $crate::Column,
-            expected: Option<$crate::forward::types::Bytes>,
-            value: $crate::forward::types::Bytes,
-        ) -> $crate::StorageFuture<'a, bool> {
-            self.$inner.compare_and_set(table, column, expected, value)
-        }
-    };
-    (@compare_and_set_at $inner:ident) => {
-        fn compare_and_set_at<'a>(
-            &'a self,
-            table: &'a $crate::Table,
-            column: $crate::Column,
-            expected: Option<$crate::forward::types::Bytes>,
-            value: $crate::forward::types::Bytes,
-            timestamp_ms: i64,
-        ) -> $crate::StorageFuture<'a, bool> {
-            self.$inner.compare_and_set_at(table, column, expected, value, timestamp_ms)
-        }
-    };
-    (@compare_and_delete $inner:ident) => {
-        fn compare_and_delete<'a>(
-            &'a self,
-            table: &'a $crate::Table,
-            column: $crate::Column,
-            expected: $crate::forward::types::Bytes,
-        ) -> $crate::StorageFuture<'a, bool> {
-            self.$inner.compare_and_delete(table, column, expected)
-        }
-    };
-    (@delete $inner:ident) => {
-        fn delete<'a>(
-            &'a self,
-            table: &'a $crate::Table,
-            delete: $crate::Delete,
-        ) -> $crate::StorageFuture<'a, ()> {
-            self.$inner.delete(table, delete)
-        }
-    };
-    (@rewrite_row $inner:ident) => {
-        fn rewrite_row<'a>(
-            &'a self,
-            table: &'a $crate::Table,
-            rewrite: $crate::RowRewrite,
-        ) -> $crate::StorageFuture<'a, ()> {
-            self.$inner.rewrite_row(table, rewrite)
+            write: $crate::Write,
+            permit: Option<&'a $crate::BytePermit>,
+        ) -> $crate::StorageFuture<'a, $crate::WriteResult> {
+            self.$inner.write(table, write, permit)
         }
     };
     (@read_version $inner:ident) => {
@@ -160,60 +63,7 @@ macro_rules! forward_storage {
             self.$inner.close()
         }
     };
-    (@quarantine $inner:ident) => {
-        fn quarantine(&self) -> Option<$crate::forward::types::Arc<dyn $crate::Quarantine>> {
-            self.$inner.quarantine()
-        }
-    };
-    (@verifier $inner:ident) => {
-        fn verifier(&self) -> Option<$crate::forward::types::Arc<dyn $crate::Verifier>> {
-            self.$inner.verifier()
-        }
-    };
-    (@pin_files $inner:ident) => {
-        fn pin_files(&self) -> $crate::StorageFuture<'_, $crate::PinnedFiles> {
-            self.$inner.pin_files()
-        }
-    };
-    (@series_index $inner:ident) => {
-        fn series_index(
-            &self,
-            table: &$crate::Table,
-        ) -> Option<$crate::forward::types::Arc<$crate::forward::types::SeriesIndex>> {
-            self.$inner.series_index(table)
-        }
-    };
-    (@refresh_series_index $inner:ident) => {
-        fn refresh_series_index<'a>(
-            &'a self,
-            table: &'a $crate::Table,
-        ) -> $crate::StorageFuture<'a, ()> {
-            self.$inner.refresh_series_index(table)
-        }
-    };
-    (@compacts_rows $inner:ident) => {
-        fn compacts_rows(&self, table: &$crate::Table) -> bool {
-            self.$inner.compacts_rows(table)
-        }
-    };
-    (@health $inner:ident) => {
-        fn health(&self) -> Vec<$crate::HealthProblem> {
-            self.$inner.health()
-        }
-    };
-    (@gauges $inner:ident) => {
-        fn gauges(&self) -> Vec<(&'static str, f64)> {
-            self.$inner.gauges()
-        }
-    };
 }
 
-/// Types of other crates in the signatures of [`forward_storage!`].
 #[doc(hidden)]
-pub mod types {
-    pub use std::sync::Arc;
-
-    pub use bytes::Bytes;
-    pub use tsd_model::Row;
-    pub use tsd_series_index::SeriesIndex;
-}
+pub use tsd_model::Row;

@@ -6,13 +6,11 @@ use std::{fmt, future::Future, sync::Arc};
 
 use bytes::Bytes;
 use tsd_model::Row;
-use tsd_series_index::SeriesIndex;
 
 use crate::{
-    BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, HeldRows,
-    LogMark, Operation, PinnedFiles, Quarantine, ReadVersion, RowRewrite, RowScanner, Scan,
-    SeriesBlock, SeriesRead, SeriesScanner, SeriesVersion, SplitGoal, Storage, StorageError, Table,
-    Verifier,
+    BoxFuture, BytePermit, FlushRows, FlushTarget, Get, HeldRows, LogMark, Maintenance, Operation,
+    PinnedFiles, ReadVersion, RowScanner, Scan, SeriesBlock, SeriesRead, SeriesReads,
+    SeriesScanner, Storage, StorageError, Table, Write, WriteResult,
 };
 
 /// Runs around every call of a [`HookedStorage`].
@@ -107,97 +105,14 @@ impl<S: Storage + ?Sized, H: OperationHook> Storage for HookedStorage<S, H> {
         Box::new(HookedScanner { hook: Arc::clone(&self.hook), inner, failure: None })
     }
 
-    fn read_series(&self, table: &Table, read: &SeriesRead) -> Option<Box<dyn SeriesScanner>> {
-        let inner = self.inner.read_series(table, read)?;
-        Some(Box::new(HookedScanner { hook: Arc::clone(&self.hook), inner, failure: None }))
-    }
-
-    fn series_version(&self, table: &Table, read: &SeriesRead) -> Option<SeriesVersion> {
-        self.inner.series_version(table, read)
-    }
-
-    fn series_splits<'a>(
+    fn write<'a>(
         &'a self,
         table: &'a Table,
-        read: &'a SeriesRead,
-        goal: SplitGoal,
-    ) -> BoxFuture<'a, Result<Vec<Bytes>, StorageError>> {
-        self.inner.series_splits(table, read, goal)
-    }
-
-    fn put<'a>(
-        &'a self,
-        table: &'a Table,
-        batch: CellBatch,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
-        Box::pin(self.hook.around(Operation::Put, self.inner.put(table, batch)))
-    }
-
-    fn append<'a>(
-        &'a self,
-        table: &'a Table,
-        batch: CellBatch,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
-        Box::pin(self.hook.around(Operation::Append, self.inner.append(table, batch)))
-    }
-
-    fn increment<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        amount: i64,
-    ) -> BoxFuture<'a, Result<i64, StorageError>> {
-        let call = self.inner.increment(table, column, amount);
-        Box::pin(self.hook.around(Operation::Increment, call))
-    }
-
-    fn compare_and_set<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        value: Bytes,
-    ) -> BoxFuture<'a, Result<bool, StorageError>> {
-        let call = self.inner.compare_and_set(table, column, expected, value);
-        Box::pin(self.hook.around(Operation::CompareAndSet, call))
-    }
-
-    fn compare_and_set_at<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        value: Bytes,
-        timestamp_ms: i64,
-    ) -> BoxFuture<'a, Result<bool, StorageError>> {
-        let call = self.inner.compare_and_set_at(table, column, expected, value, timestamp_ms);
-        Box::pin(self.hook.around(Operation::CompareAndSet, call))
-    }
-
-    fn compare_and_delete<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Bytes,
-    ) -> BoxFuture<'a, Result<bool, StorageError>> {
-        let call = self.inner.compare_and_delete(table, column, expected);
-        Box::pin(self.hook.around(Operation::CompareAndDelete, call))
-    }
-
-    fn delete<'a>(
-        &'a self,
-        table: &'a Table,
-        delete: Delete,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
-        Box::pin(self.hook.around(Operation::Delete, self.inner.delete(table, delete)))
-    }
-
-    fn rewrite_row<'a>(
-        &'a self,
-        table: &'a Table,
-        rewrite: RowRewrite,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
-        Box::pin(self.hook.around(Operation::RewriteRow, self.inner.rewrite_row(table, rewrite)))
+        write: Write,
+        permit: Option<&'a BytePermit>,
+    ) -> BoxFuture<'a, Result<WriteResult, StorageError>> {
+        let operation = write.operation();
+        Box::pin(self.hook.around(operation, self.inner.write(table, write, permit)))
     }
 
     fn read_version(&self, table: &Table) -> ReadVersion {
@@ -216,39 +131,34 @@ impl<S: Storage + ?Sized, H: OperationHook> Storage for HookedStorage<S, H> {
         self.inner.close()
     }
 
-    fn health(&self) -> Vec<HealthProblem> {
-        self.inner.health()
+    fn series(&self) -> &dyn SeriesReads {
+        self
     }
 
-    fn quarantine(&self) -> Option<Arc<dyn Quarantine>> {
-        self.inner.quarantine()
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+}
+
+impl<S: Storage + ?Sized, H: OperationHook> SeriesReads for HookedStorage<S, H> {
+    fn below(&self) -> Option<&dyn SeriesReads> {
+        Some(self.inner.series())
     }
 
-    fn verifier(&self) -> Option<Arc<dyn Verifier>> {
-        self.inner.verifier()
+    fn read_series(&self, table: &Table, read: &SeriesRead) -> Option<Box<dyn SeriesScanner>> {
+        let inner = self.inner.series().read_series(table, read)?;
+        Some(Box::new(HookedScanner { hook: Arc::clone(&self.hook), inner, failure: None }))
+    }
+}
+
+impl<S: Storage + ?Sized, H: OperationHook> Maintenance for HookedStorage<S, H> {
+    fn below(&self) -> Option<&dyn Maintenance> {
+        Some(self.inner.maintenance())
     }
 
     fn pin_files(&self) -> BoxFuture<'_, Result<PinnedFiles, StorageError>> {
-        Box::pin(self.hook.around(Operation::PinFiles, self.inner.pin_files()))
-    }
-
-    fn series_index(&self, table: &Table) -> Option<Arc<SeriesIndex>> {
-        self.inner.series_index(table)
-    }
-
-    fn refresh_series_index<'a>(
-        &'a self,
-        table: &'a Table,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
-        self.inner.refresh_series_index(table)
-    }
-
-    fn compacts_rows(&self, table: &Table) -> bool {
-        self.inner.compacts_rows(table)
-    }
-
-    fn gauges(&self) -> Vec<(&'static str, f64)> {
-        self.inner.gauges()
+        let pinning = self.inner.maintenance().pin_files();
+        Box::pin(self.hook.around(Operation::PinFiles, pinning))
     }
 }
 

@@ -25,6 +25,7 @@ mod health;
 mod held_row;
 mod hooked;
 mod log_limit;
+mod maintenance;
 mod memory;
 mod metered;
 mod metrics;
@@ -37,14 +38,17 @@ mod quarantine;
 mod retention;
 mod scan_group;
 mod series_read;
+mod series_reads;
 mod series_scan;
 mod storage;
+mod storage_ext;
 mod storage_future;
 mod table;
 mod threshold;
 mod unknown_version;
 mod unreadable;
 mod verify;
+mod write;
 
 pub use batch::{
     BatchError, CellBatch, CellRef, MAX_DELTA_BATCH_BYTES, MAX_KEY_BYTES, RowRef, decode_family,
@@ -65,6 +69,7 @@ pub use health::{HealthImpact, HealthProblem, StoreComponent};
 pub use held_row::{HeldColumn, HeldRow, HeldRowBatches, HeldRowReader, KeyRange};
 pub use hooked::{HookedStorage, OperationHook};
 pub use log_limit::{ErrorLogLimit, LogLimit};
+pub use maintenance::Maintenance;
 pub use memory::MemoryStorage;
 pub use metered::{CallMeters, MeteredStorage};
 pub use metrics::{RECOVERED_READS, describe_metrics};
@@ -83,13 +88,16 @@ pub use series_read::{
     BlockSegment, ReadSelection, SeriesBlock, SeriesRange, SeriesRead, SeriesScanner,
     SeriesVersion, SplitGoal, retain_points_family,
 };
+pub use series_reads::SeriesReads;
 pub use series_scan::{TagUids, prefix_end, prefix_range, salts, tag_pattern, tags_filter};
 pub use tsd_model::ReplacedColumn;
 pub use unreadable::UnreadableRows;
 
-pub use storage::{Column, Delete, Get, ReadVersion, RowRewrite, RowScanner, Scan, Storage};
+pub use storage::{Get, RowScanner, Scan, Storage};
+pub use storage_ext::StorageExt;
 pub use storage_future::{BoxFuture, StorageFuture};
 pub use table::Table;
 pub use threshold::Threshold;
 pub use unknown_version::UnknownVersion;
 pub use verify::{RepairAction, Verifier, VerifyFinding, VerifyRun};
+pub use write::{Column, Delete, NewValue, ReadVersion, RowRewrite, Swap, Write, WriteResult};

@@ -14,9 +14,9 @@ use bytes::Bytes;
 use tsd_model::{Cell, Family, Flags, Qualifier, Row};
 
 use crate::{
-    CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, LogMark, ReadVersion,
-    RowRewrite, RowScanner, Scan, Storage, StorageError, StorageFuture, Table, clock::ClockMs,
-    metrics::describe_metrics, system_clock_ms,
+    BytePermit, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, LogMark,
+    Maintenance, ReadVersion, RowRewrite, RowScanner, Scan, Storage, StorageError, StorageFuture,
+    Swap, Table, Write, WriteResult, clock::ClockMs, metrics::describe_metrics, system_clock_ms,
 };
 
 /// Rows per batch of a scan without a preference.
@@ -106,7 +106,7 @@ impl MemoryStorage {
         Self { tables, clock: self.clock, log_mark: Mutex::new(log_mark), problems: Arc::default() }
     }
 
-    /// Sets the problems that [`Storage::health`] reports.
+    /// Sets the problems that [`Maintenance::health`] reports.
     #[cfg(any(test, feature = "testing"))]
     pub fn set_problems(&self, problems: Vec<HealthProblem>) {
         *self.problems.write() = problems;
@@ -119,15 +119,6 @@ impl MemoryStorage {
         self
     }
 
-    /// Runs a write of a table.
-    fn write<'a, T>(
-        &'a self,
-        table: &'a Table,
-        write: impl FnOnce(&mut WriteGuard<'_>) -> Result<T, StorageError> + Send + 'a,
-    ) -> StorageFuture<'a, T> {
-        Box::pin(async move { write(&mut self.begin(table)?) })
-    }
-
     fn begin(&self, table: &Table) -> Result<WriteGuard<'_>, StorageError> {
         let rows = self.tables.write(table)?;
         let (sequence, last_ms) = (&self.tables.sequence, &self.tables.last_ms);
@@ -137,27 +128,6 @@ impl MemoryStorage {
             sequence: sequence.fetch_add(1, Ordering::AcqRel) + 1,
             now_ms: last_ms.fetch_max(clock_ms, Ordering::AcqRel).max(clock_ms),
             last_ms,
-        })
-    }
-
-    /// Replaces the column's value by `new`, or removes it, if it is `expected`.
-    fn compare_and<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        new: Option<(Bytes, Option<i64>)>,
-    ) -> StorageFuture<'a, bool> {
-        self.write(table, move |to| {
-            let key = (column.family, column.qualifier);
-            if to.value(&column.row, &key) != expected.as_ref() {
-                return Ok(false);
-            }
-            match new {
-                Some((value, timestamp_ms)) => to.put(&column.row, key, value, timestamp_ms),
-                None => to.remove(&column.row, &[key]),
-            }
-            Ok(true)
         })
     }
 }
@@ -174,6 +144,75 @@ impl Rows {
 }
 
 impl WriteGuard<'_> {
+    fn execute(&mut self, write: Write) -> Result<WriteResult, StorageError> {
+        match write {
+            Write::Put(batch) => self.put_cells(&batch, false),
+            Write::Append(batch) => self.put_cells(&batch, true),
+            Write::Increment { column, amount } => {
+                return self.increment(column, amount).map(WriteResult::Sum);
+            }
+            Write::Swap(swap) => return Ok(WriteResult::Swapped(self.swap(swap))),
+            Write::Delete(Delete::Row(row)) => self.remove_row(&row),
+            Write::Delete(Delete::Columns { row, columns }) => self.remove(&row, &columns),
+            Write::Rewrite(rewrite) => self.rewrite(rewrite)?,
+        }
+        Ok(WriteResult::Done)
+    }
+
+    fn put_cells(&mut self, batch: &CellBatch, appends: bool) {
+        for row in batch.rows() {
+            for cell in row.cells() {
+                let column = column_key(cell.family, cell.qualifier);
+                let before = if appends { self.value(row.key, &column) } else { None };
+                let before = before.map_or(&[][..], AsRef::as_ref);
+                let value = [before, cell.value].concat().into();
+                self.put(row.key, column, value, cell.timestamp_ms);
+            }
+        }
+    }
+
+    fn increment(&mut self, column: Column, amount: i64) -> Result<i64, StorageError> {
+        let key = (column.family, column.qualifier);
+        let before = match self.value(&column.row, &key) {
+            None => 0,
+            Some(value) => match value.as_ref().try_into() {
+                Ok(counter) => i64::from_be_bytes(counter),
+                Err(_) => return Err(StorageError::NotACounter { length: value.len() }),
+            },
+        };
+        let sum = before.wrapping_add(amount);
+        let value = Bytes::copy_from_slice(&sum.to_be_bytes());
+        self.put(&column.row, key, value, None);
+        Ok(sum)
+    }
+
+    fn swap(&mut self, Swap { column, expected, new }: Swap) -> bool {
+        let key = (column.family, column.qualifier);
+        if self.value(&column.row, &key) != expected.as_ref() {
+            return false;
+        }
+        match new {
+            Some(new) => self.put(&column.row, key, new.value, new.timestamp_ms),
+            None => self.remove(&column.row, &[key]),
+        }
+        true
+    }
+
+    fn rewrite(&mut self, rewrite: RowRewrite) -> Result<(), StorageError> {
+        let RowRewrite { row, put, delete, read, .. } = rewrite;
+        if !read.0.is_some_and(|read| self.rows.is_unchanged_since(&row, read)) {
+            return Err(StorageError::Changed);
+        }
+        if let Some(cell) = put {
+            let column = (cell.family, cell.qualifier);
+            self.put(&row, column, cell.value, Some(cell.timestamp_ms));
+        }
+        for old in delete {
+            self.remove_until(&row, &(old.family, old.qualifier), old.timestamp_ms);
+        }
+        Ok(())
+    }
+
     fn value(&self, row: &[u8], column: &ColumnKey) -> Option<&Bytes> {
         self.rows.columns(row)?.get(column).map(|(value, _)| value)
     }
@@ -367,110 +406,13 @@ impl Storage for MemoryStorage {
         Box::new(MemoryScanner { tables, table, scan, after: None, remaining })
     }
 
-    fn put<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
-        self.write(table, move |to| {
-            for row in batch.rows() {
-                for cell in row.cells() {
-                    let value = Bytes::copy_from_slice(cell.value);
-                    let column = column_key(cell.family, cell.qualifier);
-                    to.put(row.key, column, value, cell.timestamp_ms);
-                }
-            }
-            Ok(())
-        })
-    }
-
-    fn append<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
-        self.write(table, move |to| {
-            for row in batch.rows() {
-                for cell in row.cells() {
-                    let column = column_key(cell.family, cell.qualifier);
-                    let before = to.value(row.key, &column).cloned().unwrap_or_default();
-                    let value = [before.as_ref(), cell.value].concat().into();
-                    to.put(row.key, column, value, cell.timestamp_ms);
-                }
-            }
-            Ok(())
-        })
-    }
-
-    fn increment<'a>(
+    fn write<'a>(
         &'a self,
         table: &'a Table,
-        column: Column,
-        amount: i64,
-    ) -> StorageFuture<'a, i64> {
-        self.write(table, move |to| {
-            let key = (column.family, column.qualifier);
-            let before = match to.value(&column.row, &key) {
-                None => 0,
-                Some(value) => match value.as_ref().try_into() {
-                    Ok(counter) => i64::from_be_bytes(counter),
-                    Err(_) => return Err(StorageError::NotACounter { length: value.len() }),
-                },
-            };
-            let sum = before.wrapping_add(amount);
-            let value = Bytes::copy_from_slice(&sum.to_be_bytes());
-            to.put(&column.row, key, value, None);
-            Ok(sum)
-        })
-    }
-
-    fn compare_and_set<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        value: Bytes,
-    ) -> StorageFuture<'a, bool> {
-        self.compare_and(table, column, expected, Some((value, None)))
-    }
-
-    fn compare_and_set_at<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        value: Bytes,
-        timestamp_ms: i64,
-    ) -> StorageFuture<'a, bool> {
-        self.compare_and(table, column, expected, Some((value, Some(timestamp_ms))))
-    }
-
-    fn compare_and_delete<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Bytes,
-    ) -> StorageFuture<'a, bool> {
-        self.compare_and(table, column, Some(expected), None)
-    }
-
-    fn delete<'a>(&'a self, table: &'a Table, delete: Delete) -> StorageFuture<'a, ()> {
-        self.write(table, move |to| {
-            match delete {
-                Delete::Row(row) => to.remove_row(&row),
-                Delete::Columns { row, columns } => to.remove(&row, &columns),
-            }
-            Ok(())
-        })
-    }
-
-    fn rewrite_row<'a>(&'a self, table: &'a Table, rewrite: RowRewrite) -> StorageFuture<'a, ()> {
-        self.write(table, move |to| {
-            let RowRewrite { row, put, delete, read, .. } = rewrite;
-            if !read.0.is_some_and(|read| to.rows.is_unchanged_since(&row, read)) {
-                return Err(StorageError::Changed);
-            }
-            if let Some(cell) = put {
-                let column = (cell.family, cell.qualifier);
-                to.put(&row, column, cell.value, Some(cell.timestamp_ms));
-            }
-            for old in delete {
-                to.remove_until(&row, &(old.family, old.qualifier), old.timestamp_ms);
-            }
-            Ok(())
-        })
+        write: Write,
+        _: Option<&'a BytePermit>,
+    ) -> StorageFuture<'a, WriteResult> {
+        Box::pin(async move { self.begin(table)?.execute(write) })
     }
 
     fn read_version(&self, _: &Table) -> ReadVersion {
@@ -492,15 +434,21 @@ impl Storage for MemoryStorage {
         Box::pin(async move { if closed { Err(StorageError::Closed) } else { Ok(()) } })
     }
 
-    fn health(&self) -> Vec<HealthProblem> {
-        self.problems.read().clone()
-    }
-
     fn close(&self) -> StorageFuture<'_, ()> {
         Box::pin(async move {
             self.tables.closed.store(true, Ordering::Release);
             Ok(())
         })
+    }
+
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+}
+
+impl Maintenance for MemoryStorage {
+    fn health(&self) -> Vec<HealthProblem> {
+        self.problems.read().clone()
     }
 }
 

@@ -76,7 +76,7 @@ pub struct SeriesBlock {
     pub stored_bytes: usize,
 }
 
-/// Opaque version of the stored rows of a read; see `Storage::series_version`.
+/// Opaque version of the stored rows of a read; see `SeriesReads::series_version`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SeriesVersion(Box<[(u64, u64)]>);
 

@@ -32,7 +32,7 @@ use tsd_model::{
 };
 use tsd_storage::{
     CellBatch, CellRef, Column, Delete, Get, ReadVersion, RowFilter, RowRewrite, Scan, Storage,
-    StorageError, Table, TagUids, prefix_range, tags_filter,
+    StorageError, StorageExt, Table, TagUids, prefix_range, tags_filter,
 };
 
 pub use options::{FsckLevel, FsckOptions};

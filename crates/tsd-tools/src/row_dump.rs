@@ -12,11 +12,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{StreamExt, TryStreamExt, future, stream};
 use tsd_engine::{EngineHandle, QueryFailure, RowScans};
 use tsd_model::{Cell, PackedRunError, ReplacedColumn, Row, RowKey, Uid, UidKind, to_hex};
 use tsd_query::{Query, SubQuery, SubQueryPlan};
-use tsd_storage::{Delete, ReadVersion, RowRewrite, Scan, Storage, StorageError, Table};
+use tsd_storage::{Delete, ReadVersion, RowRewrite, Scan, Storage, StorageError, Table, Write};
 
 use self::text::{RowNames, RowTags, RowText, UnnamedUidError};
 
@@ -292,19 +292,20 @@ async fn delete_rows(
     let deletes = rows.into_iter().map(|PrintedRow { key, columns }| {
         if read.0.is_some() {
             // This process is the only writer.
-            return storage.delete(table, Delete::Row(key));
+            return Write::Delete(Delete::Row(key));
         }
-        let rewrite = RowRewrite {
+        Write::Rewrite(RowRewrite {
             row: key,
             put: None,
             superseded_ms: None,
             delete: columns,
             read,
             whole_row: false,
-        };
-        storage.rewrite_row(table, rewrite)
+        })
     });
-    stream::iter(deletes).buffer_unordered(MAX_CONCURRENT_DELETES).try_collect::<()>().await
+    let written = deletes.map(|delete| storage.write(table, delete, None));
+    let written = stream::iter(written).buffer_unordered(MAX_CONCURRENT_DELETES);
+    written.try_for_each(|_| future::ready(Ok(()))).await
 }
 
 #[cfg(test)]

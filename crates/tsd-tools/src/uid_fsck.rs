@@ -22,7 +22,7 @@ use tsd_model::{
     Cell, Family, PerKind, Row, TS_COUNTER_QUALIFIER, TS_META_QUALIFIER, UID_COUNTER_ROW, Uid,
     UidKind, decode_counter, decode_latin1, to_hex,
 };
-use tsd_storage::{Column, Delete, Get, Scan, StorageError, Table};
+use tsd_storage::{Column, Delete, Get, Scan, StorageError, StorageExt, Table};
 
 use self::sums::MappingSums;
 use crate::fsck::{FsckLevel, show_cell};

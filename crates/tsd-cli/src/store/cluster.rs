@@ -151,7 +151,7 @@ impl LogControl {
 
 impl NodeControl for LogControl {
     fn report(&self) -> NodeReport {
-        let gauges = self.log.gauges();
+        let gauges = self.log.maintenance().gauges();
         let gauge = |name: &str| {
             let found = gauges.iter().find(|(known, _)| *known == name);
             found.map_or(0, |(_, value)| *value as u64)
@@ -163,7 +163,13 @@ impl NodeControl for LogControl {
             rows: gauge("tsd_wal_memtable_rows"),
             memtable_bytes: gauge("tsd_wal_memtable_bytes"),
             time_ms: now.map_or(0, |now| now.as_millis() as i64),
-            problems: self.log.health().iter().map(|problem| problem.reason.to_string()).collect(),
+            problems: self
+                .log
+                .maintenance()
+                .health()
+                .iter()
+                .map(|problem| problem.reason.to_string())
+                .collect(),
         }
     }
 

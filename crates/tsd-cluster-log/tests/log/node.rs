@@ -11,7 +11,9 @@ use hbase_fake::FakeCluster;
 use hbase_rs::{Backoff, Client, ClientConfig};
 use tsd_cluster_log::{ClusterLog, ClusterLogConfig, OpenLogError, OpenedLog};
 use tsd_model::Family;
-use tsd_storage::{CellBatch, CellRef, Delete, Get, MemoryStorage, Storage, StorageError, Table};
+use tsd_storage::{
+    CellBatch, CellRef, Delete, Get, MemoryStorage, Storage, StorageError, StorageExt, Table,
+};
 use tsd_storage_wal::{BackendSharing, CommitLog, OpenError, ReplayReport, WalConfig, WalStorage};
 
 /// A time longer than any call takes.

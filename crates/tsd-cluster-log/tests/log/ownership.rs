@@ -18,7 +18,7 @@ async fn a_daemon_that_is_fenced_acknowledges_and_flushes_nothing() {
     assert!(matches!(error, StorageError::Unavailable(_)), "a sender may try another daemon");
     assert!(error.to_string().contains("has taken over the log"), "{error}");
     assert_eq!(gauge(&old, "tsd_cluster_log_fenced"), 1);
-    let problems = old.store.health();
+    let problems = old.store.maintenance().health();
     assert!(problems.iter().any(|problem| problem.impact == HealthImpact::WritesRejected));
     assert!(old.store.flush().await.is_err());
 

@@ -1,7 +1,7 @@
 //! Executes writes that other nodes forward.
 
 use tokio::time::timeout;
-use tsd_storage::{BoxFuture, Storage};
+use tsd_storage::{BoxFuture, BytePermit, Storage};
 
 use super::{
     ForwardedWrites,
@@ -17,7 +17,7 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
             let _ = timeout(self.config.timeout, self.slots.refresh()).await;
         }
         let view = self.slots.view();
-        let Some((table, mut write)) = message.into_write() else {
+        let Some((table, write)) = message.into_write() else {
             let text = "a forwarded write that this version does not know";
             let error = tsd_storage::StorageError::Rejected(text.into());
             return ForwardedMessage::of(Err(error));
@@ -27,8 +27,8 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
         }
         // Each sender bounds the bytes of its writes. They bypass this node's byte budget: writes that wait for the
         // sender may have used it up.
-        write.set_admitted();
-        ForwardedMessage::of(self.execute(&view, &table, write).await)
+        let permit = BytePermit::exempt();
+        ForwardedMessage::of(self.execute(&view, &table, write, Some(&permit)).await)
     }
 }
 

@@ -9,13 +9,12 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 use tsd_cluster::{Member, Settlement};
-use tsd_storage::{CellBatch, StorageError, Table};
+use tsd_storage::{CellBatch, StorageError, Table, Write, WriteResult};
 
 use super::{
     frame_outcome::FrameOutcome,
     metrics::{ForwardMetrics, RefusedReason},
     put_queue::{AddedPut, PutFrame, PutQueue, SendPermit},
-    slot_write::{SlotWrite, SlotWriteResult},
     slots::ClusterSlots,
     wire::{ForwardMessage, ForwardResponse, ForwardedMessage},
 };
@@ -67,7 +66,7 @@ struct WaitingFrames<'a> {
 #[derive(Debug)]
 pub(super) enum SentWrite {
     /// The write has ended.
-    Ended(Result<SlotWriteResult, StorageError>),
+    Ended(Result<WriteResult, StorageError>),
     /// The write was not made, and may be sent to another node. The text has the reason.
     NotMade(String),
 }
@@ -125,13 +124,13 @@ impl SlotSender {
         to: u64,
         generation: u64,
         table: &Table,
-        write: &SlotWrite,
+        write: &Write,
         deadline: Instant,
     ) -> SentWrite {
         let Some(member) = self.frames.slots.membership().member(to) else {
             return SentWrite::NotMade(format!("the node of incarnation {to} is gone"));
         };
-        let bytes = write.byte_len();
+        let bytes = frame_bytes(write);
         let metrics = ForwardMetrics::of_process();
         let _waiting = WaitingBytes::new(bytes);
         let queue = self.queue(to);
@@ -143,7 +142,7 @@ impl SlotSender {
         let permit = Arc::new(permit);
         let begun = Instant::now();
         let joined = match write {
-            SlotWrite::Put(batch) => {
+            Write::Put(batch) => {
                 let put = (generation, table, batch);
                 self.send_joined(&queue, &member, put, deadline, Arc::clone(&permit)).await
             }
@@ -244,13 +243,13 @@ impl SlotSender {
     }
 }
 
+/// Approximate bytes of a write in a frame.
+fn frame_bytes(write: &Write) -> usize {
+    64 + write.byte_len()
+}
+
 /// Returns the outcome of a write from its response.
-fn ended(
-    member: &Member,
-    table: &Table,
-    write: &SlotWrite,
-    response: ForwardedMessage,
-) -> SentWrite {
+fn ended(member: &Member, table: &Table, write: &Write, response: ForwardedMessage) -> SentWrite {
     let metrics = ForwardMetrics::of_process();
     let result = match response.into_response(&member.name, table) {
         ForwardResponse::NotOwner => {
@@ -262,8 +261,8 @@ fn ended(
     };
     match &result {
         Ok(_) => {
-            metrics.cells.increment(write.cell_count());
-            metrics.bytes.increment(write.byte_len() as u64);
+            metrics.cells.increment(write.batch().map_or(1, |batch| batch.cell_count() as u64));
+            metrics.bytes.increment(frame_bytes(write) as u64);
         }
         Err(StorageError::Throttled(_)) => metrics.refused(RefusedReason::Throttled),
         Err(error) if error.is_transient() => metrics.refused(RefusedReason::Unavailable),

@@ -21,10 +21,10 @@ use tsd_cluster::{
     Assignment, Membership, ProofError, SeriesKeyLayout, Slot, SlotHolder, SlotRoute, SlotSet,
     SlotTable,
 };
-use tsd_storage::{BoxFuture, StorageError};
+use tsd_storage::{BoxFuture, StorageError, Write};
 
 pub use self::keeper::DrainError;
-use super::{metrics::ForwardMetrics, route_table::RouteTable, slot_write::SlotWrite};
+use super::{metrics::ForwardMetrics, route_table::RouteTable};
 
 /// Minimum time between two reads of the assignment on behalf of writes.
 const READ_PAUSE: Duration = Duration::from_millis(20);
@@ -126,7 +126,7 @@ impl SlotView {
     }
 
     /// True if this node takes all slots of the write.
-    pub(super) fn accepts(&self, write: &SlotWrite, layout: &SeriesKeyLayout) -> bool {
+    pub(super) fn accepts(&self, write: &Write, layout: &SeriesKeyLayout) -> bool {
         let accepts = |key| self.route(layout.slot_of(key)) == SlotRoute::Own;
         self.is_sole || write.keys().all(accepts)
     }

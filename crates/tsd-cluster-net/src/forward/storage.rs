@@ -2,23 +2,17 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use bytes::Bytes;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 use tsd_cluster::SlotRoute;
 use tsd_storage::{
-    CellBatch, Column, Delete, HealthImpact, HealthProblem, RowRewrite, Storage, StorageError,
-    StorageFuture, StoreComponent, Table, forward_storage,
+    BytePermit, CellBatch, HealthImpact, HealthProblem, Maintenance, SeriesReads, Storage,
+    StorageError, StorageFuture, StoreComponent, Table, Write, WriteResult, forward_storage,
 };
 
 use super::{
-    ForwardedWrites,
-    metrics::ForwardMetrics,
-    put_queue::FRAME_BYTES,
-    route_table::BatchRoutes,
-    send::SentWrite,
-    slot_write::{SlotWrite, SlotWriteResult, divide},
-    slots::SlotView,
+    ForwardedWrites, batch_shares::divide, metrics::ForwardMetrics, put_queue::FRAME_BYTES,
+    route_table::BatchRoutes, send::SentWrite, slots::SlotView,
 };
 
 impl<S: Storage + ?Sized> ForwardedWrites<S> {
@@ -27,15 +21,16 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
         &self,
         _in_use: &SlotView,
         table: &Table,
-        write: SlotWrite,
-    ) -> Result<SlotWriteResult, StorageError> {
+        write: Write,
+        permit: Option<&BytePermit>,
+    ) -> Result<WriteResult, StorageError> {
         if !write.is_conditional() {
-            return write.execute(&*self.inner, table).await;
+            return self.inner.write(table, write, permit).await;
         }
         // HBase may decide the write, and its rows have no fence. The proof makes sure that a fenced node
         // acknowledges nothing.
         self.prove().await?;
-        let result = write.execute(&*self.inner, table).await?;
+        let result = self.inner.write(table, write, permit).await?;
         self.prove().await?;
         Ok(result)
     }
@@ -46,43 +41,45 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
     }
 
     /// Executes a write on the owners of its slots.
-    async fn write(
+    async fn write_by_owners(
         &self,
         table: &Table,
-        write: SlotWrite,
-    ) -> Result<SlotWriteResult, StorageError> {
+        write: Write,
+        permit: Option<&BytePermit>,
+    ) -> Result<WriteResult, StorageError> {
         let view = self.slots.view();
         if view.is_sole() {
-            return self.execute(&view, table, write).await;
+            return self.execute(&view, table, write, permit).await;
         }
         let Some(batch) = write.batch() else {
             drop(view);
-            return Box::pin(self.write_row(table, write)).await;
+            return Box::pin(self.write_row(table, write, permit)).await;
         };
         let routes = view.routes().of_batch(batch, &self.config.layout);
         if routes.are_own() {
-            return self.execute(&view, table, write).await;
+            return self.execute(&view, table, write, permit).await;
         }
-        Box::pin(self.write_batch(table, write, (view, routes))).await?;
-        Ok(SlotWriteResult::Done)
+        Box::pin(self.write_batch(table, write, permit, (view, routes))).await?;
+        Ok(WriteResult::Done)
     }
 
     /// Executes a write of one row.
     async fn write_row(
         &self,
         table: &Table,
-        write: SlotWrite,
-    ) -> Result<SlotWriteResult, StorageError> {
+        write: Write,
+        permit: Option<&BytePermit>,
+    ) -> Result<WriteResult, StorageError> {
         let deadline = Instant::now() + self.config.timeout;
         let Some(slot) = write.row().map(|key| self.config.layout.slot_of(key)) else {
-            return Ok(SlotWriteResult::Done);
+            return Ok(WriteResult::Done);
         };
         let mut reason = String::new();
         loop {
             let view = self.slots.view();
             let (route, generation) = (view.route(slot), view.generation());
             if route == SlotRoute::Own {
-                return self.execute(&view, table, write).await;
+                return self.execute(&view, table, write, permit).await;
             }
             // A release waits for the view, so it is not kept during a request to another node.
             drop(view);
@@ -100,12 +97,13 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
     async fn write_batch(
         &self,
         table: &Table,
-        write: SlotWrite,
+        write: Write,
+        permit: Option<&BytePermit>,
         (mut view, mut routes): (Arc<SlotView>, BatchRoutes),
     ) -> Result<(), StorageError> {
         let deadline = Instant::now() + self.config.timeout;
-        let is_admitted = write.batch().is_some_and(CellBatch::is_admitted);
-        let kind = write.with_batch(CellBatch::new());
+        let kind: fn(CellBatch) -> Write =
+            if matches!(write, Write::Append(_)) { Write::Append } else { Write::Put };
         let mut left = write;
         let mut reason = String::new();
         loop {
@@ -122,13 +120,9 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
                     SlotRoute::Unsettled => batches.iter().for_each(|batch| again.extend(batch)),
                 }
             }
-            let kind = &kind;
             let written_here = async move {
-                for mut batch in own {
-                    if is_admitted {
-                        batch.set_admitted();
-                    }
-                    self.execute(&view, table, kind.with_batch(batch)).await?;
+                for batch in own {
+                    self.execute(&view, table, kind(batch), permit).await?;
                 }
                 Ok::<_, StorageError>(())
             };
@@ -150,7 +144,7 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
             self.wait(generation, &reason, deadline).await?;
             view = self.slots.view();
             routes = view.routes().of_batch(&again, &self.config.layout);
-            left = kind.with_batch(again);
+            left = kind(again);
         }
     }
 
@@ -160,12 +154,12 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
         to: u64,
         generation: u64,
         table: &Table,
-        kind: &SlotWrite,
+        kind: fn(CellBatch) -> Write,
         mut batches: VecDeque<CellBatch>,
         deadline: Instant,
     ) -> Result<UnwrittenShare, StorageError> {
         while let Some(batch) = batches.pop_front() {
-            let write = kind.with_batch(batch);
+            let write = kind(batch);
             match self.sender.send(to, generation, table, &write, deadline).await {
                 SentWrite::Ended(result) => {
                     result?;
@@ -212,104 +206,38 @@ struct UnwrittenShare {
 }
 
 impl<S: Storage + ?Sized> Storage for ForwardedWrites<S> {
-    fn put<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
-        if !self.has_owners(table) {
-            return self.inner.put(table, batch);
-        }
-        Box::pin(async move { self.write(table, SlotWrite::Put(batch)).await.map(|_| ()) })
-    }
-
-    fn append<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
-        if !self.has_owners(table) {
-            return self.inner.append(table, batch);
-        }
-        Box::pin(async move { self.write(table, SlotWrite::Append(batch)).await.map(|_| ()) })
-    }
-
-    fn increment<'a>(
+    // The owner of a row also compacts it, although this node has read it.
+    fn write<'a>(
         &'a self,
         table: &'a Table,
-        column: Column,
-        amount: i64,
-    ) -> StorageFuture<'a, i64> {
+        write: Write,
+        permit: Option<&'a BytePermit>,
+    ) -> StorageFuture<'a, WriteResult> {
         if !self.has_owners(table) {
-            return self.inner.increment(table, column, amount);
+            return self.inner.write(table, write, permit);
         }
-        Box::pin(async move {
-            let write = SlotWrite::Increment { column, amount };
-            Ok(self.write(table, write).await?.sum())
-        })
-    }
-
-    fn compare_and_set<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        value: Bytes,
-    ) -> StorageFuture<'a, bool> {
-        if !self.has_owners(table) {
-            return self.inner.compare_and_set(table, column, expected, value);
-        }
-        Box::pin(async move {
-            let new = Some(value);
-            let write = SlotWrite::Swap { column, expected, new, timestamp_ms: None };
-            Ok(self.write(table, write).await?.swapped())
-        })
-    }
-
-    fn compare_and_set_at<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        value: Bytes,
-        timestamp_ms: i64,
-    ) -> StorageFuture<'a, bool> {
-        if !self.has_owners(table) {
-            return self.inner.compare_and_set_at(table, column, expected, value, timestamp_ms);
-        }
-        Box::pin(async move {
-            let (new, timestamp_ms) = (Some(value), Some(timestamp_ms));
-            let write = SlotWrite::Swap { column, expected, new, timestamp_ms };
-            Ok(self.write(table, write).await?.swapped())
-        })
-    }
-
-    fn compare_and_delete<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Bytes,
-    ) -> StorageFuture<'a, bool> {
-        if !self.has_owners(table) {
-            return self.inner.compare_and_delete(table, column, expected);
-        }
-        Box::pin(async move {
-            let expected = Some(expected);
-            let write = SlotWrite::Swap { column, expected, new: None, timestamp_ms: None };
-            Ok(self.write(table, write).await?.swapped())
-        })
-    }
-
-    fn delete<'a>(&'a self, table: &'a Table, delete: Delete) -> StorageFuture<'a, ()> {
-        if !self.has_owners(table) {
-            return self.inner.delete(table, delete);
-        }
-        Box::pin(async move { self.write(table, SlotWrite::Delete(delete)).await.map(|_| ()) })
-    }
-
-    fn rewrite_row<'a>(&'a self, table: &'a Table, rewrite: RowRewrite) -> StorageFuture<'a, ()> {
-        if !self.has_owners(table) {
-            return self.inner.rewrite_row(table, rewrite);
-        }
-        // The owner of the row compacts it, although this node has read it.
-        Box::pin(async move { self.write(table, SlotWrite::Rewrite(rewrite)).await.map(|_| ()) })
+        Box::pin(self.write_by_owners(table, write, permit))
     }
 
     fn close(&self) -> StorageFuture<'_, ()> {
         self.slots.stop();
         self.inner.close()
+    }
+
+    fn series(&self) -> &dyn SeriesReads {
+        self.inner.series()
+    }
+
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+
+    forward_storage!(inner: get, multi_get, scan, read_version, table_exists, flush);
+}
+
+impl<S: Storage + ?Sized> Maintenance for ForwardedWrites<S> {
+    fn below(&self) -> Option<&dyn Maintenance> {
+        Some(self.inner.maintenance())
     }
 
     fn health(&self) -> Vec<HealthProblem> {
@@ -320,12 +248,6 @@ impl<S: Storage + ?Sized> Storage for ForwardedWrites<S> {
         let unsettled = self.slots.unsettled().map(|reason| {
             HealthProblem::new(StoreComponent::Commit, HealthImpact::WritesRejected, reason)
         });
-        self.inner.health().into_iter().chain(draining).chain(unsettled).collect()
+        self.inner.maintenance().health().into_iter().chain(draining).chain(unsettled).collect()
     }
-
-    forward_storage!(
-        inner: get, multi_get, scan, read_series, series_version, series_splits, read_version,
-        table_exists, flush, quarantine, verifier, pin_files, series_index, refresh_series_index,
-        compacts_rows, gauges,
-    );
 }

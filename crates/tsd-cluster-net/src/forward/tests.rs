@@ -18,7 +18,7 @@ use tsd_cluster::{
 use tsd_model::Family;
 use tsd_storage::{
     BoxFuture, CellBatch, CellRef, Column, Delete, Fault, FaultyStorage, Get, MemoryStorage,
-    Operation, StorageError,
+    Operation, StorageError, StorageExt,
 };
 
 use super::*;
@@ -332,7 +332,7 @@ async fn a_drained_node_flushes_and_forwards_everything() {
     let flushes = nodes[1].log.flushes.load(Ordering::Relaxed);
     assert!(nodes[1].slots.drain(TIMEOUT).await.unwrap());
     assert!(nodes[1].log.flushes.load(Ordering::Relaxed) >= flushes + 3);
-    assert!(nodes[1].slots.is_draining() && !nodes[1].writes.health().is_empty());
+    assert!(nodes[1].slots.is_draining() && !nodes[1].writes.maintenance().health().is_empty());
     nodes[1].writes.put(&table(), batch(0..50, b"1")).await.unwrap();
     for series in 0..50 {
         assert_eq!(holders(&nodes, series).await, [1]);
@@ -351,19 +351,22 @@ async fn a_node_that_cannot_read_who_owns_the_slots_is_not_ready() {
     let nodes = nodes(1, &shared, TIMEOUT).await;
     let ForwardNode { slots, writes, .. } = &nodes[0];
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert!(slots.problem().is_some() && writes.health().is_empty(), "it has just begun");
+    assert!(
+        slots.problem().is_some() && writes.maintenance().health().is_empty(),
+        "it has just begun"
+    );
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let problem = writes.health().remove(0);
+    let problem = writes.maintenance().health().remove(0);
     assert_eq!(problem.impact, tsd_storage::HealthImpact::WritesRejected);
     assert!(problem.reason.contains("its region is gone"), "{problem:?}");
     shared.is_unreachable.store(false, Ordering::Relaxed);
     tokio::time::sleep(Duration::from_secs(1)).await;
     settled(&nodes).await;
-    assert!(slots.problem().is_none() && writes.health().is_empty());
+    assert!(slots.problem().is_none() && writes.maintenance().health().is_empty());
     // Later the node uses the assignment that it knows.
     shared.is_unreachable.store(true, Ordering::Relaxed);
     tokio::time::sleep(Duration::from_mins(1)).await;
-    assert!(slots.problem().is_some() && writes.health().is_empty());
+    assert!(slots.problem().is_some() && writes.maintenance().health().is_empty());
 }
 
 /// Waits until the assignment has these nodes as leaving.
@@ -387,7 +390,7 @@ async fn a_drain_in_vain_is_taken_back() {
     settled(&nodes).await;
     let ForwardNode { slots, writes, .. } = &nodes[0];
     assert!(!slots.drain(TIMEOUT).await.unwrap(), "it is alone");
-    assert!(!slots.is_draining() && writes.health().is_empty());
+    assert!(!slots.is_draining() && writes.maintenance().health().is_empty());
     leaving(&shared, &[]).await;
     // A dropped call takes the drain back, too.
     let dropped = Arc::clone(slots);

@@ -4,10 +4,9 @@ use bytes::Bytes;
 use prost::{Message, Oneof};
 use tsd_model::{Cell, ReplacedColumn};
 use tsd_storage::{
-    CellBatch, Column, Delete, ReadVersion, RowRewrite, StorageError, Table, decode_family,
+    CellBatch, Column, Delete, NewValue, ReadVersion, RowRewrite, StorageError, Swap, Table, Write,
+    WriteResult, decode_family,
 };
-
-use super::slot_write::{SlotWrite, SlotWriteResult};
 
 /// A write of rows whose slots the receiver owns by the assignment of this generation.
 #[derive(Clone, PartialEq, Message)]
@@ -139,7 +138,7 @@ enum ForwardStatus {
 #[derive(Debug)]
 pub(super) enum ForwardResponse {
     /// The end of the write.
-    Ended(Result<SlotWriteResult, StorageError>),
+    Ended(Result<WriteResult, StorageError>),
     /// The slots have another owner.
     NotOwner,
 }
@@ -160,37 +159,33 @@ impl NameMessage {
 }
 
 impl ForwardMessage {
-    pub(super) fn of(generation: u64, table: &Table, write: &SlotWrite) -> Self {
+    pub(super) fn of(generation: u64, table: &Table, write: &Write) -> Self {
         let body = match write {
-            SlotWrite::Put(batch) => ForwardBody::Put(Bytes::copy_from_slice(batch.as_bytes())),
-            SlotWrite::Append(batch) => {
-                ForwardBody::Append(Bytes::copy_from_slice(batch.as_bytes()))
-            }
-            SlotWrite::Delete(Delete::Row(row)) => ForwardBody::Delete(DeleteMessage {
+            Write::Put(batch) => ForwardBody::Put(Bytes::copy_from_slice(batch.as_bytes())),
+            Write::Append(batch) => ForwardBody::Append(Bytes::copy_from_slice(batch.as_bytes())),
+            Write::Delete(Delete::Row(row)) => ForwardBody::Delete(DeleteMessage {
                 row: row.clone(),
                 whole_row: true,
                 columns: Vec::new(),
             }),
-            SlotWrite::Delete(Delete::Columns { row, columns }) => {
+            Write::Delete(Delete::Columns { row, columns }) => {
                 let columns = columns.iter().map(|(family, name_of)| name(*family, name_of));
                 let (row, columns) = (row.clone(), columns.collect());
                 ForwardBody::Delete(DeleteMessage { row, whole_row: false, columns })
             }
-            SlotWrite::Swap { column, expected, new, timestamp_ms } => {
-                ForwardBody::Swap(SwapMessage {
-                    row: column.row.clone(),
-                    column: Some(name(column.family, &column.qualifier)),
-                    expected: expected.clone(),
-                    new: new.clone(),
-                    timestamp_ms: *timestamp_ms,
-                })
-            }
-            SlotWrite::Increment { column, amount } => ForwardBody::Increment(IncrementMessage {
+            Write::Swap(Swap { column, expected, new }) => ForwardBody::Swap(SwapMessage {
+                row: column.row.clone(),
+                column: Some(name(column.family, &column.qualifier)),
+                expected: expected.clone(),
+                new: new.as_ref().map(|new| new.value.clone()),
+                timestamp_ms: new.as_ref().and_then(|new| new.timestamp_ms),
+            }),
+            Write::Increment { column, amount } => ForwardBody::Increment(IncrementMessage {
                 row: column.row.clone(),
                 column: Some(name(column.family, &column.qualifier)),
                 amount: *amount,
             }),
-            SlotWrite::Rewrite(rewrite) => ForwardBody::Rewrite(rewrite_message(rewrite)),
+            Write::Rewrite(rewrite) => ForwardBody::Rewrite(rewrite_message(rewrite)),
         };
         Self { generation, table: table.as_str().to_owned(), body: Some(body) }
     }
@@ -202,23 +197,20 @@ impl ForwardMessage {
     }
 
     /// Returns the table and the write, or `None` for a write that this version does not know.
-    pub(super) fn into_write(self) -> Option<(Table, SlotWrite)> {
+    pub(super) fn into_write(self) -> Option<(Table, Write)> {
         let write = match self.body? {
-            ForwardBody::Put(cells) => SlotWrite::Put(CellBatch::from_bytes(cells.into()).ok()?),
-            ForwardBody::Append(cells) => {
-                SlotWrite::Append(CellBatch::from_bytes(cells.into()).ok()?)
-            }
-            ForwardBody::Delete(delete) => SlotWrite::Delete(delete.into_delete()?),
-            ForwardBody::Swap(swap) => SlotWrite::Swap {
+            ForwardBody::Put(cells) => Write::Put(CellBatch::from_bytes(cells.into()).ok()?),
+            ForwardBody::Append(cells) => Write::Append(CellBatch::from_bytes(cells.into()).ok()?),
+            ForwardBody::Delete(delete) => Write::Delete(delete.into_delete()?),
+            ForwardBody::Swap(swap) => Write::Swap(Swap {
                 column: swap.column?.into_column(swap.row)?,
                 expected: swap.expected,
-                new: swap.new,
-                timestamp_ms: swap.timestamp_ms,
-            },
+                new: swap.new.map(|value| NewValue { value, timestamp_ms: swap.timestamp_ms }),
+            }),
             ForwardBody::Increment(of) => {
-                SlotWrite::Increment { column: of.column?.into_column(of.row)?, amount: of.amount }
+                Write::Increment { column: of.column?.into_column(of.row)?, amount: of.amount }
             }
-            ForwardBody::Rewrite(rewrite) => SlotWrite::Rewrite(rewrite.into_rewrite()?),
+            ForwardBody::Rewrite(rewrite) => Write::Rewrite(rewrite.into_rewrite()?),
         };
         Some((Table::new(&self.table), write))
     }
@@ -287,13 +279,13 @@ impl ForwardedMessage {
         Self { generation, ..Self::new(ForwardStatus::NotOwner, "") }
     }
 
-    pub(super) fn of(result: Result<SlotWriteResult, StorageError>) -> Self {
+    pub(super) fn of(result: Result<WriteResult, StorageError>) -> Self {
         let error = match result {
-            Ok(SlotWriteResult::Done) => return Self::new(ForwardStatus::Done, ""),
-            Ok(SlotWriteResult::Swapped(swapped)) => {
+            Ok(WriteResult::Done) => return Self::new(ForwardStatus::Done, ""),
+            Ok(WriteResult::Swapped(swapped)) => {
                 return Self { swapped, ..Self::new(ForwardStatus::Swapped, "") };
             }
-            Ok(SlotWriteResult::Sum(sum)) => {
+            Ok(WriteResult::Sum(sum)) => {
                 return Self { sum, ..Self::new(ForwardStatus::Sum, "") };
             }
             Err(error) => error,
@@ -327,12 +319,12 @@ impl ForwardedMessage {
         let text = || format!("node {peer}: {}", self.text);
         let error = match ForwardStatus::try_from(self.status) {
             Ok(ForwardStatus::NotOwner) => return ForwardResponse::NotOwner,
-            Ok(ForwardStatus::Done) => return ForwardResponse::Ended(Ok(SlotWriteResult::Done)),
+            Ok(ForwardStatus::Done) => return ForwardResponse::Ended(Ok(WriteResult::Done)),
             Ok(ForwardStatus::Swapped) => {
-                return ForwardResponse::Ended(Ok(SlotWriteResult::Swapped(self.swapped)));
+                return ForwardResponse::Ended(Ok(WriteResult::Swapped(self.swapped)));
             }
             Ok(ForwardStatus::Sum) => {
-                return ForwardResponse::Ended(Ok(SlotWriteResult::Sum(self.sum)));
+                return ForwardResponse::Ended(Ok(WriteResult::Sum(self.sum)));
             }
             Ok(ForwardStatus::Throttled) => {
                 StorageError::Throttled("the node that owns the series is busy")

@@ -8,7 +8,10 @@ use futures_util::future::join_all;
 use proptest::{collection::vec, prelude::*};
 use tsd_cluster::{Member, Membership, ProofError};
 use tsd_model::Family;
-use tsd_storage::{CellBatch, CellRef, Delete, HeldRow, MemoryStorage, ReadVersion, ScanGroup};
+use tsd_storage::{
+    CellBatch, CellRef, Delete, HeldRow, MemoryStorage, ReadVersion, RowRewrite, ScanGroup,
+    StorageExt,
+};
 
 use super::*;
 use crate::{

@@ -5,7 +5,7 @@ use tsd_model::{
     AppendedPoints, Cell, ColumnKind, Family, MergeRule, Qualifier, Row, RowCompaction, RowError,
     RowKey, RunShape, TableSchema, plan_row_compaction,
 };
-use tsd_storage::{Column, Get, Recovery, RowRewrite, Storage, StorageError, Table};
+use tsd_storage::{Column, Get, Recovery, RowRewrite, Storage, StorageError, StorageExt, Table};
 
 /// Rules for interpreting the cells of a row.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use tsd_model::{Family, TS_COUNTER_QUALIFIER, TableSchema, UidKind, Value};
 use tsd_query::{LimitError, QueryError, SeriesError};
-use tsd_storage::{CellBatch, CellRef, Fault, Operation, Storage, StorageError};
+use tsd_storage::{CellBatch, CellRef, Fault, Operation, StorageError, StorageExt};
 
 use crate::{
     EngineConfig, EngineHandle, LastQuery, LastSeries, QueryControl, QueryFailure,

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 use tsd_meta::AnnotationEdit;
 use tsd_model::{Family, SeriesMeta, TableSchema, TsMetaEdit, Tsuid, UidKind, UidMetaEdit, to_hex};
 use tsd_query::{LimitError, QueryError, SearchText};
-use tsd_storage::{CellBatch, CellRef, Fault, Operation, Storage};
+use tsd_storage::{CellBatch, CellRef, Fault, Operation, StorageExt};
 
 use crate::{
     EngineConfig, EngineHandle, MetaSearch, QueryControl, QueryFailure, SearchPage, SearchResult,

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 use tsd_model::{BaseTime, Family, TS_META_QUALIFIER, TableSchema, UidKind};
 use tsd_query::{LimitError, LookupStep, MissingName, QueryError, SeriesError};
 use tsd_read::testing::lookup_of_rows;
-use tsd_storage::{CellBatch, CellRef, Column, Delete, Fault, Operation, Storage};
+use tsd_storage::{CellBatch, CellRef, Column, Delete, Fault, Operation, StorageExt};
 
 use crate::{
     EngineHandle, Lookup, QueryControl, QueryFailure,

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use tsd_meta::UidError;
 use tsd_model::{Family, Uid, UidKind, UidMeta, decode_latin1};
-use tsd_storage::{CellBatch, CellRef, Column, StorageError};
+use tsd_storage::{CellBatch, CellRef, Column, StorageError, StorageExt};
 
 use super::UidTable;
 

@@ -10,7 +10,7 @@ use std::fmt;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tsd_model::{Family, TS_COUNTER_QUALIFIER, Uid, UidKind, decode_latin1};
-use tsd_storage::{Column, Delete, Get, Scan, StorageError, prefix_range};
+use tsd_storage::{Column, Delete, Get, Scan, StorageError, StorageExt, prefix_range};
 
 use super::UidTable;
 

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use tokio::sync::Mutex;
 use tsd_model::{Cell, Family, PerKind, RowKey, Uid, UidKind};
-use tsd_storage::{Scan, StorageError, Table};
+use tsd_storage::{Scan, StorageError, StorageExt, Table};
 
 use super::UidTable;
 
@@ -42,7 +42,7 @@ impl LossCheck {
 
     /// Checks the table if a loss of it was accepted since the last check.
     pub(crate) async fn run(&self, table: &UidTable) -> Result<(), StorageError> {
-        let Some(quarantine) = table.storage.quarantine() else { return Ok(()) };
+        let Some(quarantine) = table.storage.maintenance().quarantine() else { return Ok(()) };
         if !quarantine.has_unchecked_loss(&table.table) {
             return Ok(());
         }
@@ -232,7 +232,7 @@ mod tests {
         }
         delete(UidTable::forward(UidKind::Metric, b"b")).await;
         delete(reverse(UidKind::Tagv, 2)).await;
-        storage.quarantine().unwrap().note_loss().unwrap();
+        storage.maintenance().quarantine().unwrap().note_loss().unwrap();
         storage.close().await.unwrap();
         drop((storage, engine));
 
@@ -248,7 +248,7 @@ mod tests {
         let names = engine.uids().names_of(UidKind::Tagv, &y).await.unwrap();
         assert_eq!(names, [Some("y".to_owned())]);
         // The check has ended, also for the next start.
-        assert!(!storage.quarantine().unwrap().has_unchecked_loss(&table));
+        assert!(!storage.maintenance().quarantine().unwrap().has_unchecked_loss(&table));
         put_one(&engine, "newer", "rack=r", 1_600_000_000, 2).await.unwrap();
         assert_eq!(uid(&engine, UidKind::Metric, "newer").await, 5);
     }

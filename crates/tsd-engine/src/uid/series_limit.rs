@@ -24,7 +24,8 @@ pub(crate) struct SeriesLimit {
 impl SeriesLimit {
     /// The series of a metric, if it is at its limit.
     pub(crate) fn full_metric(&self, metric: Uid) -> Option<MetricIndex> {
-        let index = self.storage.series_index(&self.table).filter(|index| index.is_complete())?;
+        let index =
+            self.storage.series().series_index(&self.table).filter(|index| index.is_complete())?;
         let series = index.metric(metric.as_bytes())?;
         (series.series_count() >= self.most).then_some(series)
     }

@@ -181,7 +181,7 @@ fn first_cell(row: Row) -> Option<Cell> {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
-    use tsd_storage::{CellBatch, CellRef, Fault, Operation};
+    use tsd_storage::{CellBatch, CellRef, Fault, Operation, StorageExt};
 
     use super::*;
     use crate::{

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tsd_meta::UidError;
 use tsd_model::{Family, TableSchema, UidKind};
 use tsd_storage::{
-    CellBatch, CellRef, Column, Fault, Get, Operation, Storage, StorageError, Table,
+    CellBatch, CellRef, Column, Fault, Get, Operation, Storage, StorageError, StorageExt, Table,
 };
 
 use super::*;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::time::Instant;
 use tsd_model::{Cell, Family, Row, TREE_QUALIFIER, Tree, TreeDefinition, TreeEdit, TreeId};
-use tsd_storage::{Column, Get, Scan};
+use tsd_storage::{Column, Get, Scan, StorageExt};
 
 use super::{MAX_ATTEMPTS, TreeError, Trees, builder::TreeBuilder, definition_cache::ActiveTree};
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use tsd_model::{BRANCH_QUALIFIER, Branch, Family, Leaf, Row, TreeColumn, TreeId, from_hex};
-use tsd_storage::{CellBatch, CellRef, Column, Get};
+use tsd_storage::{CellBatch, CellRef, Column, Get, StorageExt};
 
 use super::{
     MAX_ATTEMPTS, TreeError, TreeFailureKind, Trees, definition_cache::ActiveTree,

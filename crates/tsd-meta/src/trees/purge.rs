@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use tsd_model::{Family, Row, TreeColumn, TreeId};
-use tsd_storage::{Delete, Scan, prefix_range};
+use tsd_storage::{Delete, Scan, StorageExt, prefix_range};
 
 use super::{TreeError, Trees};
 

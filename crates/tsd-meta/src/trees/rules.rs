@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use tsd_model::{Family, Row, Tree, TreeColumn, TreeId, TreeRule, TreeRuleEdit};
-use tsd_storage::{Column, Delete};
+use tsd_storage::{Column, Delete, StorageExt};
 
 use super::{MAX_ATTEMPTS, TreeError, Trees};
 

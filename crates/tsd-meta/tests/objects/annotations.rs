@@ -6,7 +6,7 @@ use tsd_engine::{
 };
 use tsd_meta::{AnnotationEdit, AnnotationEditOutcome, AnnotationError};
 use tsd_model::{Annotation, BaseTime, Family, SeriesKey, TableSchema, Tsuid};
-use tsd_storage::{Fault, Operation, Storage as _, StorageError};
+use tsd_storage::{Fault, Operation, StorageError, StorageExt};
 
 /// Limit of a stored annotation.
 const MAX_ANNOTATION_BYTES: usize = 1 << 20;

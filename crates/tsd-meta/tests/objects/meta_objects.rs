@@ -9,7 +9,7 @@ use tsd_engine::{
 };
 use tsd_meta::{MetaEditOutcome, MetaError};
 use tsd_model::{Family, TsMetaEdit, Tsuid, UidKind, UidMeta, UidMetaEdit};
-use tsd_storage::{CellBatch, CellRef, Fault, Operation, Storage as _, StorageError};
+use tsd_storage::{CellBatch, CellRef, Fault, Operation, StorageError, StorageExt};
 
 const A: &[u8] = &[0, 0, 1, 0, 0, 1, 0, 0, 1];
 

@@ -10,7 +10,7 @@ use tsd_meta::{RuleEditOutcome, TestedSeries, TreeEditOutcome, TreeError, TreeFa
 use tsd_model::{
     Family, Tree, TreeEdit, TreeId, TreeRuleEdit, TreeRuleKind, UidKind, UidMetaEdit, to_hex,
 };
-use tsd_storage::{CellBatch, CellRef, Fault, Operation, Storage, StorageError, Table};
+use tsd_storage::{CellBatch, CellRef, Fault, Operation, StorageError, StorageExt, Table};
 
 const TABLE: &str = "tsdb-tree";
 

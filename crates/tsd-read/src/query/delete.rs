@@ -17,7 +17,7 @@ use tsd_model::{
     Cell, Family, PointDelete, ReplacedColumn, Row, RowError, Value, plan_point_delete,
 };
 use tsd_query::{DataError, QueryError};
-use tsd_storage::{Column, Delete, Get, RowRewrite, StorageError, Table};
+use tsd_storage::{Column, Delete, Get, RowRewrite, StorageError, StorageExt, Table};
 
 pub(crate) use self::read_row::ReadRow;
 use super::{engine::QueryEngine, failure::QueryFailure};

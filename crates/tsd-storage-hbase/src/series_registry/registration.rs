@@ -4,11 +4,11 @@ use std::sync::{Arc, atomic::Ordering};
 
 use bytes::Bytes;
 use tsd_model::Family;
-use tsd_storage::{Column, RowScanner, Scan, StorageError};
+use tsd_storage::{Column, RowScanner, Scan, StorageError, Swap};
 
 use super::{LogPosition, MAX_QUEUED, SeriesRegistry, entry::Entry};
 use crate::{
-    conditional::ConditionalWrite, config::SeriesIndexMode, context::StoreContext,
+    conditional::execute_swap, config::SeriesIndexMode, context::StoreContext,
     scanner::HBaseScanner,
 };
 
@@ -150,14 +150,13 @@ impl SeriesRegistry {
     ) -> Result<(), StorageError> {
         let table = self.config.registrations.clone();
         let column = Column { row: self.rows.row(log.next), family: FAMILY, qualifier: QUALIFIER };
-        let new = Some(entry.encode());
-        let write = ConditionalWrite { column, expected: None, new, timestamp_ms: None };
+        let swap = Swap { column, expected: None, new: Some(entry.encode().into()) };
         let to = context.table(&table)?;
         let timeout = context.config.operation_timeout;
         // The outcome of the put is unknown until its answer, and this future may be dropped.
         log.is_known = false;
         let is_appended = context
-            .run(async move { write.execute(&to.rows, &to.clock, &table, timeout).await })
+            .run(async move { execute_swap(&swap, &to.rows, &to.clock, &table, timeout).await })
             .await??;
         if !is_appended {
             self.conflicts.fetch_add(1, Ordering::Relaxed);

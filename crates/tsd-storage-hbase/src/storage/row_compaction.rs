@@ -146,10 +146,9 @@ impl HBaseStorage {
 
     async fn history(&self, table: &Table, row: &Bytes) -> Result<RowHistory, StorageError> {
         let row = row.clone();
-        self.write(
-            table,
-            move |of, table, _| async move { read_back::history(&of, &table, &row).await },
-        )
+        self.run_write(table, move |of, table, _| async move {
+            read_back::history(&of, &table, &row).await
+        })
         .await
     }
 
@@ -179,7 +178,7 @@ impl HBaseStorage {
         condition: Option<Condition>,
     ) -> Result<(), StorageError> {
         let (row, cell) = (row.clone(), cell.clone());
-        self.write(table, move |to, table, timeout| async move {
+        self.run_write(table, move |to, table, timeout| async move {
             let mutations = marked_column(&to, row.clone(), &cell)?;
             let column = Column { row, family: cell.family, qualifier: cell.qualifier.clone() };
             let put = to.put_if(&table, column, (&cell, mutations), condition, timeout).await?;
@@ -211,7 +210,7 @@ impl HBaseStorage {
         other: &Cell,
     ) -> Result<(), StorageError> {
         let (row, cell, other) = (row.clone(), cell.clone(), other.clone());
-        self.write(table, move |to, table, _| async move {
+        self.run_write(table, move |to, table, _| async move {
             let put = put_cells(row, [&cell])?;
             let condition =
                 Condition::equals(family_name(other.family), other.qualifier, other.value);

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use tsd_model::{Cell, Family, Row};
-use tsd_storage::{CellBatch, CellRef, Get, Scan, Storage, Table};
+use tsd_storage::{CellBatch, CellRef, Get, Scan, Storage, StorageExt, Table};
 use tsd_storage_hbase::HBaseStorage;
 
 pub(crate) fn data() -> Table {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use hbase_fake::{FaultKind, InjectedFault};
-use tsd_storage::{Delete, Storage, system_clock_ms};
+use tsd_storage::{Delete, StorageExt, system_clock_ms};
 
 use crate::{
     cells::{cells, data, put},

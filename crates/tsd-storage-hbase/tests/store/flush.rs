@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use hbase_fake::{FaultKind, InjectedFault};
 use tsd_model::Family;
-use tsd_storage::{CellBatch, CellRef, Column, Storage, StorageError, Table};
+use tsd_storage::{CellBatch, CellRef, Column, StorageError, StorageExt, Table};
 
 use crate::{
     fake_cluster::{cluster, store},

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use hbase_fake::{FaultKind, InjectedFault};
 use tsd_model::Family;
-use tsd_storage::{Column, Recovery, Storage, StorageError};
+use tsd_storage::{Column, Recovery, StorageError, StorageExt};
 
 use crate::{
     cells::{bytes, cells, data, put},

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
 use hbase_rs::SERVER_TIME;
 use tsd_model::{MergeRule, from_hex, plan_row_compaction};
-use tsd_storage::{Delete, ReadVersion, RowRewrite, Storage, StorageError};
+use tsd_storage::{Delete, ReadVersion, RowRewrite, StorageError, StorageExt};
 use tsd_storage_hbase::HBaseStorage;
 
 use crate::{

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
 use tsd_model::{BaseTime, Family, SeriesKey, TableSchema, Tsuid};
-use tsd_storage::{CellBatch, CellRef, Column, Scan, Storage, StorageError, Table};
+use tsd_storage::{CellBatch, CellRef, Column, Scan, Storage, StorageError, StorageExt, Table};
 use tsd_storage_hbase::{HBaseConfig, HBaseStorage, SeriesIndexConfig, SeriesIndexMode};
 
 use crate::{
@@ -73,12 +73,12 @@ async fn put(store: &HBaseStorage, series: u32) -> Result<(), StorageError> {
 
 /// Number of series in a store's index, after a refresh.
 async fn known(store: &HBaseStorage) -> u64 {
-    store.refresh_series_index(&data()).await.unwrap();
-    store.series_index(&data()).unwrap().size().series
+    store.series().refresh_series_index(&data()).await.unwrap();
+    store.series().series_index(&data()).unwrap().size().series
 }
 
 fn is_complete(store: &HBaseStorage) -> bool {
-    store.series_index(&data()).unwrap().is_complete()
+    store.series().series_index(&data()).unwrap().is_complete()
 }
 
 async fn await_complete(store: &HBaseStorage) {
@@ -88,7 +88,7 @@ async fn await_complete(store: &HBaseStorage) {
 }
 
 fn gauge(store: &HBaseStorage, name: &str) -> f64 {
-    store.gauges().into_iter().find(|(of, _)| *of == name).unwrap().1
+    store.maintenance().gauges().into_iter().find(|(of, _)| *of == name).unwrap().1
 }
 
 #[tokio::test]
@@ -244,10 +244,10 @@ async fn an_index_that_is_too_large_is_closed_for_all() {
     for from in (0..30_000).step_by(2_000) {
         small.put(&data(), batch(from..from + 2_000)).await.unwrap();
     }
-    reader.refresh_series_index(&data()).await.unwrap();
+    reader.series().refresh_series_index(&data()).await.unwrap();
     for store in [&small, &reader] {
         assert!(!is_complete(store));
-        let problems = store.health();
+        let problems = store.maintenance().health();
         assert!(problems[0].reason.contains("memory"), "{problems:?}");
     }
     let bytes = gauge(&small, "tsd_hbase_series_index_memory_bytes");

@@ -2,7 +2,7 @@
 
 use hbase_fake::{FaultKind, InjectedFault};
 use tsd_model::Family;
-use tsd_storage::{Delete, Storage};
+use tsd_storage::{Delete, StorageExt};
 
 use crate::{
     cells::{bytes, cells, data, put},

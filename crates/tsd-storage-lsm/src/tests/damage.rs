@@ -74,7 +74,7 @@ fn files(dir: &Path) -> BTreeSet<PathBuf> {
 }
 
 fn gauge(store: &LsmStorage, name: &str) -> u64 {
-    store.gauges().into_iter().find(|(n, _)| *n == name).unwrap().1 as u64
+    store.maintenance().gauges().into_iter().find(|(n, _)| *n == name).unwrap().1 as u64
 }
 
 fn wait_until(what: &str, ready: impl Fn() -> bool) {
@@ -206,7 +206,7 @@ async fn check_damaged(store: &LsmStorage, table: &Table, file: &str, lossy: boo
 
 fn check_visible(store: &LsmStorage, file: &str, lossy: bool) {
     assert_eq!(gauge(store, "tsd_lsm_quarantined_files"), 1, "{file}");
-    let problems = store.health();
+    let problems = store.maintenance().health();
     let [problem] = problems.as_slice() else { panic!("{problems:?}") };
     assert_eq!(problem.component, StoreComponent::Data);
     let impact = if lossy { HealthImpact::SomeReadsFail } else { HealthImpact::Degraded };
@@ -256,7 +256,7 @@ async fn check_fault(table: &Table, fault: Fault, lossy: bool, running: bool) {
     }
     check_visible(&store, &file, lossy);
     // The operator accepts the loss.
-    let quarantine = store.quarantine().unwrap();
+    let quarantine = store.maintenance().quarantine().unwrap();
     let [kept] = &quarantine.files()[..] else { panic!("{fault:?}") };
     assert_eq!((&kept.table, kept.since_ms > 0), (table, true));
     assert_eq!(!kept.lost.is_empty(), lossy);
@@ -268,7 +268,7 @@ async fn check_fault(table: &Table, fault: Fault, lossy: bool, running: bool) {
     assert_eq!(quarantine.has_unchecked_loss(table), lossy);
     quarantine.loss_checked(table).unwrap();
     assert!(!quarantine.has_unchecked_loss(table));
-    assert!(store.health().is_empty());
+    assert!(store.maintenance().health().is_empty());
     assert_eq!(gauge(&store, "tsd_lsm_quarantined_files"), 0);
     let start = key(100, 0).into();
     let rows = fixture::scan(&store, table, Scan { start, ..Scan::default() }).await;
@@ -309,7 +309,7 @@ async fn compaction_that_meets_damage_leaves_no_files_and_goes_on_without_it() {
     flush(&store, &data(), 50, 50).await;
     wait_until("compaction", || gauge(&store, "tsd_lsm_quarantined_files") == 1);
     fixture::wait_for_compaction(&store);
-    let problems = store.health();
+    let problems = store.maintenance().health();
     assert_eq!(problems.len(), 1, "{problems:?}");
     let table = store.backend().table(&data());
     wait_until("no partial outputs", || table.partial_outputs().is_empty());
@@ -386,11 +386,11 @@ async fn manifest_without_a_copy_quarantines_the_tree() {
         let error = store.get(&data(), Get::row(key(100, 1).into())).await.unwrap_err();
         assert!(error.to_string().contains("t.tsdb/"), "{error}");
         assert_eq!(read_all(&store, &uid(), 100).await.0, SERIES);
-        assert_eq!(store.health().len(), 1);
+        assert_eq!(store.maintenance().health().len(), 1);
         assert!(gauge(&store, "tsd_lsm_quarantined_bytes") > 10_000);
     }
     let store = open(&dir);
-    assert!(store.quarantine().unwrap().accept("t.tsdb-tree").unwrap());
+    assert!(store.maintenance().quarantine().unwrap().accept("t.tsdb-tree").unwrap());
     assert!(store.get(&data(), Get::row(key(100, 1).into())).await.unwrap().is_none());
     assert_eq!(fixture::all_cells(&store, &data()).await.len(), 50);
 }
@@ -431,7 +431,7 @@ async fn files_of_others_in_a_tree_do_not_stop_the_start() {
     assert_eq!(read_all(&store, &data(), 100).await.0, SERIES);
     assert_eq!(files(&tables), BTreeSet::from([file]));
     assert_eq!(files(&dir.path().join("quarantine")).len(), 2);
-    assert!(store.health().is_empty());
+    assert!(store.maintenance().health().is_empty());
 }
 
 #[tokio::test]
@@ -507,16 +507,16 @@ async fn a_tree_of_which_nothing_is_left_is_lost_and_not_new() {
             assert!(matches!(error, StorageError::Damaged(_)), "{number}: {error:?}");
             let got = store.get(&data(), Get::row(key(100, 0).into())).await;
             assert!(got.unwrap().is_some(), "{number}");
-            assert_eq!(store.health().len(), 1, "{number}");
+            assert_eq!(store.maintenance().health().len(), 1, "{number}");
         }
         let store = open(&dir);
-        let quarantine = store.quarantine().unwrap();
+        let quarantine = store.maintenance().quarantine().unwrap();
         let [file] = &quarantine.files()[..] else { panic!("{number}") };
         assert!(quarantine.accept(&file.name).unwrap());
         assert!(quarantine.has_unchecked_loss(&uid()), "{number}");
         drop(store);
         let store = open(&dir);
-        assert!(store.health().is_empty(), "{number}");
+        assert!(store.maintenance().health().is_empty(), "{number}");
         assert!(store.get(&uid(), Get::row(key(100, 0).into())).await.unwrap().is_none());
     }
 }
@@ -529,6 +529,6 @@ async fn a_table_that_is_listed_before_any_log_had_flushed_is_new_without_a_tree
     fs::remove_dir_all(dir.path().join("t.tsdb-uid")).unwrap();
     assert!(found_in(&dir).is_empty());
     let store = open(&dir);
-    assert!(store.health().is_empty());
+    assert!(store.maintenance().health().is_empty());
     assert!(store.get(&uid(), Get::row(key(100, 0).into())).await.unwrap().is_none());
 }

@@ -43,7 +43,7 @@ pub(super) async fn all_cells(store: &dyn Storage, table: &Table) -> Vec<(Bytes,
 /// Waits until LSM compaction is idle.
 pub(super) fn wait_for_compaction(store: &LsmStorage) {
     let gauges = || {
-        let gauges = store.gauges();
+        let gauges = store.maintenance().gauges();
         let of = |name| gauges.iter().find(|(n, _)| *n == name).unwrap().1;
         (of("tsd_lsm_l0_runs"), of("tsd_lsm_compaction_steps_total"))
     };

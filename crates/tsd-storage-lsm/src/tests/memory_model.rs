@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use tsd_model::{Cell, Family};
 use tsd_storage::{
     CellBatch, CellRef, Column, Delete, FlushTarget, Get, MemoryStorage, OwnedFlushRow,
-    ReadVersion, ReplacedColumn, RowRewrite, Scan, Storage, StorageError, Table,
+    ReadVersion, ReplacedColumn, RowRewrite, Scan, Storage, StorageError, StorageExt, Table,
 };
 
 use super::fixture::{self, all_cells, data, new_dir, open};

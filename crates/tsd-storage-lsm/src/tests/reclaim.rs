@@ -198,7 +198,7 @@ async fn a_damaged_file_on_a_full_disk_leaves_no_files_and_deletes_still_free_sp
     }
     assert!(failed > 0);
     let table = store.backend().table(&data());
-    wait_until("repair fails", || !store.health().is_empty());
+    wait_until("repair fails", || !store.maintenance().health().is_empty());
     for _ in 0..3 {
         table.signal().request();
         std::thread::sleep(Duration::from_millis(50));
@@ -215,7 +215,7 @@ async fn a_damaged_file_on_a_full_disk_leaves_no_files_and_deletes_still_free_sp
     wait_until("space is freed", || disk_bytes(&dir, &data()) < size * 3 / 4);
     free.store(u64::MAX, Ordering::Relaxed);
     wait_until("the file is repaired", || table.damaged_files().is_empty());
-    assert_eq!(store.quarantine().unwrap().files().len(), 1);
+    assert_eq!(store.maintenance().quarantine().unwrap().files().len(), 1);
     wait_until("no partial outputs", || table.partial_outputs().is_empty());
     let left: BTreeSet<_> = files();
     assert_eq!(left.len(), table.tree().table_count());

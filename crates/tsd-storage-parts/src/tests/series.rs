@@ -8,7 +8,7 @@ use std::{
 };
 
 use tsd_model::{Family, TableSchema};
-use tsd_storage::{CellBatch, CellRef, Delete, Storage, Table};
+use tsd_storage::{CellBatch, CellRef, Delete, Storage, StorageExt, Table};
 
 use super::storage::new_dir;
 use crate::{PartLayout, PartStorage, PartStorageConfig, PartTableSpec};
@@ -49,7 +49,7 @@ async fn put(store: &PartStorage, metric: u8, host: u8, hour: u32) {
 
 /// Metric, host and day of all series in the index.
 fn indexed(store: &PartStorage) -> BTreeSet<(u8, u8, u32)> {
-    let index = store.series_index(&data()).unwrap();
+    let index = store.series().series_index(&data()).unwrap();
     let mut found = BTreeSet::new();
     for uid in index.metrics() {
         let metric = index.metric(&uid).unwrap();
@@ -67,7 +67,7 @@ fn indexed(store: &PartStorage) -> BTreeSet<(u8, u8, u32)> {
 }
 
 fn await_complete(store: &PartStorage) {
-    let index = store.series_index(&data()).unwrap();
+    let index = store.series().series_index(&data()).unwrap();
     let started = Instant::now();
     while !index.is_complete() {
         assert!(started.elapsed() < Duration::from_mins(1), "the index is not built");
@@ -93,7 +93,7 @@ async fn fill(store: &PartStorage) {
 }
 
 fn is_complete(store: &PartStorage) -> bool {
-    store.series_index(&data()).unwrap().is_complete()
+    store.series().series_index(&data()).unwrap().is_complete()
 }
 
 #[tokio::test]
@@ -147,8 +147,11 @@ async fn missing_or_damaged_files_are_built_again() {
         let store = open(&dir);
         await_complete(&store);
         assert_eq!(indexed(&store), rows());
-        let built =
-            store.gauges().into_iter().find(|g| g.0 == "tsd_parts_series_index_built_rows_total");
+        let built = store
+            .maintenance()
+            .gauges()
+            .into_iter()
+            .find(|g| g.0 == "tsd_parts_series_index_built_rows_total");
         assert_eq!(built.unwrap().1 as u64, 4);
         drop(store);
         let store = open(&dir);
@@ -188,7 +191,7 @@ async fn bytes_after_the_recorded_length_are_cut_off() {
 async fn a_table_without_an_index_gets_one_while_it_is_written() {
     let dir = new_dir();
     let store = open_with(&dir, None);
-    assert!(store.series_index(&data()).is_none());
+    assert!(store.series().series_index(&data()).is_none());
     for host in 1..=200 {
         put(&store, 1, host, 0).await;
     }

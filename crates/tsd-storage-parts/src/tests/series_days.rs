@@ -18,8 +18,8 @@ use tsd_model::{
 };
 use tsd_storage::{
     CellBatch, CellRef, Delete, FlushTarget, HookedStorage, Operation, OperationHook,
-    ReadSelection, Scan, SeriesBlock, SeriesRange, SeriesRead, Storage, StorageError, Table,
-    conformance,
+    ReadSelection, Scan, SeriesBlock, SeriesRange, SeriesRead, Storage, StorageError, StorageExt,
+    Table, conformance,
 };
 use tsd_storage_wal::{WalConfig, WalStorage};
 
@@ -92,7 +92,7 @@ impl Logged {
     /// The blocks of a read, and the number of requests to the store.
     async fn blocks(&self, read: &SeriesRead) -> (Vec<SeriesBlock>, usize) {
         let before = self.store.hook().0.load(Ordering::Relaxed);
-        let mut scanner = self.log.read_series(&self.table, read).unwrap();
+        let mut scanner = self.log.series().read_series(&self.table, read).unwrap();
         let mut blocks = Vec::new();
         while let Some(batch) = scanner.next_series().await.unwrap() {
             blocks.extend(batch);
@@ -274,7 +274,8 @@ async fn a_lost_day_fails_reads_though_memtables_have_rows_of_it() {
     std::fs::write(&part, bytes).unwrap();
     logged.put(&[1], days.clone().map(|number| day(number) + 3_600)).await;
     for _ in 0..2 {
-        let mut scanner = logged.log.read_series(&logged.table, &all(days.clone(), None)).unwrap();
+        let mut scanner =
+            logged.log.series().read_series(&logged.table, &all(days.clone(), None)).unwrap();
         let error = loop {
             match scanner.next_series().await {
                 Ok(batch) => assert!(batch.is_some(), "the read does not end"),
@@ -377,7 +378,7 @@ proptest! {
                 if let Some(series) = &series {
                     read = listed(series, &read);
                 }
-                let mut scanner = logged.log.read_series(&logged.table, &read).unwrap();
+                let mut scanner = logged.log.series().read_series(&logged.table, &read).unwrap();
                 if flushes {
                     // Between the request for the stored days and the reads of these days.
                     logged.log.flush().await.unwrap();

@@ -11,7 +11,7 @@ use tsd_files::DiskSpace;
 use tsd_model::{Family, MergeRule, PointColumns, RowExtras, decode_row};
 use tsd_storage::{
     BlockSegment, CellBatch, CellRef, FlushTarget, Get, HealthImpact, LogMark, ReadSelection,
-    RowFilter, Scan, SeriesRange, SeriesRead, SeriesSet, Storage, Table, conformance,
+    RowFilter, Scan, SeriesRange, SeriesRead, SeriesSet, Storage, StorageExt, Table, conformance,
 };
 use tsd_storage_wal::{WalConfig, WalStorage};
 
@@ -99,16 +99,16 @@ async fn reads_of_series_are_answered_where_blocks_are_by_day() {
         summaries: None,
         reads_past_losses: false,
     };
-    let mut none = store.read_series(&data, &read(3)).unwrap();
+    let mut none = store.series().read_series(&data, &read(3)).unwrap();
     assert!(none.next_series().await.unwrap().is_none());
-    assert!(store.read_series(&data, &read(4)).is_none());
+    assert!(store.series().read_series(&data, &read(4)).is_none());
     // The log knows a table from its first write on.
     let config = WalConfig::new(dir.path().join("log"));
     let log = WalStorage::open(config, store).await.unwrap().0;
     let cell = CellRef { family: Family::T, qualifier: &[0, 0], value: &[1], timestamp_ms: None };
     log.put(&data, CellBatch::single(&row(1, 0).key, cell).unwrap()).await.unwrap();
-    assert!(log.read_series(&data, &read(3)).is_some());
-    assert!(log.read_series(&data, &read(4)).is_none());
+    assert!(log.series().read_series(&data, &read(3)).is_some());
+    assert!(log.series().read_series(&data, &read(4)).is_none());
     log.stop().await;
 }
 
@@ -138,21 +138,21 @@ async fn the_version_of_a_series_read_changes_with_its_rows_only() {
         log.put(&data, CellBatch::single(&key(1, base), cell).unwrap()).await.unwrap();
     };
     put(one.bases.0).await;
-    assert_eq!(log.series_version(&data, &one), None, "a row is in memory");
-    let empty = log.series_version(&data, &other);
+    assert_eq!(log.series().series_version(&data, &one), None, "a row is in memory");
+    let empty = log.series().series_version(&data, &other);
     assert!(empty.is_some());
     log.flush().await.unwrap();
-    let first = log.series_version(&data, &one);
+    let first = log.series().series_version(&data, &one);
     assert!(first.is_some() && first != empty);
     put(other.bases.1 - 3_599).await;
     log.flush().await.unwrap();
-    assert_eq!(log.series_version(&data, &one), first, "only another day has changed");
-    assert_ne!(log.series_version(&data, &other), empty);
+    assert_eq!(log.series().series_version(&data, &one), first, "only another day has changed");
+    assert_ne!(log.series().series_version(&data, &other), empty);
     put(one.bases.0 + 3_600).await;
-    assert_eq!(log.series_version(&data, &one), None);
+    assert_eq!(log.series().series_version(&data, &one), None);
     log.flush().await.unwrap();
-    assert_ne!(log.series_version(&data, &one), first);
-    assert!(log.series_version(&data, &one).is_some());
+    assert_ne!(log.series().series_version(&data, &one), first);
+    assert!(log.series().series_version(&data, &one).is_some());
     log.stop().await;
 }
 
@@ -193,7 +193,9 @@ async fn reads_of_series_have_every_acknowledged_point_while_memtables_are_flush
     loop {
         let before = acknowledged.load(Ordering::Acquire);
         // The log knows a table from its first write on.
-        let Some(mut blocks) = log.read_series(&data, &read) else { panic!("no reads of series") };
+        let Some(mut blocks) = log.series().read_series(&data, &read) else {
+            panic!("no reads of series")
+        };
         let mut found = std::collections::BTreeSet::new();
         while let Some(batch) = blocks.next_series().await.unwrap() {
             for block in batch {
@@ -259,8 +261,8 @@ async fn a_read_quarantines_the_part_that_it_finds_damaged() {
     let error = store.scan(&data, Scan::default()).next_rows().await.unwrap_err();
     assert!(error.to_string().contains("quarantine"), "{error}");
     assert!(store.get(&data, get(48)).await.unwrap().is_some());
-    assert_eq!(store.health()[0].impact, HealthImpact::SomeReadsFail);
-    let quarantine = store.quarantine().unwrap();
+    assert_eq!(store.maintenance().health()[0].impact, HealthImpact::SomeReadsFail);
+    let quarantine = store.maintenance().quarantine().unwrap();
     let files = quarantine.files();
     assert_eq!(
         (files[0].name.as_str(), files[0].file.as_str()),
@@ -270,7 +272,7 @@ async fn a_read_quarantines_the_part_that_it_finds_damaged() {
     assert!(!quarantine.accept("t.tsdb-9").unwrap());
     assert!(quarantine.accept(&files[0].name).unwrap());
     assert!(store.get(&data, get(0)).await.unwrap().is_none());
-    assert!(store.health().is_empty());
+    assert!(store.maintenance().health().is_empty());
 }
 
 #[tokio::test]
@@ -280,7 +282,7 @@ async fn gauges_are_sums_over_the_tables() {
     for table in conformance::tables() {
         store.backend().parts(&table).unwrap().flush(&mut TestRows::new(&[row(1, 0)])).unwrap();
     }
-    assert!(store.gauges().contains(&("tsd_parts_files", 2.0)));
+    assert!(store.maintenance().gauges().contains(&("tsd_parts_files", 2.0)));
     assert!(store.backend().parts(&Table::new("other")).is_none());
 }
 

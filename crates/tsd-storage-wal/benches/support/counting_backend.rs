@@ -39,7 +39,6 @@ impl FlushTarget for CountingBackend {
 
 impl Storage for CountingBackend {
     forward_storage!(
-        empty: get, multi_get, scan, put, append, increment, compare_and_set, compare_and_delete,
-        delete, rewrite_row, table_exists, flush, close,
+        empty: get, multi_get, scan, write, table_exists, flush, close,
     );
 }

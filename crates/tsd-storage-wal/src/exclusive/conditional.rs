@@ -4,25 +4,23 @@
 //! them outdated, the committer returns [`WriteOutcome::ReadAgain`].
 
 use tsd_model::{Cell, Row};
-use tsd_storage::{Column, FlushTarget, Get, StorageError};
+use tsd_storage::{Column, FlushTarget, Get, StorageError, Write, WriteResult};
 
 use crate::{
-    request::{BackendRead, ConditionalWrite, WriteCommand, WriteOutcome},
+    request::{BackendRead, WriteOutcome, columns_of},
     table_writer::TableWriter,
 };
 
 /// Submits a write until the committer decides it on current values.
 pub(crate) async fn execute<B: FlushTarget>(
     writer: TableWriter<'_, B>,
-    write: ConditionalWrite,
-) -> Result<WriteOutcome, StorageError> {
-    let columns = write.columns();
+    write: Write,
+) -> Result<WriteResult, StorageError> {
+    let columns = columns_of(&write);
     loop {
         let read = read_backend(&writer, &columns).await?;
-        let command = WriteCommand::Conditional { write: write.clone(), read };
-        match writer.submit(command).await? {
-            WriteOutcome::ReadAgain => {}
-            outcome => return Ok(outcome),
+        if let WriteOutcome::Ended(result) = writer.submit(write.clone(), read).await? {
+            return Ok(result);
         }
     }
 }

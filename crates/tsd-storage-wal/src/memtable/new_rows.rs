@@ -16,7 +16,10 @@ pub(crate) struct NewRows {
 
 impl NewRows {
     pub(crate) fn of<B: FlushTarget>(backend: &B, table: &Table) -> Self {
-        Self { index: backend.series_index(table), base_time_at: backend.base_time_at(table) }
+        Self {
+            index: backend.series().series_index(table),
+            base_time_at: backend.base_time_at(table),
+        }
     }
 
     /// True if the backend needs nothing.

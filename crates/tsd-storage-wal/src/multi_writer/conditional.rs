@@ -18,37 +18,35 @@
 //! * Cells in memtables are unchanged. Their flush adds another column to the compacted row, and the next
 //!   compaction merges it. A point in both columns has the same value in both.
 
-use tsd_storage::{CellBatch, Column, FlushTarget, RowRewrite, StorageError};
+use tsd_storage::{CellBatch, Column, FlushTarget, RowRewrite, StorageError, Write, WriteResult};
 
 use crate::{
-    request::{BackendRead, ConditionalWrite, WriteCommand, WriteOutcome},
+    request::{BackendRead, WriteOutcome, columns_of},
     table_writer::TableWriter,
 };
 
 /// A write, split by its executor.
 struct SplitWrite {
-    by_committer: Option<ConditionalWrite>,
-    by_backend: Option<ConditionalWrite>,
+    by_committer: Option<Write>,
+    by_backend: Option<Write>,
 }
 
 pub(crate) async fn execute<B: FlushTarget>(
     writer: TableWriter<'_, B>,
-    mut write: ConditionalWrite,
-) -> Result<WriteOutcome, StorageError> {
-    let mut outcome = WriteOutcome::Done;
+    mut write: Write,
+) -> Result<WriteResult, StorageError> {
+    let mut result = WriteResult::Done;
     loop {
         let SplitWrite { by_committer, by_backend } = split(&writer, write)?;
         if let Some(part) = by_backend {
-            outcome = part.send_to(writer.backend, writer.table).await?;
+            result = writer.backend.write(writer.table, part, writer.permit).await?;
         }
-        let Some(part) = by_committer else { return Ok(outcome) };
+        let Some(part) = by_committer else { return Ok(result) };
         // The committer decides using only the memtables.
-        let read = BackendRead::none();
-        let command = WriteCommand::Conditional { write: part.clone(), read };
-        match writer.submit(command).await? {
+        match writer.submit(part.clone(), BackendRead::none()).await? {
             // Meanwhile, a column was flushed, so nothing was changed.
             WriteOutcome::ReadAgain => write = part,
-            outcome => return Ok(outcome),
+            WriteOutcome::Ended(result) => return Ok(result),
         }
     }
 }
@@ -56,21 +54,18 @@ pub(crate) async fn execute<B: FlushTarget>(
 pub(crate) async fn rewrite_row<B: FlushTarget>(
     writer: TableWriter<'_, B>,
     rewrite: RowRewrite,
-) -> Result<(), StorageError> {
+) -> Result<WriteResult, StorageError> {
     let view = writer.state.memtables.view();
     if !view.row_ops(writer.id, &rewrite.row).is_empty() {
         return Err(StorageError::Throttled("the row is not flushed yet"));
     }
-    writer.backend.rewrite_row(writer.table, rewrite).await
+    writer.backend.write(writer.table, Write::Rewrite(rewrite), writer.permit).await
 }
 
-fn split<B>(
-    writer: &TableWriter<'_, B>,
-    write: ConditionalWrite,
-) -> Result<SplitWrite, StorageError> {
+fn split<B>(writer: &TableWriter<'_, B>, write: Write) -> Result<SplitWrite, StorageError> {
     let in_memtable: Vec<Column> =
-        write.columns().into_iter().filter(|column| writer.is_in_memtable(column)).collect();
-    let ConditionalWrite::Append(batch) = write else {
+        columns_of(&write).into_iter().filter(|column| writer.is_in_memtable(column)).collect();
+    let Write::Append(batch) = write else {
         // A write to one column.
         return Ok(if in_memtable.is_empty() {
             SplitWrite { by_backend: Some(write), by_committer: None }
@@ -98,6 +93,6 @@ fn split<B>(
             }
         }
     }
-    let part = |batch: CellBatch| (!batch.is_empty()).then_some(ConditionalWrite::Append(batch));
+    let part = |batch: CellBatch| (!batch.is_empty()).then_some(Write::Append(batch));
     Ok(SplitWrite { by_committer: part(memtable), by_backend: part(backend) })
 }

@@ -1,6 +1,7 @@
 //! Appends log only the added bytes, and a replay gives the same columns.
 
 use super::*;
+use tsd_storage::StorageExt;
 
 const POINTS: u16 = 3_600;
 
@@ -21,7 +22,7 @@ async fn column(store: &impl Storage) -> Vec<u8> {
 }
 
 fn log_bytes(store: &impl Storage) -> f64 {
-    let gauges = store.gauges();
+    let gauges = store.maintenance().gauges();
     gauges.into_iter().find(|(name, _)| *name == "tsd_wal_log_bytes").unwrap().1
 }
 

@@ -1,6 +1,6 @@
 //! Log and store are tied: the start notices missing records of either, and raises no false alarm.
 
-use tsd_storage::{FlushTarget, LogMark};
+use tsd_storage::{FlushTarget, LogMark, StorageExt};
 
 use super::*;
 use crate::{Damage, LostRange, files::LogDir};

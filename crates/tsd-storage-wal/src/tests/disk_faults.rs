@@ -1,6 +1,7 @@
 //! Full disks and failed syncs.
 
 use super::*;
+use tsd_storage::StorageExt;
 
 #[tokio::test]
 async fn writes_succeed_again_after_a_full_disk() {

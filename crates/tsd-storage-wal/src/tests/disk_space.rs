@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tsd_files::DiskSpace;
-use tsd_storage::{HealthImpact, StoreComponent};
+use tsd_storage::{HealthImpact, StorageExt, StoreComponent};
 
 use super::*;
 
@@ -28,7 +28,13 @@ async fn open_on(
 }
 
 fn log_bytes(store: &impl Storage) -> u64 {
-    store.gauges().into_iter().find(|(name, _)| *name == "tsd_wal_log_bytes").unwrap().1 as u64
+    store
+        .maintenance()
+        .gauges()
+        .into_iter()
+        .find(|(name, _)| *name == "tsd_wal_log_bytes")
+        .unwrap()
+        .1 as u64
 }
 
 #[tokio::test]
@@ -43,7 +49,7 @@ async fn writes_keep_the_reserve_and_deletes_may_use_it() {
             let rejected = put(&store, b"full", b"2").await;
             assert!(matches!(rejected, Err(StorageError::DiskFull)), "{rejected:?}");
         }
-        let [problem] = &store.health()[..] else { panic!("one problem") };
+        let [problem] = &store.maintenance().health()[..] else { panic!("one problem") };
         assert_eq!(
             (problem.component, problem.impact),
             (StoreComponent::Disk, HealthImpact::WritesRejected)
@@ -55,7 +61,7 @@ async fn writes_keep_the_reserve_and_deletes_may_use_it() {
         // Recovers without a restart.
         free.store(1 << 30, Ordering::Relaxed);
         put(&store, b"after", b"3").await.unwrap();
-        assert!(store.health().is_empty());
+        assert!(store.maintenance().health().is_empty());
         assert_eq!(value(&store, b"full").await, None);
         store.stop().await;
     }
@@ -158,17 +164,19 @@ async fn health_does_not_flap_at_the_edge_of_the_reserve() {
     const EDGE: u64 = RESERVE + (6 << 20);
     let free = Arc::new(AtomicU64::new(EDGE + 1));
     let (store, _) = open_on(&free, lazy()).await;
-    assert_eq!(store.health(), []);
+    assert_eq!(store.maintenance().health(), []);
     for _ in 0..50 {
         for bytes in [EDGE - 1, EDGE, EDGE + 4_096] {
             free.store(bytes, Ordering::Relaxed);
-            let [problem] = &store.health()[..] else { panic!("no problem with {bytes}") };
+            let [problem] = &store.maintenance().health()[..] else {
+                panic!("no problem with {bytes}")
+            };
             assert_eq!(problem.component, StoreComponent::Disk);
         }
     }
     free.store(EDGE + (1 << 20), Ordering::Relaxed);
-    assert_eq!(store.health(), []);
+    assert_eq!(store.maintenance().health(), []);
     free.store(EDGE, Ordering::Relaxed);
-    assert_eq!(store.health(), []);
+    assert_eq!(store.maintenance().health(), []);
     store.stop().await;
 }

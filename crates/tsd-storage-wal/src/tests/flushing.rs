@@ -1,6 +1,6 @@
 //! Rotation, flush, close and stop.
 
-use tsd_storage::{Fault, FaultyStorage, Operation};
+use tsd_storage::{Fault, FaultyStorage, Operation, StorageExt};
 
 use super::*;
 
@@ -16,7 +16,7 @@ async fn open_over_faults(
 }
 
 fn gauge(store: &impl Storage, name: &str) -> f64 {
-    store.gauges().into_iter().find(|(n, _)| *n == name).unwrap().1
+    store.maintenance().gauges().into_iter().find(|(n, _)| *n == name).unwrap().1
 }
 
 fn timeouts(times: usize) -> Vec<Fault> {

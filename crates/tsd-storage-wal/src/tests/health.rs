@@ -1,12 +1,12 @@
 //! The problems that a store reports, and when they end.
 
-use tsd_storage::{HealthImpact, HealthProblem, StoreComponent};
+use tsd_storage::{HealthImpact, HealthProblem, StorageExt, StoreComponent};
 
 use super::{multi_writer::row_fault_backend::RowFaultBackend, *};
 use crate::log::segment_of_name;
 
 fn problem(store: &impl Storage, component: StoreComponent) -> Option<HealthProblem> {
-    store.health().into_iter().find(|problem| problem.component == component)
+    store.maintenance().health().into_iter().find(|problem| problem.component == component)
 }
 
 /// Waits until a condition holds.
@@ -22,14 +22,14 @@ async fn failing_commits_are_reported_until_they_succeed_again_even_without_a_wr
     let config = WalConfig { segment_bytes: 1 << 20, ..lazy() };
     let (store, _) = open(&disk, config).await.unwrap();
     put(&store, b"a", b"1").await.unwrap();
-    assert_eq!(store.health(), []);
+    assert_eq!(store.maintenance().health(), []);
     disk.set_free_bytes(Some(0));
     assert!(put(&store, b"b", b"2").await.is_err());
     let found = problem(&store, StoreComponent::Disk).unwrap();
     assert_eq!(found.impact, HealthImpact::WritesRejected);
     assert!(found.reason.contains("log in faulty"), "{}", found.reason);
     disk.set_free_bytes(None);
-    wait_for(|| store.health().is_empty()).await;
+    wait_for(|| store.maintenance().health().is_empty()).await;
     put(&store, b"c", b"3").await.unwrap();
     store.stop().await;
     let (store, report) = open(&disk.after_power_cut(), lazy()).await.unwrap();
@@ -40,7 +40,7 @@ async fn failing_commits_are_reported_until_they_succeed_again_even_without_a_wr
 
 /// The gauge of the log's bytes.
 fn log_bytes(store: &Store) -> f64 {
-    let gauges = store.gauges();
+    let gauges = store.maintenance().gauges();
     gauges.into_iter().find(|(name, _)| *name == "tsd_wal_log_bytes").unwrap().1
 }
 
@@ -73,7 +73,7 @@ async fn check_kept_segments(sharing: BackendSharing) {
         (_, rejected) => panic!("{rejected:?}"),
     }
     disk.fail_removals(false);
-    wait_for(|| store.health().is_empty()).await;
+    wait_for(|| store.maintenance().health().is_empty()).await;
     put(&store, b"after", b"1").await.unwrap();
     store.flush().await.unwrap();
     wait_for(|| log_bytes(&store) == 0.0).await;
@@ -123,11 +123,14 @@ async fn check_failing_table(sharing: BackendSharing) {
         let reason = &found.reason;
         assert!(reason.contains(uid.as_str()) && reason.contains("region"), "{reason}");
         let of_data = format!("table {data} ");
-        assert!(!store.health().iter().any(|p| p.reason.contains(&of_data)), "{reason}");
+        assert!(
+            !store.maintenance().health().iter().any(|p| p.reason.contains(&of_data)),
+            "{reason}"
+        );
     }
     backend.unreachable.lock().clear();
     while store.flush().await.is_err() {}
-    wait_for(|| store.health().is_empty()).await;
+    wait_for(|| store.maintenance().health().is_empty()).await;
     assert_eq!(contents(&backend.inner, &uid).await.len(), 1);
     store.close().await.unwrap();
 }

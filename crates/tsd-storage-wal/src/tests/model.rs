@@ -1,6 +1,7 @@
 //! Random operations and a model of their result.
 
 use std::collections::BTreeMap;
+use tsd_storage::StorageExt;
 
 use super::*;
 

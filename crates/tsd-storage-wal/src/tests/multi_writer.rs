@@ -5,7 +5,7 @@ mod stuck_tables;
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use tsd_storage::{Fault, Operation};
+use tsd_storage::{Fault, Operation, StorageExt};
 
 use self::row_fault_backend::RowFaultBackend;
 use super::*;
@@ -33,7 +33,7 @@ fn column(row: &'static [u8], qualifier: &'static [u8]) -> Column {
 }
 
 fn gauge(store: &Store, name: &str) -> u64 {
-    store.gauges().into_iter().find(|(n, _)| *n == name).unwrap().1 as u64
+    store.maintenance().gauges().into_iter().find(|(n, _)| *n == name).unwrap().1 as u64
 }
 
 /// Flushes all rows and stops the store; the backend stays open.

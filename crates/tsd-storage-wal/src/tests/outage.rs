@@ -93,14 +93,20 @@ async fn writes_behind_a_failed_one_do_not_wait_for_the_log_one_after_the_other(
     assert!(queued.await.iter().all(is_refused));
     assert!(is_refused(&put(&store, b"later", b"1").await));
     assert_eq!(log.appends(), before + 1, "the others were refused at once");
-    assert!(store.health().iter().any(|problem| problem.component == StoreComponent::Commit));
+    assert!(
+        store
+            .maintenance()
+            .health()
+            .iter()
+            .any(|problem| problem.component == StoreComponent::Commit)
+    );
 
     log.is_down.store(false, Ordering::SeqCst);
     while put(&store, b"after", b"1").await.is_err() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert_eq!(log.appends(), before + 2, "a probe has ended the outage");
-    assert_eq!(store.health(), []);
+    assert_eq!(store.maintenance().health(), []);
     assert_eq!(value(&store, b"after").await.unwrap(), "1");
     assert_eq!(value(&store, b"later").await, None);
     store.stop().await;

@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
 };
 
-use tsd_storage::{HookedStorage, OperationHook};
+use tsd_storage::{HookedStorage, OperationHook, StorageExt};
 
 use super::*;
 
@@ -95,7 +95,7 @@ async fn all_tables_are_pinned_at_one_commit_and_no_flush_runs_meanwhile() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let before = done.load(SeqCst);
-        let pinned = store.pin_files().await.unwrap_err().to_string();
+        let pinned = store.maintenance().pin_files().await.unwrap_err().to_string();
         let (uids, points) = pinned.split_once(' ').unwrap();
         let (uids, points): (usize, usize) = (uids.parse().unwrap(), points.parse().unwrap());
         assert!(points >= before, "{points} of {before}");
@@ -114,10 +114,10 @@ async fn files_are_not_pinned_while_a_flush_fails() {
     let store = WalStorage::open(small(dir.path()), Arc::clone(&backend)).await.unwrap().0;
     put(&store, b"a", b"1").await.unwrap();
     backend.script(Operation::FlushRows, vec![Fault::Error(StorageError::DiskFull); 2]);
-    assert!(matches!(store.pin_files().await, Err(StorageError::DiskFull)));
+    assert!(matches!(store.maintenance().pin_files().await, Err(StorageError::DiskFull)));
     // Later, the pin reaches the memory store, which has no files and therefore rejects it.
     let refused = loop {
-        match store.pin_files().await.unwrap_err() {
+        match store.maintenance().pin_files().await.unwrap_err() {
             StorageError::Rejected(text) => break text,
             _ => tokio::task::yield_now().await,
         }

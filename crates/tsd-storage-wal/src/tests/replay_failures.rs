@@ -30,7 +30,12 @@ async fn check(error: StorageError, component: StoreComponent, reason: &str) {
         assert_eq!(report.records, u64::from(ROWS));
         assert_eq!(contents(&store, &data()).await.len(), ROWS as usize, "reads are served");
         let problem = loop {
-            match store.health().into_iter().find(|problem| problem.component == component) {
+            match store
+                .maintenance()
+                .health()
+                .into_iter()
+                .find(|problem| problem.component == component)
+            {
                 Some(problem) => break problem,
                 None => tokio::time::sleep(Duration::from_millis(1)).await,
             }
@@ -43,7 +48,7 @@ async fn check(error: StorageError, component: StoreComponent, reason: &str) {
         assert!(store.flush().await.is_err());
         backend.heal();
         while store.flush().await.is_err() {}
-        assert_eq!(store.health(), []);
+        assert_eq!(store.maintenance().health(), []);
         assert_eq!(contents(&**backend.inner(), &data()).await.len(), ROWS as usize);
         store.close().await.unwrap();
     }

@@ -1,6 +1,7 @@
 //! Row compactions concurrent with writes of the same rows.
 
 use super::*;
+use tsd_storage::StorageExt;
 
 /// Number of values that each writer puts.
 const TURNS: u64 = 60;

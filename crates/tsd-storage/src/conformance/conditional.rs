@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::fixture::{bytes, column, data, put, value};
-use crate::{Get, Storage, StorageError};
+use crate::{Get, Storage, StorageError, StorageExt};
 
 pub(super) async fn increments_start_at_zero_and_accumulate(store: Arc<dyn Storage>) {
     let add =

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use tsd_model::{Cell, Family, Row};
 
 use super::tables;
-use crate::{CellBatch, CellRef, Column, Delete, Get, Scan, Storage, Table};
+use crate::{CellBatch, CellRef, Column, Delete, Get, Scan, Storage, StorageExt, Table};
 
 /// Family, qualifier and value of a cell.
 pub(super) type PlainCell = (Family, Vec<u8>, Vec<u8>);

@@ -9,7 +9,9 @@ use super::{
     fixture::{batch, bytes, data, full_cells, get, put, row_cells, t, value},
     tables,
 };
-use crate::{CellBatch, CellRef, Column, Delete, Get, Scan, Storage, StorageError, Table};
+use crate::{
+    CellBatch, CellRef, Column, Delete, Get, Scan, Storage, StorageError, StorageExt, Table,
+};
 
 pub(super) async fn row_that_was_never_put_is_absent(store: Arc<dyn Storage>) {
     put(&*store, b"row", &[(b"q", b"v")]).await;

@@ -7,7 +7,8 @@ use tsd_model::Family;
 
 use super::fixture::{batch, bytes, data, delete_columns, put, row_cells, scan, scan_keys, t};
 use crate::{
-    CellBatch, CellRef, Delete, RowFilter, Scan, SeriesSet, Storage, TagCondition, TagPattern,
+    CellBatch, CellRef, Delete, RowFilter, Scan, SeriesSet, Storage, StorageExt, TagCondition,
+    TagPattern,
 };
 
 async fn fill(store: &dyn Storage, keys: impl IntoIterator<Item = Vec<u8>>) {

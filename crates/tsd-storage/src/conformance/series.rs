@@ -14,7 +14,8 @@ use tsd_model::{BaseTime, Cell, Family, MergeRule, PointColumns, Row, RowExtras,
 use super::fixture::{bytes, data};
 use crate::{
     BlockSegment, CellBatch, CellRef, Delete, ReadSelection, RowFilter, Scan, SeriesRange,
-    SeriesRead, SeriesScanner, SeriesVersion, SplitGoal, Storage, Table, TagCondition, TagPattern,
+    SeriesRead, SeriesScanner, SeriesVersion, SplitGoal, Storage, StorageExt, Table, TagCondition,
+    TagPattern,
 };
 
 const METRIC: [u8; 3] = [0, 0, 7];
@@ -181,7 +182,7 @@ async fn assert_scanned(
 
 /// Result of a read; `None` if the store does not answer reads of series.
 async fn read(store: &dyn Storage, read: &SeriesRead) -> Option<Contents> {
-    let scanner = store.read_series(&data(), read)?;
+    let scanner = store.series().read_series(&data(), read)?;
     Some(drain(scanner, read).await)
 }
 
@@ -361,7 +362,7 @@ pub(super) async fn reads_of_many_days_return_what_scans_return(store: Arc<dyn S
                     summaries: None,
                     reads_past_losses: false,
                 };
-                let Some(scanner) = store.read_series(&data(), &request) else { return };
+                let Some(scanner) = store.series().read_series(&data(), &request) else { return };
                 // Rows that the read took from memtables may have moved when it continues.
                 if numbers.below(16) == 0 {
                     store.flush().await.unwrap();
@@ -395,9 +396,9 @@ pub(super) async fn equal_reads_of_one_version_return_the_same(store: Arc<dyn St
         let mut of_versions: HashMap<(u32, SeriesVersion), Contents> = HashMap::new();
         while !is_written.load(Ordering::Relaxed) {
             for request in [day(0), day(1), day(2)] {
-                let before = store.series_version(&data(), &request);
+                let before = store.series().series_version(&data(), &request);
                 let Some(found) = read(&*store, &request).await else { return };
-                let after = store.series_version(&data(), &request);
+                let after = store.series().series_version(&data(), &request);
                 if let Some(version) = before.filter(|before| Some(before) == after.as_ref()) {
                     let known = of_versions.entry((request.bases.0, version));
                     let known = known.or_insert_with(|| found.clone());
@@ -428,7 +429,7 @@ async fn divided_reads_return_the_whole(store: &dyn Storage, bases: (u32, u32), 
         }
     };
     let whole = of(Bytes::new(), None);
-    let splits = store.series_splits(&data(), &whole, goal).await.unwrap();
+    let splits = store.series().series_splits(&data(), &whole, goal).await.unwrap();
     assert!(splits.len() < goal.ranges && splits.is_sorted_by(|a, b| a < b), "{splits:?}");
     let expected = read(store, &whole).await.unwrap();
     let mut found = Contents::new();
@@ -449,7 +450,9 @@ pub(super) async fn reads_of_an_unknown_table_fail(store: Arc<dyn Storage>) {
         summaries: None,
         reads_past_losses: false,
     };
-    let Some(mut scanner) = store.read_series(&Table::new("nope"), &request) else { return };
+    let Some(mut scanner) = store.series().read_series(&Table::new("nope"), &request) else {
+        return;
+    };
     assert!(scanner.next_series().await.is_err());
     assert!(scanner.next_series().await.is_err(), "a failed read stays failed");
 }

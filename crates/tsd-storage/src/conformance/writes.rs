@@ -6,7 +6,8 @@ use tsd_model::{Cell, Family};
 
 use super::fixture::{batch, bytes, column, data, delete_columns, full_cells, get, put, t, value};
 use crate::{
-    CellBatch, CellRef, Delete, Get, ReadVersion, ReplacedColumn, RowRewrite, Storage, StorageError,
+    CellBatch, CellRef, Delete, Get, ReadVersion, ReplacedColumn, RowRewrite, Storage,
+    StorageError, StorageExt,
 };
 
 pub(super) async fn last_put_to_a_column_wins(store: Arc<dyn Storage>) {

@@ -7,8 +7,8 @@ use tsd_model::Row;
 
 use super::{Cutoffs, Retention, first_base};
 use crate::{
-    Get, RowScanner, Scan, SeriesBlock, SeriesRead, SeriesScanner, SeriesVersion, Storage,
-    StorageFuture, Table,
+    Get, Maintenance, RowScanner, Scan, SeriesBlock, SeriesRead, SeriesReads, SeriesScanner,
+    SeriesVersion, Storage, StorageFuture, Table,
 };
 
 /// A store whose expired rows are not read. Writes pass unchecked: writers call
@@ -138,8 +138,26 @@ impl<S: Storage + ?Sized> Storage for RetainedStorage<S> {
         Box::new(RetainedScanner { inner, retention, expiry, remaining })
     }
 
+    fn series(&self) -> &dyn SeriesReads {
+        self
+    }
+
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+
+    forward_storage!(inner: write, read_version, table_exists, flush, close);
+}
+
+impl<S: Storage + ?Sized> SeriesReads for RetainedStorage<S> {
+    fn below(&self) -> Option<&dyn SeriesReads> {
+        Some(self.inner.series())
+    }
+
     fn read_series(&self, table: &Table, read: &SeriesRead) -> Option<Box<dyn SeriesScanner>> {
-        let Some(expiry) = self.expiry(table) else { return self.inner.read_series(table, read) };
+        let Some(expiry) = self.expiry(table) else {
+            return self.inner.series().read_series(table, read);
+        };
         let mut firsts: Vec<u32> = Vec::new();
         for prefix in read.prefixes() {
             firsts.push(self.first_base(&expiry, &prefix)?);
@@ -155,10 +173,10 @@ impl<S: Storage + ?Sized> Storage for RetainedStorage<S> {
         let bases = (read.bases.0.max(first), read.bases.1);
         if bases.0 > bases.1 {
             // Checks that the store reads the table by series.
-            self.inner.read_series(table, read)?;
+            self.inner.series().read_series(table, read)?;
             return Some(Box::new(NoSeries));
         }
-        self.inner.read_series(table, &SeriesRead { bases, ..read.clone() })
+        self.inner.series().read_series(table, &SeriesRead { bases, ..read.clone() })
     }
 
     fn series_version(&self, table: &Table, read: &SeriesRead) -> Option<SeriesVersion> {
@@ -168,16 +186,18 @@ impl<S: Storage + ?Sized> Storage for RetainedStorage<S> {
                 self.first_base(&expiry, &prefix).filter(|first| *first <= read.bases.0)?;
             }
         }
-        self.inner.series_version(table, read)
+        self.inner.series().series_version(table, read)
+    }
+}
+
+impl<S: Storage + ?Sized> Maintenance for RetainedStorage<S> {
+    fn below(&self) -> Option<&dyn Maintenance> {
+        Some(self.inner.maintenance())
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {
-        let mut gauges = self.inner.gauges();
+        let mut gauges = self.inner.maintenance().gauges();
         gauges.push(("tsd_parts_retention_refused_puts_total", self.retention.refused() as f64));
         gauges
     }
-
-    forward_storage!(
-        inner: health, series_splits, put, append, increment, compare_and_set, compare_and_set_at, compare_and_delete, delete, rewrite_row, read_version, table_exists, flush, close, quarantine, verifier, pin_files, series_index, refresh_series_index, compacts_rows,
-    );
 }

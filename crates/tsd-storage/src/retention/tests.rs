@@ -1,7 +1,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use super::*;
-use crate::{CellBatch, CellRef, Delete, Get, MemoryStorage, Scan, Storage};
+use crate::{CellBatch, CellRef, Delete, Get, MemoryStorage, Scan, Storage, StorageExt};
 
 const HOUR: u32 = 3_600;
 const DAY: u32 = 24 * HOUR;

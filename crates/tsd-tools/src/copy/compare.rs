@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use tsd_engine::EngineHandle;
 use tsd_model::{Cell, Family, Row, RowKey, UID_COUNTER_ROW, Uid, UidKind, decode_latin1, to_hex};
-use tsd_storage::{Delete, Get, Table};
+use tsd_storage::{Delete, Get, StorageExt, Table};
 
 use super::{
     checksum::{RowDigest, row_digest},

@@ -11,7 +11,7 @@ use tsd_model::{
     Cell, Family, UID_COUNTER_ROW, Uid, UidKind, decode_counter, decode_latin1, encode_counter,
     to_hex,
 };
-use tsd_storage::{Column, Get, StorageError};
+use tsd_storage::{Column, Get, StorageError, StorageExt};
 
 use super::{
     context::CopyContext,

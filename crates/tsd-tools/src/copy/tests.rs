@@ -16,7 +16,7 @@ use tsd_model::{
     from_hex,
 };
 use tsd_storage::{
-    CellBatch, CellRef, Delete, Fault, Get, Operation, Storage, StorageError, Table,
+    CellBatch, CellRef, Delete, Fault, Get, Operation, Storage, StorageError, StorageExt, Table,
 };
 
 use super::*;

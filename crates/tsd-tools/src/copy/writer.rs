@@ -5,7 +5,9 @@ use std::{collections::HashMap, time::Duration};
 use bytes::Bytes;
 use tokio::time::sleep;
 use tsd_model::{Cell, Family, to_hex};
-use tsd_storage::{BoxFuture, CellBatch, CellRef, Get, Recovery, Storage, StorageError, Table};
+use tsd_storage::{
+    BoxFuture, CellBatch, CellRef, Get, Recovery, Storage, StorageError, StorageExt, Table,
+};
 
 use super::{context::CopyContext, error::CopyError, report::CopiedRows};
 

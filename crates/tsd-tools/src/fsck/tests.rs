@@ -2,7 +2,7 @@
 
 use tsd_engine::testing::{self, TestStore};
 use tsd_model::{Family, from_hex};
-use tsd_storage::{Fault, Operation};
+use tsd_storage::{Fault, Operation, StorageExt};
 
 use super::*;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tsd_engine::testing::{self, TestStore};
 use tsd_model::{Family, TableSchema};
 use tsd_query::{Clock, RawQuery, RawSubQuery};
-use tsd_storage::{CellBatch, CellRef};
+use tsd_storage::{CellBatch, CellRef, StorageExt};
 
 use super::*;
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use tsd_engine::UidTable;
 use tsd_model::{Family, UidKind, to_hex};
-use tsd_storage::{Scan, StorageError, prefix_range, salts};
+use tsd_storage::{Scan, StorageError, StorageExt, prefix_range, salts};
 
 use super::{Mapping, Name, UidCheck, reverse};
 use crate::fsck::FsckLevel;

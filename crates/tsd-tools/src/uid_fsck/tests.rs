@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tsd_engine::testing::{self, TestStore};
 use tsd_model::TableSchema;
-use tsd_storage::{CellBatch, CellRef, Fault, Operation, Storage as _, Table};
+use tsd_storage::{CellBatch, CellRef, Fault, Operation, StorageExt, Table};
 
 use super::*;
 

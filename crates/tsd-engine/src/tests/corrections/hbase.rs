@@ -18,7 +18,7 @@ use hbase_fake::FakeCluster;
 use hbase_rs::{Action, Client, ClientConfig, Mutation, SERVER_TIME};
 use tempfile::TempDir;
 use tsd_model::{Cell, MergeRule, ReplacedColumn, RowCompaction, TableSchema, plan_row_compaction};
-use tsd_storage::{CellBatch, CellRef, ClockMs, Get, Storage};
+use tsd_storage::{CellBatch, CellRef, ClockMs, Get, Storage, StorageExt};
 use tsd_storage_hbase::{HBaseConfig, HBaseStorage};
 use tsd_storage_wal::{BackendSharing, WalConfig, WalStorage};
 

@@ -15,7 +15,7 @@ use tsd_model::{
 };
 use tsd_storage::{
     BoxFuture, CellBatch, CellRef, Delete, Get, HookedStorage, Operation, OperationHook, Scan,
-    Storage, StorageError, Table,
+    Storage, StorageError, StorageExt, Table,
 };
 
 use super::{

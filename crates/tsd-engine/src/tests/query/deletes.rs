@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use hbase_fake::FakeCluster;
 use hbase_rs::{Client, ClientConfig};
 use tsd_model::{BaseTime, Family, PointValue, SeriesKey, Tsuid};
-use tsd_storage::{CellBatch, CellRef, FaultyStorage, Get, MemoryStorage, Storage};
+use tsd_storage::{CellBatch, CellRef, FaultyStorage, Get, MemoryStorage, Storage, StorageExt};
 use tsd_storage_hbase::{HBaseConfig, HBaseStorage};
 use tsd_storage_wal::{BackendSharing, WalConfig, WalStorage};
 

@@ -7,7 +7,7 @@ use tsd_model::{
 use tsd_query::{
     ExpQuery, GexpQuery, RawExpExpression, RawExpMetric, RawExpQuery, RawExpTime, RollupError,
 };
-use tsd_storage::{CellBatch, CellRef, Storage, Table};
+use tsd_storage::{CellBatch, CellRef, StorageExt, Table};
 
 use super::*;
 use crate::{

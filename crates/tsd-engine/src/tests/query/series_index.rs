@@ -118,7 +118,8 @@ impl Daemon {
     }
 
     async fn await_index(&self) {
-        let index = self.open.store.series_index(&EngineConfig::default().tables.data).unwrap();
+        let index =
+            self.open.store.series().series_index(&EngineConfig::default().tables.data).unwrap();
         while !index.is_complete() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tempfile::TempDir;
 use tsd_model::{Family, PointValue, TableSchema, to_hex};
 use tsd_query::{Query, SeriesSource};
-use tsd_storage::{CellBatch, CellRef, Delete, Scan, Storage};
+use tsd_storage::{CellBatch, CellRef, Delete, Scan, Storage, StorageExt};
 use tsd_storage_embedded::{EmbeddedConfig, EmbeddedStorage, EmbeddedTable};
 use tsd_storage_wal::{WalConfig, WalStorage};
 

@@ -102,7 +102,7 @@ impl Tables {
 
 impl Daemon {
     fn is_complete(&self) -> bool {
-        self.hbase.series_index(&data()).unwrap().is_complete()
+        self.hbase.series().series_index(&data()).unwrap().is_complete()
     }
 
     async fn await_index(&self) {
@@ -230,7 +230,7 @@ async fn an_estimate_never_hides_a_series_of_another_writer() {
     }
     // It has learned of the series by reading it, and is no more complete than before.
     assert!(!reader.is_complete());
-    assert_eq!(reader.hbase.series_index(&data()).unwrap().size().series, 2);
+    assert_eq!(reader.hbase.series().series_index(&data()).unwrap().size().series, 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -251,7 +251,7 @@ async fn a_writer_that_does_not_register_closes_the_index_of_all_daemons() {
     for daemon in [&first, &second] {
         assert_eq!(hosts(&daemon.indexed, "foreign").await, ["foreign"]);
         assert!(!daemon.is_complete());
-        let problems = daemon.hbase.health();
+        let problems = daemon.hbase.maintenance().health();
         assert!(problems[0].reason.contains("does not register its series"), "{problems:?}");
     }
     // The same after a restart, while writes continue.

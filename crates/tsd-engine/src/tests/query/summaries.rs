@@ -9,7 +9,7 @@
 use bytes::Bytes;
 use tsd_model::{Family, PointValue};
 use tsd_query::{Clock, Query, RawQuery, parse_m_parameter};
-use tsd_storage::{CellBatch, CellRef, Delete, Storage};
+use tsd_storage::{CellBatch, CellRef, Delete, Storage, StorageExt};
 
 use super::{
     series_index::Rng,

@@ -95,6 +95,6 @@ impl QueryEngine {
             && *read.content == RowContent::Points
             && !read.with_keys
             && !read.has_time_range
-            && self.shared.storage.read_series(read.table, &probe()).is_some()
+            && self.shared.storage.series().read_series(read.table, &probe()).is_some()
     }
 }

@@ -104,7 +104,8 @@ impl ScanJob {
         for (bases, is_days) in ranges {
             let read = SeriesRead { bases: (*bases.start(), *bases.end()), ..read.clone() };
             let storage = &self.engine.shared.storage;
-            let version = if is_days { storage.series_version(&self.table, &read) } else { None };
+            let version =
+                if is_days { storage.series().series_version(&self.table, &read) } else { None };
             match chunks.last_mut() {
                 // Adjacent chunks that are not cached are read together.
                 Some(ReadChunk { read: before, version: None }) if version.is_none() => {
@@ -134,7 +135,8 @@ impl ScanJob {
                 let read = Arc::clone(read);
                 let series = Arc::clone(self).read(chunk).await?;
                 // The result may include rows written during the read: cache it only if the version is still the same.
-                let version = self.engine.shared.storage.series_version(&self.table, &read);
+                let version =
+                    self.engine.shared.storage.series().series_version(&self.table, &read);
                 if version.as_ref() == Some(&key.version) {
                     let slice = self.budget.context().time_slice().await?;
                     let copy = series.series.iter();

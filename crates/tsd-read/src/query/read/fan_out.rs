@@ -151,7 +151,12 @@ async fn ranges_of(
             let min_bytes = config.series_range_bytes;
             let splits = match divisible_read(plan, min_bytes, threads, has_many_series) {
                 Some((read, goal)) => {
-                    job.engine.shared.storage.series_splits(&job.table, &read, goal).await?
+                    job.engine
+                        .shared
+                        .storage
+                        .series()
+                        .series_splits(&job.table, &read, goal)
+                        .await?
                 }
                 None => Vec::new(),
             };

@@ -53,7 +53,9 @@ impl ScanJob {
         if !self.reads_past_losses() {
             return Ok(());
         }
-        let Some(quarantine) = self.engine.shared.storage.quarantine() else { return Ok(()) };
+        let Some(quarantine) = self.engine.shared.storage.maintenance().quarantine() else {
+            return Ok(());
+        };
         // Blocks the thread, because it reads the damaged files.
         let files = self.engine.runtime.spawn_blocking(move || quarantine.files()).await;
         let seconds = |at: i64| u64::try_from(at).unwrap_or_default();
@@ -168,7 +170,7 @@ impl ScanJob {
                 let mut read = Arc::unwrap_or_clone(read);
                 read.summaries = self.summary_use();
                 read.reads_past_losses = past;
-                match self.engine.shared.storage.read_series(&self.table, &read) {
+                match self.engine.shared.storage.series().read_series(&self.table, &read) {
                     Some(series) => RowSource::Series(series),
                     None => RowSource::Failed(StorageError::Backend(
                         "the store no longer reads series".into(),

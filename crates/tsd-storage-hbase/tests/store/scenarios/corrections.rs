@@ -8,7 +8,8 @@ use tsd_model::{
     plan_row_compaction,
 };
 use tsd_storage::{
-    Delete, FlushTarget, Get, ReadVersion, RowRewrite, Storage, StorageError, system_clock_ms,
+    Delete, FlushTarget, Get, ReadVersion, RowRewrite, Storage, StorageError, StorageExt,
+    system_clock_ms,
 };
 use tsd_storage_hbase::HBaseStorage;
 

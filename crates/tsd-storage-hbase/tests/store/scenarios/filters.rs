@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tsd_model::Family;
 use tsd_storage::{
-    CellBatch, CellRef, RowFilter, Scan, SeriesSet, Storage, TagCondition, TagPattern,
+    CellBatch, CellRef, RowFilter, Scan, SeriesSet, StorageExt, TagCondition, TagPattern,
 };
 use tsd_storage_hbase::HBaseStorage;
 

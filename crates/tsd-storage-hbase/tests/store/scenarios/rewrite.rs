@@ -1,7 +1,7 @@
 //! Row compactions with concurrent writers.
 
 use tsd_model::{Cell, Family, ReplacedColumn};
-use tsd_storage::{Delete, ReadVersion, RowRewrite, Storage, StorageError};
+use tsd_storage::{Delete, ReadVersion, RowRewrite, StorageError, StorageExt};
 use tsd_storage_hbase::HBaseStorage;
 
 use crate::cells::{bytes, cells, data, put};

@@ -76,6 +76,6 @@ impl FlushTarget for RowFaultBackend {
 
 impl Storage for RowFaultBackend {
     forward_storage!(
-        inner: get, multi_get, scan, put, append, increment, compare_and_set, compare_and_delete, delete, read_version, rewrite_row, table_exists, flush, close,
+        inner: get, multi_get, scan, write, read_version, table_exists, flush, close,
     );
 }

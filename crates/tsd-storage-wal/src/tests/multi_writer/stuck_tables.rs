@@ -6,7 +6,7 @@ use std::{
 };
 
 use tsd_files::DiskSpace;
-use tsd_storage::{HealthImpact, HealthProblem, StoreComponent};
+use tsd_storage::{HealthImpact, HealthProblem, StorageExt, StoreComponent};
 
 use super::*;
 use crate::Damage;
@@ -106,7 +106,7 @@ async fn a_table_that_cannot_be_flushed_is_refused_by_name_and_others_go_on() {
         assert!(text.contains(&format!("table {}", data())), "{text}");
         assert!(text.contains("no permission") || text.contains("disabled"), "{text}");
         assert!((60..120).contains(&acknowledged), "half of the log: {acknowledged} rows");
-        let problems = store.health();
+        let problems = store.maintenance().health();
         let is_named =
             |p: &tsd_storage::HealthProblem| p.reason.contains("writes to them are refused");
         assert!(problems.iter().any(is_named), "{problems:?}");
@@ -235,7 +235,11 @@ fn request_flush(store: &Arc<Store>) {
 }
 
 fn relocation_problem(store: &Store) -> Option<HealthProblem> {
-    store.health().into_iter().find(|p| p.reason.contains("a file of their own needs"))
+    store
+        .maintenance()
+        .health()
+        .into_iter()
+        .find(|p| p.reason.contains("a file of their own needs"))
 }
 
 async fn within_a_minute<T>(what: &str, future: impl Future<Output = T>) -> T {

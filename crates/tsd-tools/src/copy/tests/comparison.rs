@@ -1,6 +1,7 @@
 //! Comparisons of two stores, and their repairs.
 
 use super::*;
+use tsd_storage::StorageExt;
 
 #[tokio::test]
 async fn deleted_rows_are_found_by_the_comparison() {

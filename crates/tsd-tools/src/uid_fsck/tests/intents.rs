@@ -12,7 +12,7 @@ use std::{
 
 use tsd_storage::{
     CellBatch, CellRef, FaultyStorage, HookedStorage, MemoryStorage, Operation, OperationHook,
-    Storage, StorageError,
+    Storage, StorageError, StorageExt,
 };
 
 use bytes::Bytes;

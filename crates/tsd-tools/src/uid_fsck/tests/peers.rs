@@ -13,7 +13,7 @@ use tsd_engine::{
     testing::{config, put_one, start, store},
 };
 use tsd_model::{Uid, UidKind};
-use tsd_storage::{BoxFuture, CellBatch, CellRef, Storage as _};
+use tsd_storage::{BoxFuture, CellBatch, CellRef, StorageExt};
 
 use crate::{FsckLevel, UidFsckOptions, uid_fsck};
 
