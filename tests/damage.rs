@@ -229,20 +229,25 @@ fn check_fault(fault: Fault, while_running: bool) {
     assert!(log.iter().any(|event| event.to_string().contains(&name)), "{context}: {log:?}");
 
     running.kill();
-    let is_flip = matches!(fault, Fault::Flip);
-    check_acceptance(&data, &name, count, while_running, is_flip, &context);
+    let part = DamagedPart { name: &name, is_flip: matches!(fault, Fault::Flip) };
+    check_acceptance(&data, &part, count, while_running, &context);
+}
+
+struct DamagedPart<'a> {
+    name: &'a str,
+    is_flip: bool,
 }
 
 /// Checks that a restart succeeds, and that the operator sees and accepts the loss, through the daemon or on
 /// the directory.
 fn check_acceptance(
     data: &Path,
-    name: &str,
+    part: &DamagedPart<'_>,
     count: u64,
     by_daemon: bool,
-    is_flip: bool,
     context: &str,
 ) {
+    let DamagedPart { name, is_flip } = *part;
     let running = daemon(data).start();
     let address = running.address();
     check_answers(address, count, |error| error.contains(name), context);

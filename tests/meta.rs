@@ -50,7 +50,7 @@ impl MetaDaemon {
     }
 
     #[track_caller]
-    fn check(&self, method: &str, uri: &str, body: &str, status: u16, part: &str) {
+    fn check(&self, method: &str, uri: &str, body: &str, (status, part): (u16, &str)) {
         let (found, text) = self.send(method, uri, body);
         assert_eq!(found, status, "{method} {uri} {body}: {text}");
         assert!(text.contains(part), "{method} {uri} {body}: {text}");
@@ -58,7 +58,7 @@ impl MetaDaemon {
 
     fn assign(&self) {
         let names = r#"{"metric":["m"],"tagk":["host"],"tagv":["a"]}"#;
-        self.check("POST", "/api/uid/assign", names, 200, "000001");
+        self.check("POST", "/api/uid/assign", names, (200, "000001"));
     }
 
     /// Puts a point of each host.
@@ -68,7 +68,7 @@ impl MetaDaemon {
             "tags": {"host": host, "dc": "lga"}})
         };
         let points: Vec<Value> = hosts.map(point).collect();
-        self.check("POST", "/api/put", &Value::from(points).to_string(), 204, "");
+        self.check("POST", "/api/put", &Value::from(points).to_string(), (204, ""));
     }
 
     /// Searches until there are `total` results, since meta objects are written after the points.
@@ -99,19 +99,19 @@ fn uid_meta_takes_parameters_and_overridden_methods() {
     let uri = format!("/api/uid/uidmeta?{id}");
     // Without a stored object, the default object is returned.
     let default = r#"{"uid":"000001","type":"METRIC","name":"m","description":"","notes":"","created":0,"custom":null,"displayName":""}"#;
-    daemon.check("GET", &uri, "", 200, default);
+    daemon.check("GET", &uri, "", (200, default));
     let edit = format!("{uri}&method_override=post&display_name=D%20%C3%A9&notes=n");
-    daemon.check("GET", &edit, "", 200, r#""displayName":"D é""#);
-    daemon.check("GET", &uri, "", 200, r#""notes":"n""#);
+    daemon.check("GET", &edit, "", (200, r#""displayName":"D é""#));
+    daemon.check("GET", &uri, "", (200, r#""notes":"n""#));
     // Empty fields set nothing.
-    daemon.check("POST", &format!("{uri}&notes="), "", 304, "");
+    daemon.check("POST", &format!("{uri}&notes="), "", (304, ""));
     let replace = format!("{uri}&method_override=PUT&description=d");
-    daemon.check("GET", &replace, "", 200, r#""description":"d","notes":"","created":0"#);
-    daemon.check("GET", &format!("{uri}&method_override=delete"), "", 204, "");
-    daemon.check("GET", &uri, "", 200, default);
-    daemon.check("GET", &format!("{uri}&method_override=patch"), "", 405, "");
-    daemon.check("DELETE", "/api/uid/uidmeta?uid=000009&type=tagk", "", 204, "");
-    daemon.check("GET", "/api/v1/uid/UIDMETA?uid=000001&type=tagk", "", 200, r#""name":"host""#);
+    daemon.check("GET", &replace, "", (200, r#""description":"d","notes":"","created":0"#));
+    daemon.check("GET", &format!("{uri}&method_override=delete"), "", (204, ""));
+    daemon.check("GET", &uri, "", (200, default));
+    daemon.check("GET", &format!("{uri}&method_override=patch"), "", (405, ""));
+    daemon.check("DELETE", "/api/uid/uidmeta?uid=000009&type=tagk", "", (204, ""));
+    daemon.check("GET", "/api/v1/uid/UIDMETA?uid=000001&type=tagk", "", (200, r#""name":"host""#));
 }
 
 #[test]
@@ -145,9 +145,9 @@ fn invalid_uid_meta_requests_have_opentsdbs_status() {
         ("DELETE", "?type=tagk", "", 400, "Missing parameter <code>uid</code>"),
         ("OPTIONS", "", "", 405, ""),
     ] {
-        daemon.check(method, &format!("{uri}{query}"), body, status, text);
+        daemon.check(method, &format!("{uri}{query}"), body, (status, text));
     }
-    daemon.check("GET", "/api/uid/other", "", 501, "");
+    daemon.check("GET", "/api/uid/other", "", (501, ""));
 }
 
 #[test]
@@ -157,25 +157,28 @@ fn ts_meta_is_created_listed_and_deleted() {
     let uri = "/api/uid/tsmeta";
     let series = |host: &str| format!("m=sys.cpu%7Bhost={host},dc=lga%7D");
     let a = series("a");
-    daemon.check("POST", &format!("{uri}?{a}"), r#"{"units":"s"}"#, 400, "create=true");
+    daemon.check("POST", &format!("{uri}?{a}"), r#"{"units":"s"}"#, (400, "create=true"));
     let create = format!("{uri}?{a}&create=true&units=s&max=0.1&retention=3");
     // Parameters have single precision, as in OpenTSDB.
     daemon.check(
         "POST",
         &create,
         "",
-        200,
-        r#""retention":3,"max":0.10000000149011612,"min":"NaN""#,
+        (200, r#""retention":3,"max":0.10000000149011612,"min":"NaN""#),
     );
-    daemon.check("POST", &format!("{uri}?{a}&create=true"), "{}", 304, "");
+    daemon.check("POST", &format!("{uri}?{a}&create=true"), "{}", (304, ""));
     daemon.check(
         "POST",
         &format!("{uri}?{a}"),
         r#"{"notes":"中😀"}"#,
-        200,
-        r#""notes":"中\uD83D\uDE00""#,
+        (200, r#""notes":"中\uD83D\uDE00""#),
     );
-    daemon.check("PUT", &format!("{uri}?{}&create=true", series("b")), "{}", 200, r#""units":"""#);
+    daemon.check(
+        "PUT",
+        &format!("{uri}?{}&create=true", series("b")),
+        "{}",
+        (200, r#""units":"""#),
+    );
     let listed = daemon.json(&format!("{uri}?m=sys.cpu"));
     assert_eq!(listed.as_array().map(Vec::len), Some(2), "{listed}");
     let listed = daemon.json(&format!("{uri}?m=sys.cpu%7Bhost=a%7D"));
@@ -185,11 +188,11 @@ fn ts_meta_is_created_listed_and_deleted() {
     assert_eq!(daemon.json(&one), listed[0]);
     let lower = one.to_ascii_lowercase();
     assert_eq!(daemon.json(&lower), listed[0], "digits of either case");
-    daemon.check("DELETE", &one, "", 204, "");
-    daemon.check("DELETE", &one, "", 204, "");
-    daemon.check("GET", &one, "", 404, "Could not find Timeseries meta data");
+    daemon.check("DELETE", &one, "", (204, ""));
+    daemon.check("DELETE", &one, "", (204, ""));
+    daemon.check("GET", &one, "", (404, "Could not find Timeseries meta data"));
     let edit = format!(r#"{{"tsuid":"{tsuid}","notes":"n"}}"#);
-    daemon.check("PUT", uri, &edit, 400, "Requested TSMeta did not exist");
+    daemon.check("PUT", uri, &edit, (400, "Requested TSMeta did not exist"));
     let one_left = daemon.json(&format!("{uri}?m=sys.cpu"));
     assert_eq!(one_left.as_array().map(Vec::len), Some(1), "{one_left}");
 }
@@ -230,7 +233,7 @@ fn invalid_ts_meta_requests_have_opentsdbs_status() {
         ("DELETE", "", "{}", 400, "Unable to delete TSMeta information"),
         ("DELETE", "?tsuid=zz", "", 400, "Unable to delete TSMeta information"),
     ] {
-        daemon.check(method, &format!("{uri}{query}"), body, status, text);
+        daemon.check(method, &format!("{uri}{query}"), body, (status, text));
     }
 }
 
@@ -239,7 +242,7 @@ fn concurrent_edits_over_http_are_all_kept() {
     let daemon = MetaDaemon::start(&[]);
     daemon.put(std::iter::once("a".to_owned()));
     let series = "/api/uid/tsmeta?m=sys.cpu%7Bhost=a,dc=lga%7D";
-    daemon.check("POST", &format!("{series}&create=true"), "{}", 200, "");
+    daemon.check("POST", &format!("{series}&create=true"), "{}", (200, ""));
     let fields = ["displayName", "description", "notes"];
     for round in 0..10 {
         thread::scope(|scope| {
@@ -247,9 +250,9 @@ fn concurrent_edits_over_http_are_all_kept() {
                 let daemon = &daemon;
                 scope.spawn(move || {
                     let uid = format!(r#"{{"uid":"000001","type":"metric","{field}":"{round}"}}"#);
-                    daemon.check("POST", "/api/uid/uidmeta", &uid, 200, "");
+                    daemon.check("POST", "/api/uid/uidmeta", &uid, (200, ""));
                     let edit = format!(r#"{{"{field}":"{round}"}}"#);
-                    daemon.check("POST", series, &edit, 200, "");
+                    daemon.check("POST", series, &edit, (200, ""));
                 });
             }
         });
@@ -267,23 +270,22 @@ fn deletes_are_for_administrators_and_modes_restrict_the_rest() {
     let daemon = MetaDaemon::start(&[("tsd.core.admin.peers", "192.0.2.0/24")]);
     let edit = r#"{"uid":"000001","type":"metric","notes":"n"}"#;
     daemon.put(std::iter::once("a".to_owned()));
-    daemon.check("POST", "/api/uid/uidmeta", edit, 200, "");
-    daemon.check("DELETE", "/api/uid/uidmeta", edit, 403, "Forbidden");
+    daemon.check("POST", "/api/uid/uidmeta", edit, (200, ""));
+    daemon.check("DELETE", "/api/uid/uidmeta", edit, (403, "Forbidden"));
     daemon.check(
         "DELETE",
         "/api/uid/tsmeta",
         r#"{"tsuid":"000001000001000001"}"#,
-        403,
-        "Forbidden",
+        (403, "Forbidden"),
     );
     drop(daemon);
     let daemon = MetaDaemon::start(&[("tsd.mode", "ro")]);
-    daemon.check("POST", "/api/uid/uidmeta", edit, 404, "not allowed in ro mode");
-    daemon.check("PUT", "/api/uid/tsmeta", edit, 404, "not allowed in ro mode");
-    daemon.check("GET", "/api/uid/uidmeta?uid=000001&type=metric", "", 404, "Could not find");
+    daemon.check("POST", "/api/uid/uidmeta", edit, (404, "not allowed in ro mode"));
+    daemon.check("PUT", "/api/uid/tsmeta", edit, (404, "not allowed in ro mode"));
+    daemon.check("GET", "/api/uid/uidmeta?uid=000001&type=metric", "", (404, "Could not find"));
     drop(daemon);
     let daemon = MetaDaemon::start(&[("tsd.mode", "wo")]);
-    daemon.check("GET", "/api/uid/tsmeta?m=m", "", 404, "not allowed in wo mode");
+    daemon.check("GET", "/api/uid/tsmeta?m=m", "", (404, "not allowed in wo mode"));
 }
 
 #[test]
@@ -335,7 +337,7 @@ fn annotations_are_found_by_their_texts() {
         r#"{"startTime":1356998300,"tsuid":"000001000001000001000002000002","description":"deploy two"}"#,
         r#"{"startTime":1356998200,"notes":"rollback"}"#,
     ] {
-        daemon.check("POST", "/api/annotation", body, 200, "");
+        daemon.check("POST", "/api/annotation", body, (200, ""));
     }
     let found = daemon.json("/api/search/annotation?query=deploy");
     let texts: Vec<_> = (0..2).map(|at| &found["results"][at]["description"]).collect();
@@ -350,7 +352,7 @@ fn hostile_queries_are_answered_or_refused() {
     daemon.put(std::iter::once("a".to_owned()));
     let long = "a".repeat(100_000);
     let create = "/api/uid/tsmeta?m=sys.cpu%7Bhost=a,dc=lga%7D&create=true";
-    daemon.check("POST", create, &json!({"notes": long}).to_string(), 200, "");
+    daemon.check("POST", create, &json!({"notes": long}).to_string(), (200, ""));
     let search = |query: &str| {
         daemon.send("POST", "/api/search/tsuids", &json!({"query": query}).to_string())
     };
@@ -386,15 +388,15 @@ fn hostile_queries_are_answered_or_refused() {
             r#""results":[]"#,
         ),
     ] {
-        daemon.check(method, &format!("/api/search/{uri}"), body, status, text);
+        daemon.check(method, &format!("/api/search/{uri}"), body, (status, text));
     }
 }
 
 #[test]
 fn searches_can_be_switched_off() {
     let daemon = MetaDaemon::start(&[("tsd.search.enable", "false")]);
-    daemon.check("GET", "/api/search/tsuids?query=*", "", 400, "Searching is not enabled");
-    daemon.check("GET", "/api/search/lookup?m=*", "", 200, r#""results":[]"#);
+    daemon.check("GET", "/api/search/tsuids?query=*", "", (400, "Searching is not enabled"));
+    daemon.check("GET", "/api/search/lookup?m=*", "", (200, r#""results":[]"#));
 }
 
 #[test]

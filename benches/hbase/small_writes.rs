@@ -127,7 +127,7 @@ pub(crate) fn run(
                 for (at, pace) in [(2, None), (4, Some(paced))] {
                     rounds[at].push(our_round(cluster, &tsdb, options, shape, pace));
                     let data = data.join(at.to_string());
-                    rounds[at + 1].push(log_round(cluster, &tsdb, &data, options, shape, pace));
+                    rounds[at + 1].push(log_round(cluster, &tsdb, &data, options, (shape, pace)));
                 }
             }
             print_shape(shape, &rounds);
@@ -260,8 +260,7 @@ fn log_round(
     reader: &Daemon,
     data: &Path,
     options: &Options,
-    shape: Shape,
-    pace: Option<f64>,
+    (shape, pace): (Shape, Option<f64>),
 ) -> Round {
     let load = PointLoad::of_this_hour(options.series, 0..shape.steps(options));
     daemon::truncate_points(cluster);

@@ -81,7 +81,7 @@ fn main() {
             saltern.check_input(shape);
         }
         let report = Report::new(&set, vm_binary.is_some());
-        measure(&report, "loaded", &options, &set, &saltern, None);
+        measure(&report, "loaded", &options, &set, (&saltern, None));
         let peak_of_load = process::peak_resident_bytes(saltern.pid());
         let saltern = if set.is_growing() { restart_killed(saltern, &set, &data) } else { saltern };
         // A running daemon has rows of minutes in memory, but not of all days.
@@ -95,7 +95,7 @@ fn main() {
             victoria
         });
         let other = victoria.as_ref().map(|victoria| victoria as &dyn Server);
-        let quiet = measure(&report, "settled", &options, &set, &saltern, other);
+        let quiet = measure(&report, "settled", &options, &set, (&saltern, other));
         let peak = process::peak_resident_bytes(saltern.pid());
         let peak_of_other = other.map(|server| process::peak_resident_bytes(server.pid()));
         Report::memory(peak_of_load, peak, peak_of_other);
@@ -148,8 +148,7 @@ fn measure(
     state: &str,
     options: &Options,
     set: &DataSet,
-    saltern: &Saltern,
-    other: Option<&dyn Server>,
+    (saltern, other): (&Saltern, Option<&dyn Server>),
 ) -> Vec<BothFigures> {
     let figures_of = |shape| {
         let mut ours = Figures::default();

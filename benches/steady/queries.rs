@@ -88,8 +88,7 @@ impl Readers<'_> {
     /// Compares the series of an answer, by the value of a tag.
     fn query(
         &self,
-        from: u64,
-        to: u64,
+        (from, to): (u64, u64),
         m: &str,
         tag: &str,
         expected: Answer,
@@ -135,7 +134,7 @@ impl Readers<'_> {
         let points = (hour..hour + HOUR).step_by(STEP as usize).map(|at| (at, value(at)));
         let name = format!("h{host:05}");
         let m = format!("sum:{}{{host={name}}}", metric(number));
-        self.query(hour, hour + HOUR, &m, "host", [(name, points.collect())].into())
+        self.query((hour, hour + HOUR), &m, "host", [(name, points.collect())].into())
     }
 
     fn hours_of_host(&self, number: u64, host: u64, from: u64, to: u64) -> Result<(), String> {
@@ -147,7 +146,7 @@ impl Readers<'_> {
         let hours = (from..to).step_by(HOUR as usize).map(|hour| (hour, average(hour)));
         let name = format!("h{host:05}");
         let m = format!("sum:1h-avg:{}{{host={name}}}", metric(number));
-        self.query(from, to, &m, "host", [(name, hours.collect())].into())
+        self.query((from, to), &m, "host", [(name, hours.collect())].into())
     }
 
     fn maximum_of_centre(&self, number: u64, host: u64, hour: u64) -> Result<(), String> {
@@ -162,14 +161,14 @@ impl Readers<'_> {
         }
         let name = format!("d{centre}");
         let m = format!("max:10m-max:{}{{dc={name}}}", metric(number));
-        self.query(hour, hour + HOUR, &m, "dc", [(name, expected)].into())
+        self.query((hour, hour + HOUR), &m, "dc", [(name, expected)].into())
     }
 
     fn counts(&self, number: u64, from: u64, to: u64) -> Result<(), String> {
         let count = (self.load.hosts() * (HOUR / STEP)) as f64;
         let hours = (from..to).step_by(HOUR as usize).map(|hour| (hour, count)).collect();
         let m = format!("sum:1h-count:{}", metric(number));
-        self.query(from, to, &m, "", [(String::new(), hours)].into())
+        self.query((from, to), &m, "", [(String::new(), hours)].into())
     }
 
     fn counts_by_centre(&self, number: u64, hour: u64) -> Result<(), String> {
@@ -181,7 +180,7 @@ impl Readers<'_> {
             expected.insert(format!("d{centre}"), slots.map(|at| (at, count)).collect());
         }
         let m = format!("sum:10m-count:{}{{dc=*}}", metric(number));
-        self.query(hour, hour + HOUR, &m, "dc", expected)
+        self.query((hour, hour + HOUR), &m, "dc", expected)
     }
 
     fn lookup(&self, number: u64, host: u64) -> Result<(), String> {

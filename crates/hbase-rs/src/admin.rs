@@ -287,7 +287,7 @@ impl Admin {
             let deadline = attempts.call_deadline(self.client.config().admin_timeout);
             let cause = match self.master(deadline).await {
                 Ok(master) => match self
-                    .call_once(&master, Service::Master, method, request, deadline)
+                    .call_once(&master, Service::Master, admin_call(method, deadline), request)
                     .await
                 {
                     Ok(response) => return Ok(response),
@@ -331,8 +331,8 @@ impl Admin {
         loop {
             let location = self.client.locator().locate(region.table(), &locate, attempts).await?;
             let deadline = attempts.call_deadline(self.client.config().admin_timeout);
-            match self.call_once(&location.server, Service::Admin, method, request, deadline).await
-            {
+            let call = admin_call(method, deadline);
+            match self.call_once(&location.server, Service::Admin, call, request).await {
                 Ok(response) => return Ok(response),
                 Err(error) => self.client.recover(&location, error, true, attempts).await?,
             }
@@ -343,16 +343,19 @@ impl Admin {
         &self,
         server: &ServerName,
         service: Service,
-        method: &'static str,
+        spec: CallSpec,
         request: &M,
-        deadline: Instant,
     ) -> Result<R, CallError> {
         let connection =
-            self.client.pool().connection(server, service, CallClass::Data, deadline).await?;
-        let spec = CallSpec { method, priority: Some(ADMIN_PRIORITY), deadline };
+            self.client.pool().connection(server, service, CallClass::Data, spec.deadline).await?;
         let body = connection.call(&spec, request, Bytes::new()).await?;
         body.message().map_err(|source| CallError::invalid_response(server, source))
     }
+}
+
+/// An administrative call, which servers execute before those of clients.
+const fn admin_call(method: &'static str, deadline: Instant) -> CallSpec {
+    CallSpec { method, priority: Some(ADMIN_PRIORITY), deadline }
 }
 
 /// Specifies a region by its encoded name, as the master requires.

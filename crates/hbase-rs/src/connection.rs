@@ -86,17 +86,22 @@ pub(crate) struct CallSpec {
     pub(crate) deadline: Instant,
 }
 
+/// What all connections to a server for one service and call class have in common.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    pub(crate) config: Arc<ClientConfig>,
+    pub(crate) server: ServerName,
+    pub(crate) service: Service,
+    pub(crate) class: CallClass,
+    pub(crate) silent_closes: Arc<SilentCloseTracker>,
+    pub(crate) metrics: PeerMetrics,
+}
+
 impl Connection {
     /// Connects. The handshake is sent with the first request.
-    pub(crate) async fn open(
-        config: &ClientConfig,
-        server: &ServerName,
-        service: Service,
-        class: CallClass,
-        silent_closes: Arc<SilentCloseTracker>,
-        metrics: PeerMetrics,
-        deadline: Instant,
-    ) -> Result<Self, CallError> {
+    pub(crate) async fn open(endpoint: &Endpoint, deadline: Instant) -> Result<Self, CallError> {
+        let Endpoint { config, server, service, class, silent_closes, metrics } = endpoint;
+        let (service, class) = (*service, *class);
         let failed =
             |source| CallError::Connect { server: server.clone(), source: Arc::new(source) };
         let connect_deadline = Instant::now() + config.connect_timeout;
@@ -117,7 +122,7 @@ impl Connection {
         let mut handshake = BytesMut::from(&preamble[..]);
         handshake.extend_from_slice(&connection_header(&config.user, service, config.compressor));
         let handshake = handshake.freeze();
-        let calls = Arc::new(PendingCalls::new(server.clone(), silent_closes));
+        let calls = Arc::new(PendingCalls::new(server.clone(), Arc::clone(silent_closes)));
         let (queue, outgoing) = mpsc::channel(QUEUE_CAPACITY);
         let (read, write) = split(stream);
         tokio::spawn(writer::run(write, handshake, outgoing, Arc::clone(&calls), metrics.clone()));
@@ -139,7 +144,7 @@ impl Connection {
             max_calls,
             max_call_bytes,
             class,
-            metrics,
+            metrics: metrics.clone(),
         })
     }
 

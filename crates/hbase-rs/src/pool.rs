@@ -23,7 +23,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{
     config::ClientConfig,
-    connection::{CallClass, CallError, Connection, DisconnectReason, SilentCloseTracker},
+    connection::{CallClass, CallError, Connection, DisconnectReason, Endpoint},
     handshake::Service,
     metrics::{Metrics, PeerMetrics},
     server_name::ServerName,
@@ -55,10 +55,7 @@ struct Peer {
 /// Connections of one service and call class.
 #[derive(Debug)]
 struct ConnectionGroup {
-    config: Arc<ClientConfig>,
-    server: ServerName,
-    service: Service,
-    class: CallClass,
+    endpoint: Endpoint,
     max_connections: usize,
     open: Mutex<Vec<Arc<Connection>>>,
     /// Locked while a task connects.
@@ -67,8 +64,6 @@ struct ConnectionGroup {
     failed: Mutex<Option<(Instant, CallError)>>,
     /// True while another connection is opened in the background.
     growing: AtomicBool,
-    silent_closes: Arc<SilentCloseTracker>,
-    metrics: PeerMetrics,
 }
 
 impl ConnectionPool {
@@ -128,11 +123,16 @@ impl ConnectionPool {
         peer.used = Instant::now();
         let group = peer.groups.entry((service, class)).or_insert_with(|| {
             let several = service == Service::Client && class != CallClass::Meta;
-            Arc::new(ConnectionGroup {
+            let endpoint = Endpoint {
                 config: Arc::clone(&self.config),
                 server: server.clone(),
                 service,
                 class,
+                silent_closes: Arc::default(),
+                metrics: peer.metrics.clone(),
+            };
+            Arc::new(ConnectionGroup {
+                endpoint,
                 max_connections: if several {
                     self.config.connections_per_server.max(1)
                 } else {
@@ -142,8 +142,6 @@ impl ConnectionPool {
                 connecting: tokio::sync::Mutex::default(),
                 failed: Mutex::default(),
                 growing: AtomicBool::new(false),
-                silent_closes: Arc::default(),
-                metrics: peer.metrics.clone(),
             })
         });
         Arc::clone(group)
@@ -178,7 +176,7 @@ impl ConnectionGroup {
         if self.max_connections > 1 && connection.load() >= HIGH_LOAD && self.start_growing() {
             let group = Arc::clone(self);
             tokio::spawn(async move {
-                let deadline = Instant::now() + group.config.connect_timeout;
+                let deadline = Instant::now() + group.endpoint.config.connect_timeout;
                 // A failure is recorded in the group.
                 let _ = group.connect(deadline).await;
                 group.growing.store(false, Ordering::Release);
@@ -200,7 +198,7 @@ impl ConnectionGroup {
     fn failed_recently(&self) -> Option<CallError> {
         let failed = self.failed.lock();
         let (when, error) = failed.as_ref()?;
-        (when.elapsed() < self.config.failed_server_pause).then(|| error.clone())
+        (when.elapsed() < self.endpoint.config.failed_server_pause).then(|| error.clone())
     }
 
     /// True if the caller should open another connection.
@@ -211,11 +209,7 @@ impl ConnectionGroup {
     }
 
     async fn connect(&self, deadline: Instant) -> Result<Arc<Connection>, CallError> {
-        let Self { config, server, service, class, silent_closes, metrics, .. } = self;
-        let (silent_closes, metrics) = (Arc::clone(silent_closes), metrics.clone());
-        let opening =
-            Connection::open(config, server, *service, *class, silent_closes, metrics, deadline);
-        match opening.await {
+        match Connection::open(&self.endpoint, deadline).await {
             Ok(connection) => {
                 let connection = Arc::new(connection);
                 *self.failed.lock() = None;
@@ -224,7 +218,7 @@ impl ConnectionGroup {
             }
             Err(error) => {
                 if matches!(error, CallError::Connect { .. }) {
-                    self.metrics.count(|counts| counts.failed.one());
+                    self.endpoint.metrics.count(|counts| counts.failed.one());
                     *self.failed.lock() = Some((Instant::now(), error.clone()));
                 }
                 Err(error)

@@ -103,7 +103,8 @@ async fn run_open(
             return Err(error);
         }
     };
-    let ended = copy(args, (from, &source), (to, &target), settings, selection).await;
+    let command = CopyCommand { args, from, to, settings };
+    let ended = command.copy(&source, &target, selection).await;
     let closed = target.close(limit).await.map_err(|error| error.context(NotClosed));
     let source_closed = source.close(limit).await;
     let ended = ended?;
@@ -139,173 +140,178 @@ fn time_ms(text: &str, clock: &tsd_query::Clock) -> anyhow::Result<i64> {
     })
 }
 
-async fn copy(
-    args: &CopyArgs,
-    (from, source): (&StoreLocation, &OpenEngine),
-    (to, target): (&StoreLocation, &OpenEngine),
-    settings: &Settings,
-    selection: CopySelection,
-) -> anyhow::Result<CopyReport> {
-    let ends = CopyStores { from: source.engine.clone(), to: target.engine.clone() };
-    let by_name = args.rekey || ends.keys_differ();
-    let mut run = CopyRun {
-        selection,
-        by_name: args.rekey,
-        since_ms: None,
-        keeps_newer: false,
-        copied_before_ms: None,
-        threads: args.threads.map_or_else(default_threads, usize::from),
-        max_cells_per_sec: args.rate,
-        max_bytes_per_sec: args.byte_rate,
-        dry_run: args.dry_run,
-        repairs: args.repair,
-        copied: std::collections::BTreeMap::new(),
-    };
-    for text in ends.doubts_about_keys().await? {
-        tell!("tsdb: {text}");
-    }
-    let state = if args.compare { None } else { Some(state_file(args, from, to)?) };
-    let copying = match &state {
-        None => None,
-        Some(file) => Some(begin(args, file, from, to, settings, &ends, &mut run).await?),
-    };
-    let started = Instant::now();
-    let file = state.filter(|_| !args.dry_run);
-    let console = Arc::new(Console::new(args, copying.clone(), file)?);
-    let stop = StopRequest::listen();
-    let mut result = Ok(());
-    if copying.is_some() {
-        let observer = Arc::<Console>::clone(&console);
-        result = ends.copy(run.clone(), observer, Arc::clone(&stop.flag)).await;
-    }
-    let is_whole = result.is_ok() && stop.signal().is_none();
-    console.end(is_whole)?;
-    result?;
-    let mut compared: Option<Vec<TableComparison>> = None;
-    if is_whole && (args.compare || args.verify) {
-        console.compares();
-        let observer = Arc::<Console>::clone(&console);
-        compared = Some(ends.compare(run.clone(), observer, Arc::clone(&stop.flag)).await?);
-    }
-    console.close()?;
-    Ok(CopyReport {
-        is_copy: !args.compare,
-        is_dry: args.dry_run,
-        by_name,
-        since_ms: run.since_ms,
-        tables: console.tables(),
-        compared,
-        findings: console.findings(),
-        duration: started.elapsed(),
-        signal: stop.signal(),
-    })
+/// The command line of a copy, with the stores that it names.
+struct CopyCommand<'a> {
+    args: &'a CopyArgs,
+    from: &'a StoreLocation,
+    to: &'a StoreLocation,
+    /// Of the source.
+    settings: &'a Settings,
 }
 
-/// The state of the copy that begins or continues.
-async fn begin(
-    args: &CopyArgs,
-    file: &StateFile,
-    from: &StoreLocation,
-    to: &StoreLocation,
-    settings: &Settings,
-    ends: &CopyStores,
-    run: &mut CopyRun,
-) -> anyhow::Result<CopyState> {
-    let scope = scope(args, from, to)?;
-    let mut former = if args.restart { None } else { file.read(&scope)? };
-    let has_copied = |state: &CopyState| state.tables.values().any(|table| table.cells > 0);
-    if former.as_ref().is_some_and(has_copied) && !ends.target_has_rows(&run.selection).await? {
-        // The target was created again, or emptied: the state is about another target.
-        tell!("tsdb: the target is empty, so the copy begins from the start");
-        former = None;
+impl CopyCommand<'_> {
+    async fn copy(
+        &self,
+        source: &OpenEngine,
+        target: &OpenEngine,
+        selection: CopySelection,
+    ) -> anyhow::Result<CopyReport> {
+        let args = self.args;
+        let ends = CopyStores { from: source.engine.clone(), to: target.engine.clone() };
+        let by_name = args.rekey || ends.keys_differ();
+        let mut run = CopyRun {
+            selection,
+            by_name: args.rekey,
+            since_ms: None,
+            keeps_newer: false,
+            copied_before_ms: None,
+            threads: args.threads.map_or_else(default_threads, usize::from),
+            max_cells_per_sec: args.rate,
+            max_bytes_per_sec: args.byte_rate,
+            dry_run: args.dry_run,
+            repairs: args.repair,
+            copied: std::collections::BTreeMap::new(),
+        };
+        for text in ends.doubts_about_keys().await? {
+            tell!("tsdb: {text}");
+        }
+        let state = if args.compare { None } else { Some(self.state_file()?) };
+        let copying = match &state {
+            None => None,
+            Some(file) => Some(self.begin(file, &ends, &mut run).await?),
+        };
+        let started = Instant::now();
+        let file = state.filter(|_| !args.dry_run);
+        let console = Arc::new(Console::new(args, copying.clone(), file)?);
+        let stop = StopRequest::listen();
+        let mut result = Ok(());
+        if copying.is_some() {
+            let observer = Arc::<Console>::clone(&console);
+            result = ends.copy(run.clone(), observer, Arc::clone(&stop.flag)).await;
+        }
+        let is_whole = result.is_ok() && stop.signal().is_none();
+        console.end(is_whole)?;
+        result?;
+        let mut compared: Option<Vec<TableComparison>> = None;
+        if is_whole && (args.compare || args.verify) {
+            console.compares();
+            let observer = Arc::<Console>::clone(&console);
+            compared = Some(ends.compare(run.clone(), observer, Arc::clone(&stop.flag)).await?);
+        }
+        console.close()?;
+        Ok(CopyReport {
+            is_copy: !args.compare,
+            is_dry: args.dry_run,
+            by_name,
+            since_ms: run.since_ms,
+            tables: console.tables(),
+            compared,
+            findings: console.findings(),
+            duration: started.elapsed(),
+            signal: stop.signal(),
+        })
     }
-    if args.since.is_some() {
-        ensure!(
-            !from.has_times_of_points()?,
-            "with tsd.storage.use_otsdb_timestamp cells have the times of their points, which do not tell when \
-             they were written: copy again without --since, which copies newer cells"
-        );
-    }
-    let state = match (former, &args.since) {
-        (Some(former), None) if !former.is_complete && former.since_ms.is_none() => former,
-        (Some(former), Some(_)) if !former.is_complete && former.since_ms.is_some() => former,
-        (Some(former), Some(_)) if !former.is_complete => {
-            bail!(
-                "the copy that began at {} is not complete; run it without --since first",
-                former.started_ms
+
+    /// The state of the copy that begins or continues.
+    async fn begin(
+        &self,
+        file: &StateFile,
+        ends: &CopyStores,
+        run: &mut CopyRun,
+    ) -> anyhow::Result<CopyState> {
+        let args = self.args;
+        let scope = self.scope()?;
+        let mut former = if args.restart { None } else { file.read(&scope)? };
+        let has_copied = |state: &CopyState| state.tables.values().any(|table| table.cells > 0);
+        if former.as_ref().is_some_and(has_copied) && !ends.target_has_rows(&run.selection).await? {
+            // The target was created again, or emptied: the state is about another target.
+            tell!("tsdb: the target is empty, so the copy begins from the start");
+            former = None;
+        }
+        if args.since.is_some() {
+            ensure!(
+                !self.from.has_times_of_points()?,
+                "with tsd.storage.use_otsdb_timestamp cells have the times of their points, which do not tell when \
+                 they were written: copy again without --since, which copies newer cells"
             );
         }
-        (former, since) => {
-            let since_ms = since_ms(args, since.as_deref(), former.as_ref(), settings)?;
-            let is_exclusive = to.directory()?.is_some();
-            let has_rows = since_ms.is_some() || ends.target_has_rows(&run.selection).await?;
-            CopyState {
-                scope,
-                started_ms: now_ms(),
-                since_ms,
-                copied_before_ms: former.map(|former| former.started_ms),
-                keeps_newer: is_exclusive && has_rows,
-                ..CopyState::default()
+        let state = match (former, &args.since) {
+            (Some(former), None) if !former.is_complete && former.since_ms.is_none() => former,
+            (Some(former), Some(_)) if !former.is_complete && former.since_ms.is_some() => former,
+            (Some(former), Some(_)) if !former.is_complete => {
+                bail!(
+                    "the copy that began at {} is not complete; run it without --since first",
+                    former.started_ms
+                );
             }
+            (former, since) => {
+                let since_ms = self.since_ms(since.as_deref(), former.as_ref())?;
+                let is_exclusive = self.to.directory()?.is_some();
+                let has_rows = since_ms.is_some() || ends.target_has_rows(&run.selection).await?;
+                CopyState {
+                    scope,
+                    started_ms: now_ms(),
+                    since_ms,
+                    copied_before_ms: former.map(|former| former.started_ms),
+                    keeps_newer: is_exclusive && has_rows,
+                    ..CopyState::default()
+                }
+            }
+        };
+        let has_begun = (!state.ranges.is_empty()).then_some(state.started_ms);
+        run.copied_before_ms = state.copied_before_ms.max(has_begun);
+        run.since_ms = state.since_ms;
+        run.keeps_newer = state.keeps_newer;
+        run.copied.clone_from(&state.ranges);
+        Ok(state)
+    }
+
+    /// The time from which cells are copied.
+    fn since_ms(
+        &self,
+        since: Option<&str>,
+        former: Option<&CopyState>,
+    ) -> anyhow::Result<Option<i64>> {
+        let Some(since) = since else { return Ok(None) };
+        if since.eq_ignore_ascii_case("last") {
+            let former = former.context(
+                "--since last: there is no state of an earlier copy; name a time, or the state file with --state",
+            )?;
+            let margin_ms = i64::from(self.args.margin) * 1_000;
+            return Ok(Some(former.started_ms.saturating_sub(margin_ms).max(0)));
         }
-    };
-    let has_begun = (!state.ranges.is_empty()).then_some(state.started_ms);
-    run.copied_before_ms = state.copied_before_ms.max(has_begun);
-    run.since_ms = state.since_ms;
-    run.keeps_newer = state.keeps_newer;
-    run.copied.clone_from(&state.ranges);
-    Ok(state)
-}
-
-/// The time from which cells are copied.
-fn since_ms(
-    args: &CopyArgs,
-    since: Option<&str>,
-    former: Option<&CopyState>,
-    settings: &Settings,
-) -> anyhow::Result<Option<i64>> {
-    let Some(since) = since else { return Ok(None) };
-    if since.eq_ignore_ascii_case("last") {
-        let former = former.context(
-            "--since last: there is no state of an earlier copy; name a time, or the state file with --state",
-        )?;
-        let margin_ms = i64::from(args.margin) * 1_000;
-        return Ok(Some(former.started_ms.saturating_sub(margin_ms).max(0)));
+        let clock = query::clock(&self.settings.zone_name);
+        Ok(Some(time_ms(since, &clock)?))
     }
-    let clock = query::clock(&settings.zone_name);
-    Ok(Some(time_ms(since, &clock)?))
-}
 
-/// Both places, and the selection as written on the command line.
-fn scope(args: &CopyArgs, from: &StoreLocation, to: &StoreLocation) -> anyhow::Result<Value> {
-    let kinds: Vec<String> = args.tables.iter().map(|table| format!("{table:?}")).collect();
-    Ok(json!({
-        "from": from.identity()?,
-        "to": to.identity()?,
-        "metrics": args.metric,
-        "start": args.start,
-        "end": args.end,
-        "tables": kinds,
-        "rekey": args.rekey,
-    }))
-}
-
-/// The given file, else a file next to the data directory of the target or of the source.
-fn state_file(
-    args: &CopyArgs,
-    from: &StoreLocation,
-    to: &StoreLocation,
-) -> anyhow::Result<StateFile> {
-    if let Some(path) = &args.state {
-        return Ok(StateFile { path: path.clone() });
+    /// Both places, and the selection as written on the command line.
+    fn scope(&self) -> anyhow::Result<Value> {
+        let Self { args, from, to, .. } = self;
+        let kinds: Vec<String> = args.tables.iter().map(|table| format!("{table:?}")).collect();
+        Ok(json!({
+            "from": from.identity()?,
+            "to": to.identity()?,
+            "metrics": args.metric,
+            "start": args.start,
+            "end": args.end,
+            "tables": kinds,
+            "rekey": args.rekey,
+        }))
     }
-    let beside = |directory: PathBuf| {
-        let mut name = whole(&directory).into_os_string();
-        name.push(STATE_SUFFIX);
-        PathBuf::from(name)
-    };
-    let directory = to.directory()?.or(from.directory()?);
-    Ok(StateFile { path: directory.map_or_else(|| STATE_FILE.into(), beside) })
+
+    /// The given file, else a file next to the data directory of the target or of the source.
+    fn state_file(&self) -> anyhow::Result<StateFile> {
+        if let Some(path) = &self.args.state {
+            return Ok(StateFile { path: path.clone() });
+        }
+        let beside = |directory: PathBuf| {
+            let mut name = whole(&directory).into_os_string();
+            name.push(STATE_SUFFIX);
+            PathBuf::from(name)
+        };
+        let directory = self.to.directory()?.or(self.from.directory()?);
+        Ok(StateFile { path: directory.map_or_else(|| STATE_FILE.into(), beside) })
+    }
 }
 
 fn now_ms() -> i64 {

@@ -1,6 +1,6 @@
 //! The `tsd_cluster_log_*` metrics. Gauges are computed by [`ClusterLog`](crate::ClusterLog).
 
-tsd_storage::store_metrics! {
+tsd_storage::metrics_table! {
     /// Registered handles.
     #[derive(Debug)]
     pub(crate) struct Metrics {
@@ -28,7 +28,6 @@ tsd_storage::store_metrics! {
         }
     }
     computed {
-        counters {}
         gauges {
             "tsd_cluster_log_clock_lag_seconds", Seconds,
                 "How far the clock is behind the last commit time of all nodes; commit times wait for it.";

@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use std::{collections::BTreeMap, sync::Arc};
 
-use metrics::{Unit, describe_gauge, gauge};
+use metrics::gauge;
 
 /// Reasons why files are not in force, by their content. The followers of the files and the health of the daemon share
 /// it.
@@ -25,14 +25,4 @@ impl FileProblems {
     pub fn list(&self) -> Vec<String> {
         self.0.lock().values().cloned().collect()
     }
-}
-
-/// Describes the metrics of this module.
-pub(crate) fn describe_metrics() {
-    describe_gauge!(
-        "tsd_file_invalid",
-        Unit::Count,
-        "1 if a file that the daemon follows cannot be read, is invalid, or can be written by every user of the machine, \
-         so that its former content applies; by what it contains."
-    );
 }

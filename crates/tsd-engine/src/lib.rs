@@ -84,7 +84,9 @@ pub use tsd_read::{
 pub use tsd_runtime::{
     Clock, FixedShare, MEMORY_LIMIT_KEY, MemoryConsumer, MemoryPermit, ProcessMemory, SystemClock,
 };
-pub use tsd_storage::{HealthImpact, LogLimit, RetentionStatus, StorageError, StoreComponent};
+pub use tsd_storage::{
+    HealthImpact, LogLimit, RetentionStatus, StorageError, StoreComponent, metrics_table,
+};
 pub use verification::{
     RepairOutcome, Verification, VerificationError, VerificationFinding, VerificationStage,
     VerificationStatus,

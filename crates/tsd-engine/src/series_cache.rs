@@ -142,7 +142,6 @@ impl SeriesCache {
         text: NameText,
         series: impl IntoIterator<Item = NewSeries<'s>>,
     ) {
-        let hash = |metric: &[u8], tags: &[u8]| SeriesHash::of(&self.hashes, metric, tags);
         let mut series = series.into_iter().peekable();
         while series.peek().is_some() {
             let mut state = self.state.write();
@@ -150,11 +149,7 @@ impl SeriesCache {
                 return;
             }
             for one in series.by_ref().take(INSERT_BATCH) {
-                let hash_of_series = hash(one.metric, one.tags);
-                state.insert(self.most_entries, hash_of_series, text, one, |entry| {
-                    let (metric, tags) = entry.names();
-                    hash(metric, tags)
-                });
+                state.insert(self.most_entries, &self.hashes, text, one);
             }
         }
     }
@@ -195,15 +190,14 @@ impl CacheState {
     }
 
     /// Inserts a series, or updates its last notified row. Evicts an entry if there are `limit` entries already.
-    /// `hash_of` returns the hash of an entry.
     fn insert(
         &mut self,
         limit: usize,
-        hash: SeriesHash,
+        hashes: &RandomState,
         text: NameText,
         series: NewSeries<'_>,
-        hash_of: impl Fn(&entry::SeriesEntry) -> SeriesHash,
     ) {
+        let hash = SeriesHash::of(hashes, series.metric, series.tags);
         let is = |entry: &entry::SeriesEntry| entry.matches(text, series.metric, series.tags);
         let found = self.position(hash, is);
         let Self { shards, entries, .. } = self;
@@ -216,7 +210,8 @@ impl CacheState {
         } else {
             let at = entries.next_victim();
             let Some(victim) = entries.get_mut(at) else { return };
-            let old = hash_of(victim);
+            let (metric, tags) = victim.names();
+            let old = SeriesHash::of(hashes, metric, tags);
             if let Some(shard) = shards.get_mut(old.shard()) {
                 shard.remove(old.in_shard(), at);
             }

@@ -96,6 +96,10 @@ pub fn put_all<'p>(session: &mut IngestSession, samples: &[Sample<'p>]) -> Vec<(
 }
 
 /// Puts a value as a front end does.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the fields of a sample, so that a test puts one in a line"
+)]
 pub fn put_content(
     session: &mut IngestSession,
     metric: &str,
@@ -110,6 +114,10 @@ pub fn put_content(
 }
 
 /// Puts a point as a front end does.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the fields of a point, so that a test puts one in a line"
+)]
 pub fn put(
     session: &mut IngestSession,
     metric: &str,

@@ -86,8 +86,8 @@ pub use point_column::{
 pub use point_value::{EncodedValue, PointValue, ValueError};
 pub use qualifier::Qualifier;
 pub use rollup::{
-    RollupAggregator, RollupConfig, RollupConfigError, RollupInterval, RollupQualifier, RowSpan,
-    decode_rollup_row,
+    RollupAggregator, RollupConfig, RollupConfigError, RollupInterval, RollupQualifier,
+    RollupRowDecoder, RowSpan,
 };
 pub use row_compaction::{ReplacedColumn, RowCompaction, plan_row_compaction, superseded_ms};
 pub use row_conflict::{ConflictingPoint, conflicting_points};

@@ -17,7 +17,7 @@ mod span;
 pub use self::{
     config::{RollupConfig, RollupConfigError, RollupInterval},
     qualifier::{RollupAggregator, RollupQualifier},
-    row::decode_rollup_row,
+    row::RollupRowDecoder,
     span::RowSpan,
 };
 

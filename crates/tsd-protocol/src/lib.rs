@@ -53,7 +53,7 @@ pub use json::{JsonError, JsonErrorKind, write_json_string};
 pub use latin1::Latin1;
 pub use point_error::{PointError, SeriesRules};
 pub use put_error_kind::PutErrorKind;
-pub use rollup_rules::{RollupError, RollupPlacement, RollupRules, RollupSpec};
+pub use rollup_rules::{RollupError, RollupPlacement, RollupPoint, RollupRules, RollupSpec};
 pub use tag_pairs::TagPairs;
 pub use telnet::{
     AdminCommand, HistogramLine, HistogramLineError, InputLine, LineSplitter, PutLine,

@@ -51,6 +51,19 @@ pub struct RollupSpec<'a> {
     pub group_by: Option<&'a [u8]>,
 }
 
+/// A rolled-up point without its tags, as sent.
+#[derive(Clone, Copy, Debug)]
+pub struct RollupPoint<'a> {
+    /// Interval and aggregators.
+    pub spec: RollupSpec<'a>,
+    /// Metric.
+    pub metric: &'a [u8],
+    /// Timestamp.
+    pub timestamp: Timestamp,
+    /// Value.
+    pub value: PointValue,
+}
+
 /// Table, qualifier and tag of a rolled-up point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RollupPlacement {
@@ -192,16 +205,13 @@ impl RollupRules {
     /// Validates a point in OpenTSDB's order of checks and returns its placement.
     pub fn check(
         &self,
-        spec: &RollupSpec<'_>,
-        metric: &[u8],
-        timestamp: Timestamp,
-        value: PointValue,
+        RollupPoint { spec, metric, timestamp, value }: &RollupPoint<'_>,
         tags: &TagPairs<'_>,
         series: &SeriesRules,
     ) -> Result<RollupPlacement, RollupError> {
         if timestamp.is_millis() {
             let time = timestamp.as_given();
-            return Err(PointError::bad_timestamp(time, value, metric, tags).into());
+            return Err(PointError::bad_timestamp(time, *value, metric, tags).into());
         }
         let key = self.aggregate_tag_key.as_bytes();
         let tag_value = self.tag_value(spec);
@@ -276,13 +286,12 @@ impl RollupRules {
     }
 
     /// Writes raw tags with the aggregator tag appended as a client would send it: the key of the
-    /// series cache. `before` precedes tags, `between` precedes values.
+    /// series cache. The separators precede tags and values.
     pub fn write_cache_key(
         &self,
         tags_raw: &[u8],
         placement: &RollupPlacement,
-        before: u8,
-        between: u8,
+        (before, between): (u8, u8),
         out: &mut Vec<u8>,
     ) {
         out.clear();
@@ -406,6 +415,10 @@ mod tests {
         }
     }
 
+    fn point<'a>(spec: &RollupSpec<'a>, timestamp: Timestamp) -> RollupPoint<'a> {
+        RollupPoint { spec: *spec, metric: b"m", timestamp, value: PointValue::Integer(42) }
+    }
+
     fn check(
         rules: &RollupRules,
         spec: &RollupSpec<'_>,
@@ -414,8 +427,7 @@ mod tests {
     ) -> Result<RollupPlacement, String> {
         let pairs: TagPairs<'_> = tags.iter().map(|(k, v)| (k.as_bytes(), v.as_bytes())).collect();
         let time = Timestamp::try_new(time).unwrap();
-        let one = PointValue::Integer(42);
-        let checked = rules.check(spec, b"m", time, one, &pairs, &SeriesRules::default());
+        let checked = rules.check(&point(spec, time), &pairs, &SeriesRules::default());
         let names_none = tags.iter().all(|(key, _)| *key != "_aggregate");
         if names_none && !time.is_millis() && !pairs.is_empty() {
             assert_eq!(rules.placement(spec), checked.as_ref().ok().cloned(), "{spec:?}");
@@ -516,11 +528,8 @@ mod tests {
         let rules = rules();
         let tags: TagPairs<'_> =
             [(&b"_aggregate"[..], &b"sum"[..]), (b"host", b"a")].into_iter().collect();
-        let time = Timestamp::try_new(1).unwrap();
-        let series = SeriesRules::default();
-        let placement_of = rules
-            .check(&spec("", "sum", "Sum"), b"m", time, PointValue::Integer(1), &tags, &series)
-            .unwrap();
+        let point = point(&spec("", "sum", "Sum"), Timestamp::try_new(1).unwrap());
+        let placement_of = rules.check(&point, &tags, &SeriesRules::default()).unwrap();
         let expected: [(&[u8], &[u8]); 2] = [(b"_aggregate", b"SUM"), (b"host", b"a")];
         assert_eq!(rules.tags(&tags, &placement_of).as_slice(), expected);
         assert!(rules.may_name_aggregator(b"host=a _aggregate=sum"));
@@ -536,9 +545,9 @@ mod tests {
         assert_eq!(placement_of.slot, Some((1, 0)));
         assert_eq!(placement_of.tag_value.as_deref(), Some(&b"RAW"[..]));
         let mut cache_key = Vec::new();
-        open.write_cache_key(b"host=a", &placement_of, b' ', b'=', &mut cache_key);
+        open.write_cache_key(b"host=a", &placement_of, (b' ', b'='), &mut cache_key);
         assert_eq!(cache_key, b"host=a _aggregate=RAW");
-        open.write_cache_key(b"host\na", &placement_of, b'\n', b'\n', &mut cache_key);
+        open.write_cache_key(b"host\na", &placement_of, (b'\n', b'\n'), &mut cache_key);
         assert_eq!(cache_key, b"host\na\n_aggregate\nRAW");
     }
 
@@ -549,14 +558,8 @@ mod tests {
         let tags: Vec<(&str, &str)> = keys.iter().map(|key| (key.as_str(), "v")).collect();
         assert!(check(&rules, &spec("1h", "sum", ""), 1, &tags).is_ok());
         let pairs: TagPairs<'_> = tags.iter().map(|(k, v)| (k.as_bytes(), v.as_bytes())).collect();
-        let error = rules.check(
-            &spec("1h", "sum", "sum"),
-            b"m",
-            Timestamp::try_new(1).unwrap(),
-            PointValue::Integer(1),
-            &pairs,
-            &SeriesRules::default(),
-        );
+        let point = point(&spec("1h", "sum", "sum"), Timestamp::try_new(1).unwrap());
+        let error = rules.check(&point, &pairs, &SeriesRules::default());
         assert!(error.unwrap_err().to_string().starts_with("Too many tags: 9 maximum allowed: 8"));
     }
 

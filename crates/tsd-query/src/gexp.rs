@@ -53,7 +53,7 @@ impl Gexp {
     }
 
     /// Evaluates the expression. `series_of` returns sub query and series of a metric with all points
-    /// that were read ([`crate::OutputSeries::from_group`] over the range of the scan); the result
+    /// that were read ([`crate::GroupEvaluation`] over the range of the scan); the result
     /// is cut to `range`, first and last millisecond.
     pub fn evaluate(
         &self,

@@ -78,7 +78,12 @@ pub fn evaluate_histograms(
             tsuids,
             points: PointColumns::default(),
         };
-        push_outputs(sub, plan, &merged, &template, &mut outputs, limits)?;
+        MergedGroup { template, histograms: merged }.push_outputs(
+            sub,
+            plan,
+            &mut outputs,
+            limits,
+        )?;
     }
     Ok(outputs)
 }
@@ -113,47 +118,57 @@ fn downsample(
     Ok(())
 }
 
-/// Appends percentiles, ascending, then bucket counts for the buckets of the group's first
-/// histogram.
-fn push_outputs(
-    sub: &SubQuery,
-    plan: &SubQueryPlan,
-    merged: &BTreeMap<i64, SimpleHistogram>,
-    template: &OutputSeries,
-    outputs: &mut Vec<HistogramOutput>,
-    limits: &mut dyn ExecutionLimits,
-) -> Result<(), QueryError> {
-    let in_range = || merged.range(plan.window.start_ms..=plan.window.end_ms);
-    let template_bytes = size_of::<OutputSeries>() + template.tsuids.len() * size_of::<Bytes>();
-    let bytes = template_bytes.saturating_add(in_range().count().saturating_mul(BYTES_PER_POINT));
-    let mut push = |suffix: String, value: &dyn Fn(&SimpleHistogram) -> Value| {
-        limits.reserve(bytes)?;
-        let mut series = template.clone();
-        for (time, histogram) in in_range() {
-            limits.check()?;
-            series.points.push(*time, value(histogram));
+/// The histograms of a group, added.
+struct MergedGroup {
+    /// The result without points.
+    template: OutputSeries,
+    histograms: BTreeMap<i64, SimpleHistogram>,
+}
+
+impl MergedGroup {
+    /// Appends percentiles, ascending, then bucket counts for the buckets of the group's first
+    /// histogram.
+    fn push_outputs(
+        &self,
+        sub: &SubQuery,
+        plan: &SubQueryPlan,
+        outputs: &mut Vec<HistogramOutput>,
+        limits: &mut dyn ExecutionLimits,
+    ) -> Result<(), QueryError> {
+        let Self { template, histograms } = self;
+        let in_range = || histograms.range(plan.window.start_ms..=plan.window.end_ms);
+        let template_bytes = size_of::<OutputSeries>() + template.tsuids.len() * size_of::<Bytes>();
+        let bytes =
+            template_bytes.saturating_add(in_range().count().saturating_mul(BYTES_PER_POINT));
+        let mut push = |suffix: String, value: &dyn Fn(&SimpleHistogram) -> Value| {
+            limits.reserve(bytes)?;
+            let mut series = template.clone();
+            for (time, histogram) in in_range() {
+                limits.check()?;
+                series.points.push(*time, value(histogram));
+            }
+            outputs.push(HistogramOutput { suffix, series });
+            Ok(())
+        };
+        let mut percentiles = sub.percentiles.clone();
+        percentiles.sort_by(f32::total_cmp);
+        for p in percentiles {
+            push(format!("_pct_{}", java_single(p)), &|histogram| {
+                Value::Float(percentile(histogram, f64::from(p)))
+            })?;
         }
-        outputs.push(HistogramOutput { suffix, series });
-        Ok(())
-    };
-    let mut percentiles = sub.percentiles.clone();
-    percentiles.sort_by(f32::total_cmp);
-    for p in percentiles {
-        push(format!("_pct_{}", java_single(p)), &|histogram| {
-            Value::Float(percentile(histogram, f64::from(p)))
-        })?;
+        let Some(first) = histograms.values().next().filter(|_| sub.show_histogram_buckets) else {
+            return Ok(());
+        };
+        push("_UNDERFLOW".to_owned(), &|histogram| Value::Integer(histogram.underflow))?;
+        for bucket in first.buckets() {
+            let (lower, upper) = (java_single(bucket.lower), java_single(bucket.upper));
+            push(format!("_{lower}_{upper}"), &|histogram| {
+                Value::Integer(histogram.count_of(bucket.lower, bucket.upper))
+            })?;
+        }
+        push("_OVERFLOW".to_owned(), &|histogram| Value::Integer(histogram.overflow))
     }
-    let Some(first) = merged.values().next().filter(|_| sub.show_histogram_buckets) else {
-        return Ok(());
-    };
-    push("_UNDERFLOW".to_owned(), &|histogram| Value::Integer(histogram.underflow))?;
-    for bucket in first.buckets() {
-        let (lower, upper) = (java_single(bucket.lower), java_single(bucket.upper));
-        push(format!("_{lower}_{upper}"), &|histogram| {
-            Value::Integer(histogram.count_of(bucket.lower, bucket.upper))
-        })?;
-    }
-    push("_OVERFLOW".to_owned(), &|histogram| Value::Integer(histogram.overflow))
 }
 
 /// Midpoint of the bucket that contains a percentile. Underflow and overflow are not counted.

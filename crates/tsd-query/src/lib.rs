@@ -38,9 +38,9 @@ pub use gexp::{Gexp, GexpQuery, GexpSeries};
 pub use histogram::{HistogramOutput, HistogramSeries, evaluate_histograms};
 pub use limits::{ExecutionLimits, Unlimited};
 pub use pipeline::{
-    AggregateInput, DayBuckets, GroupTags, NamedSeries, NoSummaries, OrderedSpans, OutputSeries,
-    SeriesBuilder, SeriesPipeline, Span, SpanGroup, SpanList, aggregate, evaluate, group_ordered,
-    group_spans,
+    AggregateInput, DayBuckets, GroupEvaluation, GroupTags, NamedSeries, NoSummaries, OrderedSpans,
+    OutputSeries, SeriesBuilder, SeriesPipeline, Span, SpanGroup, SpanList, aggregate, evaluate,
+    group_ordered, group_spans,
 };
 pub use plan::{
     KeyRange, PlanSettings, PostFilter, ResolvedFilter, ResolvedSubQuery, ScanWindow,

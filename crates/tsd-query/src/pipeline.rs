@@ -23,7 +23,7 @@ mod summary_use;
 mod time_union;
 
 pub use aggregate::{AggregateInput, aggregate};
-pub use evaluate::{OutputSeries, evaluate};
+pub use evaluate::{GroupEvaluation, OutputSeries, evaluate};
 pub use group::{GroupTags, SpanGroup, group_ordered, group_spans};
 pub use named::NamedSeries;
 pub use series::SeriesBuilder;

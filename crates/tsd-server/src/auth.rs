@@ -29,7 +29,7 @@ pub use self::{
 pub(crate) use self::{
     credentials::{from_headers, from_telnet},
     requirements::{Requirement, TELNET_POINTS, of_request, of_telnet, takes_override},
-    user_file::describe_metrics,
+    user_file::AuthMetrics,
 };
 #[cfg(test)]
 pub(crate) use self::{requirements::tests as requirement_table, users::tests::cheap_hash};

@@ -47,16 +47,17 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
     let identity = access::ConnectionIdentity::default();
+    let peer = access::ConnectionPeer { address: peer, identity };
     let open = Arc::clone(&connection);
     let tracker = &open.tracker;
     let mut io = ConnectionIo::new(io, Arc::clone(&state.connections), Arc::clone(&connection));
     let service = service_fn(|request: hyper::Request<Incoming>| {
         // Must happen before the first await: from now on the end of input is withheld.
         let active_request = tracker.request_received();
-        let (state, identity) = (Arc::clone(&state), &identity);
+        let (state, peer) = (Arc::clone(&state), &peer);
         async move {
             Ok::<_, Infallible>(
-                service::handle_request(&state, request, peer, identity, active_request).await,
+                service::handle_request(&state, request, peer, active_request).await,
             )
         }
     });

@@ -1,8 +1,7 @@
 //! Passes rolled-up points and histograms of both protocols to an ingest session.
 
 use tsd_engine::{EngineConfig, IngestSession, PutError, RollupTarget, Sample, SampleContent};
-use tsd_model::{PointValue, Timestamp};
-use tsd_protocol::{RollupError, RollupPlacement, RollupRules, RollupSpec, SeriesRules, TagPairs};
+use tsd_protocol::{RollupError, RollupPlacement, RollupPoint, RollupRules, SeriesRules, TagPairs};
 
 /// Returns the rules for rolled-up points; `None` if rollups are not configured.
 #[must_use]
@@ -29,55 +28,61 @@ const fn rollup_place(placement: &RollupPlacement) -> RollupTarget {
 /// A rolled-up point as its protocol parsed it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RollupInput<'a> {
-    pub(crate) spec: RollupSpec<'a>,
-    pub(crate) metric: &'a [u8],
+    pub(crate) point: RollupPoint<'a>,
     pub(crate) tags_raw: &'a [u8],
     /// Bytes that precede a tag and a value in `tags_raw`.
     pub(crate) separators: (u8, u8),
-    pub(crate) timestamp: Timestamp,
-    pub(crate) value: PointValue,
     /// Identifies the point in failures.
     pub(crate) tag: u32,
 }
 
-/// Passes a rolled-up point to the session. `tag_buffer` is scratch space; `parse_tags` parses
-/// [`RollupInput::tags_raw`], if the series is not cached or the tags may name an aggregator.
-pub(crate) fn put_rollup<'a, E>(
-    session: &mut IngestSession,
-    rules: &RollupRules,
-    series: &SeriesRules,
-    point: &RollupInput<'a>,
-    tag_buffer: &mut Vec<u8>,
-    parse_tags: impl Fn(&'a [u8]) -> Result<TagPairs<'a>, E>,
-) -> Result<(), E>
-where
-    E: From<PutError> + From<RollupError>,
-{
-    let RollupInput { spec, metric, tags_raw, separators, timestamp, value, tag } = *point;
-    let check = |tags: &TagPairs<'_>| rules.check(&spec, metric, timestamp, value, tags, series);
-    // Fast path: most points are valid and have no aggregator tag. Other points are checked in OpenTSDB's order.
-    let plain = if rules.may_name_aggregator(tags_raw) || timestamp.is_millis() {
-        None
-    } else {
-        rules.placement(&spec)
-    };
-    let (placement, is_checked) = match plain {
-        Some(placement) => (placement, false),
-        None => (check(&parse_tags(tags_raw)?)?, true),
-    };
-    let (before, between) = separators;
-    rules.write_cache_key(tags_raw, &placement, before, between, tag_buffer);
-    let place = rollup_place(&placement);
-    let content = SampleContent::Rollup { place, value };
-    let timestamp = timestamp.as_given();
-    let sample = Sample { metric, tags_raw: tag_buffer, timestamp, content, tag };
-    put_one(session, &sample, || {
-        let tags = parse_tags(tags_raw)?;
-        if !is_checked {
-            check(&tags)?;
-        }
-        Ok(rules.tags(&tags, &placement))
-    })
+/// Passes rolled-up points to a session.
+#[derive(Debug)]
+pub(crate) struct RollupWriter<'w> {
+    pub(crate) session: &'w mut IngestSession,
+    pub(crate) rules: &'w RollupRules,
+    pub(crate) series: &'w SeriesRules,
+    /// Scratch space.
+    pub(crate) tag_buffer: &'w mut Vec<u8>,
+}
+
+impl RollupWriter<'_> {
+    /// Passes a point. `parse_tags` parses [`RollupInput::tags_raw`], if the series is not cached or the tags may
+    /// name an aggregator.
+    pub(crate) fn put<'a, E>(
+        self,
+        input: &RollupInput<'a>,
+        parse_tags: impl Fn(&'a [u8]) -> Result<TagPairs<'a>, E>,
+    ) -> Result<(), E>
+    where
+        E: From<PutError> + From<RollupError>,
+    {
+        let Self { session, rules, series, tag_buffer } = self;
+        let RollupInput { point, tags_raw, separators, tag } = *input;
+        let RollupPoint { spec, metric, timestamp, value } = point;
+        let check = |tags: &TagPairs<'_>| rules.check(&point, tags, series);
+        // Fast path: most points are valid and have no aggregator tag. Other points are checked in OpenTSDB's order.
+        let plain = if rules.may_name_aggregator(tags_raw) || timestamp.is_millis() {
+            None
+        } else {
+            rules.placement(&spec)
+        };
+        let (placement, is_checked) = match plain {
+            Some(placement) => (placement, false),
+            None => (check(&parse_tags(tags_raw)?)?, true),
+        };
+        rules.write_cache_key(tags_raw, &placement, separators, tag_buffer);
+        let content = SampleContent::Rollup { place: rollup_place(&placement), value };
+        let timestamp = timestamp.as_given();
+        let sample = Sample { metric, tags_raw: tag_buffer, timestamp, content, tag };
+        put_one(session, &sample, || {
+            let tags = parse_tags(tags_raw)?;
+            if !is_checked {
+                check(&tags)?;
+            }
+            Ok(rules.tags(&tags, &placement))
+        })
+    }
 }
 
 /// Passes one sample to the session. `tags` parses its tags if its series is not cached.

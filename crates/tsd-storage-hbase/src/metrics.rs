@@ -6,9 +6,7 @@
 use std::{borrow::Cow, time::Duration};
 
 use hbase_rs::{Client, ClientConfig, ClientStats, RetryReason};
-use metrics::{
-    Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
-};
+use metrics::{counter, gauge, histogram};
 use tokio::time::MissedTickBehavior;
 
 /// Interval between two reads of the client's counters.
@@ -24,112 +22,65 @@ pub(crate) const READ_BACK_DEFERRED_ROWS: &str = "tsd_hbase_read_back_deferred_r
 /// Time that writes waited for the first read-back of their rows.
 pub(crate) const READ_BACK_WAIT_SECONDS: &str = "tsd_hbase_read_back_wait_seconds";
 
-const COUNTERS: [(&str, &str); 17] = [
-    ("tsd_hbase_call_failures_total", "Calls without a response, over all methods."),
-    ("tsd_hbase_calls_total", "Calls started."),
-    ("tsd_hbase_connection_failures_total", "Connections that could not be established."),
-    ("tsd_hbase_mutation_failures_total", "Buffered mutations that failed permanently."),
-    (
-        "tsd_hbase_pressure_pause_seconds_total",
-        "Sum of the pauses of writes to single regions because their memstores fill up.",
-    ),
-    (
-        READ_BACK_DEFERRED_ROWS,
-        "Rows that were written while another daemon compacted them: they are read back a second time before \
-         all of their points are known to be read.",
-    ),
-    (
-        READ_BACK_DROPPED_POINTS,
-        "Points of past hours that are not read back a second time, because too many wait for that.",
-    ),
-    ("tsd_hbase_received_bytes_total", "Bytes received from HBase."),
-    (
-        RESTORED_POINTS,
-        "Points put again, because a column that another daemon compacted superseded them or its delete hid them.",
-    ),
-    ("tsd_hbase_retries_total", "Retried attempts, by reason."),
-    ("tsd_hbase_rpc_failures_total", "Calls without a response, by method."),
-    ("tsd_hbase_rpcs_total", "Calls with a response, by method."),
-    ("tsd_hbase_sent_bytes_total", "Bytes sent to HBase."),
-    (
-        "tsd_hbase_series_index_log_conflicts_total",
-        "Entries of the registration log that another daemon appended first.",
-    ),
-    (
-        "tsd_hbase_series_index_log_entries_total",
-        "Entries of the registration log read or appended.",
-    ),
-    ("tsd_hbase_series_index_registered_series_total", "Series registered by this daemon."),
-    (
-        "tsd_hbase_series_index_scanned_rows_total",
-        "Rows whose keys were read to fill the series index.",
-    ),
-];
-
-const GAUGES: [(&str, Unit, &str); 15] = [
-    (
-        "tsd_hbase_buffer_unavailable_bytes",
-        Unit::Bytes,
-        "Buffered mutations of regions that are unavailable.",
-    ),
-    ("tsd_hbase_buffered_bytes", Unit::Bytes, "Buffered mutations that are not complete."),
-    ("tsd_hbase_cached_regions", Unit::Count, "Regions in the region cache."),
-    ("tsd_hbase_calls_in_flight", Unit::Count, "Calls in flight."),
-    ("tsd_hbase_connections", Unit::Count, "Open connections."),
-    (
-        "tsd_hbase_read_back_bytes",
-        Unit::Bytes,
-        "Points of past hours that wait to be read back a second time.",
-    ),
-    (
-        "tsd_hbase_read_back_rows",
-        Unit::Count,
-        "Rows of past hours that wait to be read back a second time.",
-    ),
-    (
-        "tsd_hbase_regions_under_pressure",
-        Unit::Count,
-        "Regions that are written to more slowly because their memstores fill up.",
-    ),
-    ("tsd_hbase_request_in_flight_bytes", Unit::Bytes, "Requests of the calls in flight."),
-    (
-        "tsd_hbase_series_index_closed",
-        Unit::Count,
-        "1 if the registration log was closed: queries scan, and series are not registered.",
-    ),
-    (
-        "tsd_hbase_series_index_complete",
-        Unit::Count,
-        "1 if queries rely on the series index, 0 if they do not or not yet.",
-    ),
-    (
-        "tsd_hbase_series_index_memory_bytes",
-        Unit::Bytes,
-        "Memory of the series index of the data table, about.",
-    ),
-    ("tsd_hbase_series_index_series", Unit::Count, "Series in the series index."),
-    ("tsd_hbase_server_calls_in_flight", Unit::Count, "Calls in flight, by server."),
-    ("tsd_hbase_unavailable_regions", Unit::Count, "Regions that are unavailable for writes."),
-];
-
-/// Describes every `tsd_hbase_*` metric. Idempotent.
-pub fn describe_metrics() {
-    for (name, text) in COUNTERS {
-        describe_counter!(name, text);
+tsd_storage::metrics_table! {
+    /// Describes every `tsd_hbase_*` metric. Idempotent.
+    pub fn describe_metrics() {
+        counters {
+            "tsd_hbase_call_failures_total", "Calls without a response, over all methods.";
+            "tsd_hbase_calls_total", "Calls started.";
+            "tsd_hbase_connection_failures_total", "Connections that could not be established.";
+            "tsd_hbase_mutation_failures_total", "Buffered mutations that failed permanently.";
+            "tsd_hbase_pressure_pause_seconds_total",
+                "Sum of the pauses of writes to single regions because their memstores fill up.";
+            READ_BACK_DEFERRED_ROWS,
+                "Rows that were written while another daemon compacted them: they are read back a second time before all of their points are known to be read.";
+            READ_BACK_DROPPED_POINTS,
+                "Points of past hours that are not read back a second time, because too many wait for that.";
+            "tsd_hbase_received_bytes_total", "Bytes received from HBase.";
+            RESTORED_POINTS,
+                "Points put again, because a column that another daemon compacted superseded them or its delete hid them.";
+            "tsd_hbase_retries_total", "Retried attempts, by reason.";
+            "tsd_hbase_rpc_failures_total", "Calls without a response, by method.";
+            "tsd_hbase_rpcs_total", "Calls with a response, by method.";
+            "tsd_hbase_sent_bytes_total", "Bytes sent to HBase.";
+            "tsd_hbase_series_index_log_conflicts_total",
+                "Entries of the registration log that another daemon appended first.";
+            "tsd_hbase_series_index_log_entries_total", "Entries of the registration log read or appended.";
+            "tsd_hbase_series_index_registered_series_total", "Series registered by this daemon.";
+            "tsd_hbase_series_index_scanned_rows_total",
+                "Rows whose keys were read to fill the series index.";
+        }
+        gauges {
+            "tsd_hbase_buffer_unavailable_bytes", Bytes,
+                "Buffered mutations of regions that are unavailable.";
+            "tsd_hbase_buffered_bytes", Bytes, "Buffered mutations that are not complete.";
+            "tsd_hbase_cached_regions", Count, "Regions in the region cache.";
+            "tsd_hbase_calls_in_flight", Count, "Calls in flight.";
+            "tsd_hbase_connections", Count, "Open connections.";
+            "tsd_hbase_read_back_bytes", Bytes,
+                "Points of past hours that wait to be read back a second time.";
+            "tsd_hbase_read_back_rows", Count,
+                "Rows of past hours that wait to be read back a second time.";
+            "tsd_hbase_regions_under_pressure", Count,
+                "Regions that are written to more slowly because their memstores fill up.";
+            "tsd_hbase_request_in_flight_bytes", Bytes, "Requests of the calls in flight.";
+            "tsd_hbase_series_index_closed", Count,
+                "1 if the registration log was closed: queries scan, and series are not registered.";
+            "tsd_hbase_series_index_complete", Count,
+                "1 if queries rely on the series index, 0 if they do not or not yet.";
+            "tsd_hbase_series_index_memory_bytes", Bytes,
+                "Memory of the series index of the data table, about.";
+            "tsd_hbase_series_index_series", Count, "Series in the series index.";
+            "tsd_hbase_server_calls_in_flight", Count, "Calls in flight, by server.";
+            "tsd_hbase_unavailable_regions", Count, "Regions that are unavailable for writes.";
+        }
+        histograms {
+            READ_BACK_WAIT_SECONDS, Seconds,
+                "How long a flush, or a put that HBase executed late, waited for reading its rows back.";
+            "tsd_hbase_rpc_seconds", Seconds,
+                "Latency of the calls with a response, by method, with the wait for admission.";
+        }
     }
-    for (name, unit, text) in GAUGES {
-        describe_gauge!(name, unit, text);
-    }
-    describe_histogram!(
-        READ_BACK_WAIT_SECONDS,
-        Unit::Seconds,
-        "How long a flush, or a put that HBase executed late, waited for reading its rows back."
-    );
-    describe_histogram!(
-        "tsd_hbase_rpc_seconds",
-        Unit::Seconds,
-        "Latency of the calls with a response, by method, with the wait for admission."
-    );
 }
 
 /// Records the latency of every call of the client in `tsd_hbase_rpc_seconds`.
@@ -205,34 +156,4 @@ pub(crate) fn gauges(
     .map(|(name, value)| (name, value as f64))
     .chain([("tsd_hbase_pressure_pause_seconds_total", buffers.pressure_pauses.as_secs_f64())])
     .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use tsd_model::TableSchema;
-    use tsd_storage::Table;
-
-    use super::*;
-    use crate::{
-        config::{SeriesIndexConfig, SeriesIndexMode},
-        series_registry::SeriesRegistry,
-    };
-
-    #[test]
-    fn every_gauge_is_described() {
-        let registry = SeriesRegistry::new(SeriesIndexConfig {
-            mode: SeriesIndexMode::Estimate,
-            data: Table::new("tsdb"),
-            schema: TableSchema::opentsdb_default(),
-            registrations: Table::new("tsdb-series"),
-            meta: None,
-            max_bytes: 0,
-            scan_rows_per_second: 0,
-        });
-        for (name, _) in gauges(&ClientStats::default(), (0, 0), registry.gauges()) {
-            let described = COUNTERS.iter().any(|(of, _)| *of == name)
-                || GAUGES.iter().any(|(of, ..)| *of == name);
-            assert!(described, "{name}");
-        }
-    }
 }

@@ -1,6 +1,6 @@
 //! The `tsd_lsm_*` metrics. Handles are created once, when the store is opened.
 
-tsd_storage::store_metrics! {
+tsd_storage::metrics_table! {
     /// Metrics of one table.
     #[derive(Clone, Debug)]
     pub(crate) struct TableMetrics {

@@ -15,6 +15,8 @@ const HOURS: u8 = 0x80;
 /// Collects the chunks of one block.
 #[derive(Debug, Default)]
 pub(crate) struct BlockBuilder {
+    /// Start of the span, epoch seconds.
+    span: u32,
     directory: Vec<u8>,
     payload: Vec<u8>,
     chunks: u64,
@@ -42,10 +44,14 @@ impl BlockBuilder {
         self.directory.len() + self.payload.len()
     }
 
+    /// Sets the span of the chunks that follow.
+    pub(crate) const fn begin(&mut self, span: u32) {
+        self.span = span;
+    }
+
     /// Adds a chunk. Ordinals never decrease. Base times are epoch seconds within the span.
     pub(crate) fn push(
         &mut self,
-        span: u32,
         ordinal: u32,
         kind: ChunkKind,
         bases: (u32, u32),
@@ -59,7 +65,7 @@ impl BlockBuilder {
         self.last_base = self.last_base.max(bases.1);
         put_varint(&mut self.directory, u64::from(ordinal - self.last_ordinal));
         self.last_ordinal = ordinal;
-        let (first, length) = (bases.0 - span, bases.1 - bases.0);
+        let (first, length) = (bases.0 - self.span, bases.1 - bases.0);
         let hours = first.is_multiple_of(HOUR_SECS) && length.is_multiple_of(HOUR_SECS);
         let unit = if hours { HOUR_SECS } else { 1 };
         self.directory.push(kind as u8 | if hours { HOURS } else { 0 });

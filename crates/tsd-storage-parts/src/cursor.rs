@@ -5,12 +5,12 @@ use std::sync::Arc;
 use crate::{
     block::DataBlock,
     chunk::ChunkView,
-    damage::DamageUse,
     error::{Malformed, PartError},
     layout::PartLayout,
     listed::{ListedSeries, gallop},
     part::{BlockUse, Part},
-    section::{DataBlockRef, SectionHead},
+    section::DataBlockRef,
+    section_reader::{SectionReader, block_of},
     series_block::SeriesWalk,
     series_selection::SeriesSelection,
     snapshot::Snapshot,
@@ -19,11 +19,7 @@ use crate::{
 /// Yields the series of a section in order, each with the chunks that overlap a range of base times.
 #[derive(Debug)]
 pub(crate) struct SectionCursor {
-    part: Arc<Part>,
-    how: BlockUse,
-    damage: DamageUse,
-    head: Arc<SectionHead>,
-    span: u32,
+    section: SectionReader,
     /// First and last base time, inclusive.
     bases: (u32, u32),
     wanted: Wanted,
@@ -68,26 +64,23 @@ pub(crate) struct Names {
 
 impl Names {
     /// The series of an ordinal greater than all earlier ones; `None` if its name cannot be read.
-    pub(crate) fn known(&mut self, part: &Part, head: &SectionHead, ordinal: u32) -> Option<&[u8]> {
+    pub(crate) fn known(&mut self, section: &SectionReader, ordinal: u32) -> Option<&[u8]> {
         // The head, too, has the first name of each block.
-        if let Some(place) = head.series_blocks.iter().find(|b| b.first_ordinal == ordinal) {
+        if let Some(place) = section.head.series_blocks.iter().find(|b| b.first_ordinal == ordinal)
+        {
             let named: &[u8] = &place.first;
             self.copy.clear();
             self.copy.extend_from_slice(named);
             return Some(&self.copy);
         }
-        let damage = DamageUse::default();
-        self.find(part, BlockUse::Cached, head, &damage, ordinal).ok().flatten()
+        self.find(section, ordinal).ok().flatten()
     }
 
     /// The series of an ordinal greater than all earlier ones; `None` if its name is lost and the reader skips
     /// damage. The first name of a damaged block is not lost, because the head has it.
     pub(crate) fn find(
         &mut self,
-        part: &Part,
-        how: BlockUse,
-        head: &SectionHead,
-        damage: &DamageUse,
+        SectionReader { part, head, how, damage, .. }: &SectionReader,
         ordinal: u32,
     ) -> Result<Option<&[u8]>, PartError> {
         let blocks = &head.series_blocks;
@@ -97,7 +90,7 @@ impl Names {
         };
         let malformed = || part.malformed(place.block.offset);
         if self.block != Some(index) {
-            let read = || part.read_series(&place.block, how);
+            let read = || part.read_series(&place.block, *how);
             let block = damage.read(part, &place.block, read)?;
             self.walk = block.map(|block| block.walk());
             self.block = Some(index);
@@ -122,31 +115,27 @@ impl Names {
 
 impl SectionCursor {
     pub(crate) fn open(
-        part: Arc<Part>,
-        section: usize,
+        section: SectionReader,
         selection: &Arc<SeriesSelection>,
         bases: (u32, u32),
-        how: BlockUse,
-        damage: DamageUse,
     ) -> Result<Self, PartError> {
-        let head = part.head(section, how)?;
-        let span = part.span(section)?;
+        let head = &section.head;
         let overlaps = |b: &DataBlockRef| overlaps(bases, b.range.first_base, b.range.last_base);
         let wanted = match &**selection {
             _ if !head.data_blocks.iter().any(overlaps) => Wanted::Range(0, 0),
             SeriesSelection::All => Wanted::Range(0, head.series),
             SeriesSelection::Prefix(prefix) => {
-                let from = lower_bound(&part, how, &head, &damage, prefix)?;
+                let from = section.lower_bound(prefix)?;
                 let to = match after_prefix(prefix) {
-                    Some(end) => lower_bound(&part, how, &head, &damage, &end)?,
+                    Some(end) => section.lower_bound(&end)?,
                     None => head.series,
                 };
                 Wanted::Range(from, to)
             }
             SeriesSelection::Range(first, end) => {
-                let from = lower_bound(&part, how, &head, &damage, first)?;
+                let from = section.lower_bound(first)?;
                 let to = match end {
-                    Some(end) => lower_bound(&part, how, &head, &damage, end)?,
+                    Some(end) => section.lower_bound(end)?,
                     None => head.series,
                 };
                 Wanted::Range(from, to)
@@ -158,11 +147,7 @@ impl SectionCursor {
             Wanted::Range(..) | Wanted::Listed(_) => None,
         };
         Ok(Self {
-            part,
-            how,
-            damage,
-            head,
-            span,
+            section,
             bases,
             wanted,
             block: DataBlock::default(),
@@ -180,17 +165,17 @@ impl SectionCursor {
 
     /// Makes the cursor return summaries instead of chunks where a series has summaries.
     pub(crate) fn use_summaries(&mut self) {
-        if !self.head.summary_blocks.is_empty() {
+        if !self.section.head.summary_blocks.is_empty() {
             self.summary_block = Some((DataBlock::default(), None));
         }
     }
 
     pub(crate) const fn span(&self) -> u32 {
-        self.span
+        self.section.span
     }
 
     pub(crate) fn part(&self) -> &Part {
-        &self.part
+        &self.section.part
     }
 
     /// Moves to the next series with chunks in the range; false after the last.
@@ -220,7 +205,7 @@ impl SectionCursor {
                     }
                 }
                 Wanted::Listed(listed) => {
-                    let found = listed.next(&self.part, self.how, &self.head, &self.damage)?;
+                    let found = listed.next(&self.section)?;
                     let Some((ordinal, series)) = found else { return Ok(false) };
                     self.series.clear();
                     self.series.extend_from_slice(series);
@@ -237,14 +222,21 @@ impl SectionCursor {
     fn read_summaries(&mut self, ordinal: u32) -> Result<bool, PartError> {
         self.ordinal = ordinal;
         if let Some((block, loaded)) = &mut self.summary_block {
-            let places = &self.head.summary_blocks;
+            let places = &self.section.head.summary_blocks;
             let index = places.partition_point(|b| b.range.last_ordinal < ordinal);
             let place = places.get(index).filter(|place| place.range.first_ordinal <= ordinal);
             if let Some(place) = place {
                 if *loaded != Some(index) {
-                    let read = || self.part.read_data(self.span, place, self.how, block);
+                    let read = || {
+                        self.section.part.read_data(
+                            self.section.span,
+                            place,
+                            self.section.how,
+                            block,
+                        )
+                    };
                     // Without summaries, the read uses the points.
-                    if self.damage.read_optional(&place.block, read)?.is_none() {
+                    if self.section.damage.read_optional(&place.block, read)?.is_none() {
                         *block = DataBlock::default();
                     }
                     *loaded = Some(index);
@@ -276,9 +268,11 @@ impl SectionCursor {
         if self.loaded == Some(index) {
             return Ok(true);
         }
-        let Some(place) = self.head.data_blocks.get(index) else { return Ok(false) };
-        let read = || self.part.read_data(self.span, place, self.how, &mut self.block);
-        if self.damage.read(&self.part, &place.block, read)?.is_none() {
+        let Some(place) = self.section.head.data_blocks.get(index) else { return Ok(false) };
+        let read = || {
+            self.section.part.read_data(self.section.span, place, self.section.how, &mut self.block)
+        };
+        if self.section.damage.read(&self.section.part, &place.block, read)?.is_none() {
             self.block = DataBlock::default();
         }
         self.loaded = Some(index);
@@ -288,7 +282,7 @@ impl SectionCursor {
 
     /// Loads the first block from `index` on that overlaps the range of base times.
     fn load_from(&mut self, index: usize) -> Result<bool, PartError> {
-        let rest = self.head.data_blocks.get(index..).unwrap_or_default();
+        let rest = self.section.head.data_blocks.get(index..).unwrap_or_default();
         let next =
             rest.iter().position(|b| overlaps(self.bases, b.range.first_base, b.range.last_base));
         match next {
@@ -299,7 +293,8 @@ impl SectionCursor {
 
     /// Positions the walk at the first chunk of `ordinal`.
     fn seek(&mut self, ordinal: u32) -> Result<(), PartError> {
-        let index = self.head.data_blocks.partition_point(|b| b.range.last_ordinal < ordinal);
+        let index =
+            self.section.head.data_blocks.partition_point(|b| b.range.last_ordinal < ordinal);
         if self.load_from(index)? {
             self.entry = self.block.directory().partition_point(|e| e.ordinal < ordinal);
         }
@@ -333,8 +328,9 @@ impl SectionCursor {
     /// Collects the chunks of one ordinal. Ordinals never decrease.
     fn read_one(&mut self, ordinal: u32) -> Result<(), PartError> {
         let loaded = self.loaded.unwrap_or(0);
-        let mut index = gallop(&self.head.data_blocks, loaded, |b| b.range.last_ordinal < ordinal);
-        while let Some(place) = self.head.data_blocks.get(index) {
+        let mut index =
+            gallop(&self.section.head.data_blocks, loaded, |b| b.range.last_ordinal < ordinal);
+        while let Some(place) = self.section.head.data_blocks.get(index) {
             let range = place.range;
             if range.first_ordinal > ordinal {
                 break;
@@ -365,7 +361,7 @@ impl SectionCursor {
     /// reader skips damage.
     fn name(&mut self, ordinal: u32) -> Result<bool, PartError> {
         let names = &mut self.names;
-        let series = names.find(&self.part, self.how, &self.head, &self.damage, ordinal)?;
+        let series = names.find(&self.section, ordinal)?;
         let Some(series) = series else { return Ok(false) };
         self.series.clear();
         self.series.extend_from_slice(series);
@@ -426,33 +422,4 @@ pub(crate) fn next_series_from(
         }
     }
     Ok(least)
-}
-
-/// Index of the only series block that can have `series`; `None` if `series` is before the first block.
-fn block_of(head: &SectionHead, series: &[u8]) -> Option<usize> {
-    head.series_blocks.partition_point(|b| b.first.as_ref() <= series).checked_sub(1)
-}
-
-/// Ordinal of the first series at or after `series`. If the names of that block are lost and the reader skips
-/// damage, it is the second ordinal of the block: the first name of the block is less than `series`.
-pub(crate) fn lower_bound(
-    part: &Part,
-    how: BlockUse,
-    head: &SectionHead,
-    damage: &DamageUse,
-    series: &[u8],
-) -> Result<u32, PartError> {
-    let Some(place) = block_of(head, series).and_then(|index| head.series_blocks.get(index)) else {
-        return Ok(0);
-    };
-    if *place.first == *series {
-        return Ok(place.first_ordinal);
-    }
-    let read = || part.read_series(&place.block, how);
-    let Some(block) = damage.read(part, &place.block, read)? else {
-        return Ok(place.first_ordinal + 1);
-    };
-    let (index, _) =
-        block.search(series, &mut Vec::new()).map_err(part.malformed(place.block.offset))?;
-    Ok(place.first_ordinal + index as u32)
 }

@@ -54,6 +54,7 @@ mod resources;
 mod retention;
 mod salvage;
 mod section;
+mod section_reader;
 mod series;
 mod series_block;
 mod series_encoder;

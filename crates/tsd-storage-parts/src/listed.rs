@@ -7,11 +7,7 @@
 use std::sync::Arc;
 
 use crate::{
-    damage::DamageUse,
-    error::PartError,
-    part::{BlockUse, Part},
-    section::SectionHead,
-    series_block::SeriesWalk,
+    error::PartError, section_reader::SectionReader, series_block::SeriesWalk,
     series_selection::SeriesSelection,
 };
 
@@ -35,10 +31,7 @@ impl ListedSeries {
     /// The next series of the list that the section has, with its ordinal; `None` after the last.
     pub(crate) fn next(
         &mut self,
-        part: &Part,
-        how: BlockUse,
-        head: &SectionHead,
-        damage: &DamageUse,
+        SectionReader { part, head, how, damage, .. }: &SectionReader,
     ) -> Result<Option<(u32, &[u8])>, PartError> {
         let SeriesSelection::Some(list) = &*self.selection else { return Ok(None) };
         let blocks = &head.series_blocks;
@@ -57,7 +50,7 @@ impl ListedSeries {
             let walk = match &mut self.block {
                 Some((open, walk)) if *open == index => walk,
                 open => {
-                    let read = || part.read_series(&place.block, how);
+                    let read = || part.read_series(&place.block, *how);
                     let block = damage.read(part, &place.block, read)?;
                     &mut open.insert((index, block.map(|block| block.walk()))).1
                 }

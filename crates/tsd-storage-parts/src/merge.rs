@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use tsd_files::StoreDir;
 use tsd_model::{BaseTime, PackedChunk, RunShape};
 
 use crate::{
@@ -10,10 +9,10 @@ use crate::{
     cursor::SectionCursor,
     damage::DamageUse,
     error::{MISPLACED, Malformed, PartError},
-    layout::PartLayout,
     merge_signal::MergeCheckpoint,
     part::{BlockUse, Part},
     resolve::{ResolvedRow, Resolver},
+    section_reader::SectionReader,
     series_encoder::{CHUNK_POINTS, SeriesEncoder},
     series_expiry::ExpiredSeries,
     series_selection::SeriesSelection,
@@ -47,29 +46,8 @@ pub(crate) struct SpanMerge {
 const WHOLE_CHUNK: usize = CHUNK_POINTS / 4;
 
 /// Merges the sections of each span, oldest first, into one part and returns its size in bytes. The spans ascend,
-/// and all parts have the layout. Calls `checkpoint` before each series.
+/// and all parts have the layout of the writer. Calls `checkpoint` before each series.
 pub(crate) fn merge_sections(
-    dir: &dyn StoreDir,
-    name: &str,
-    layout: PartLayout,
-    sequences: (u64, u64),
-    spans: &[SpanMerge],
-    checkpoint: MergeCheckpoint<'_>,
-) -> Result<u64, PartError> {
-    merge_into(PartWriter::create(dir, name, layout, sequences)?, spans, checkpoint)
-}
-
-/// Size in bytes of the part that [`merge_sections`] would write. It costs the same work without the disk.
-pub(crate) fn merged_size(
-    layout: PartLayout,
-    sequences: (u64, u64),
-    spans: &[SpanMerge],
-    checkpoint: MergeCheckpoint<'_>,
-) -> Result<u64, PartError> {
-    merge_into(PartWriter::measure(layout, sequences)?, spans, checkpoint)
-}
-
-fn merge_into(
     mut writer: PartWriter,
     spans: &[SpanMerge],
     checkpoint: MergeCheckpoint<'_>,
@@ -97,15 +75,10 @@ impl Merger {
     ) -> Result<(), PartError> {
         let mut cursors = Vec::with_capacity(sections.len());
         for (part, section) in sections {
-            let all = (0, u32::MAX);
-            let mut cursor = SectionCursor::open(
-                Arc::clone(part),
-                *section,
-                &Arc::new(SeriesSelection::All),
-                all,
-                BlockUse::Once,
-                DamageUse::default(),
-            )?;
+            let (how, damage) = (BlockUse::Once, DamageUse::default());
+            let section = SectionReader::open(Arc::clone(part), *section, how, damage)?;
+            let all = Arc::new(SeriesSelection::All);
+            let mut cursor = SectionCursor::open(section, &all, (0, u32::MAX))?;
             let more = cursor.advance()?;
             cursors.push((cursor, more));
         }

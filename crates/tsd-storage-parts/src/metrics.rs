@@ -1,6 +1,6 @@
 //! The `tsd_parts_*` metrics. Handles are created once, when a store is opened.
 
-tsd_storage::store_metrics! {
+tsd_storage::metrics_table! {
     /// Metrics of one table.
     #[derive(Clone, Debug)]
     pub(crate) struct PartMetrics {

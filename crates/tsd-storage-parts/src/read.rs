@@ -15,6 +15,7 @@ use crate::{
     layout::PartLayout,
     part::{BlockUse, Part},
     resolve::Resolver,
+    section_reader::SectionReader,
     series_selection::SeriesSelection,
     snapshot::Snapshot,
     summary_read::{ChosenSummaries, choose},
@@ -150,14 +151,8 @@ impl Sections {
                 if damage.skips && damage.head(&part, section.section)?.is_none() {
                     continue;
                 }
-                let mut cursor = SectionCursor::open(
-                    part,
-                    section.section,
-                    &self.selection,
-                    self.bases,
-                    BlockUse::Cached,
-                    damage,
-                )?;
+                let reader = SectionReader::open(part, section.section, BlockUse::Cached, damage)?;
+                let mut cursor = SectionCursor::open(reader, &self.selection, self.bases)?;
                 if self.uses_summaries {
                     cursor.use_summaries();
                 }

@@ -67,12 +67,26 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Creates a snapshot of the sections in the manifest. `parts` has the files by number.
-    pub(crate) fn new(
-        table: &Table,
+    /// A snapshot without sections.
+    pub(crate) const fn empty(
         layout: PartLayout,
-        resources: &Arc<PartResources>,
-        found: &Arc<FoundDamage>,
+        resources: Arc<PartResources>,
+        found: Arc<FoundDamage>,
+    ) -> Self {
+        Self {
+            layout,
+            resources,
+            spans: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            found,
+            skips: false,
+        }
+    }
+
+    /// A snapshot of the sections in the manifest. `parts` has the files by number.
+    pub(crate) fn renewed(
+        &self,
+        table: &Table,
         state: &ManifestState,
         parts: &BTreeMap<u64, Arc<Part>>,
     ) -> Self {
@@ -109,8 +123,8 @@ impl Snapshot {
                 });
             }
         }
-        let (resources, found) = (Arc::clone(resources), Arc::clone(found));
-        Self { layout, resources, spans, lost, found, skips: false }
+        let (resources, found) = (Arc::clone(&self.resources), Arc::clone(&self.found));
+        Self { layout: self.layout, resources, spans, lost, found, skips: self.skips }
     }
 
     /// Layout of the table.

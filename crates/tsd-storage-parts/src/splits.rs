@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use crate::{
-    cursor::{Names, lower_bound},
+    cursor::Names,
     damage::DamageUse,
     error::PartError,
     part::BlockUse,
-    section::SectionHead,
+    section_reader::SectionReader,
     snapshot::{Snapshot, SnapshotSection},
 };
 
@@ -33,7 +33,7 @@ pub(crate) fn split_points(
     let mut sections: Vec<&SnapshotSection> = spans.flat_map(|(_, sections)| sections).collect();
     sections.sort_by_key(|section| std::cmp::Reverse(section.bytes));
     sections.truncate(MAX_SECTIONS);
-    let mut largest: Option<(u64, Section<'_>)> = None;
+    let mut largest: Option<(u64, Section)> = None;
     for section in sections {
         let section = Section::open(section, series)?;
         let bytes = section.bytes();
@@ -56,30 +56,27 @@ pub(crate) fn split_points(
 }
 
 /// A section and the ordinals that the read wants, with an exclusive end.
-struct Section<'a> {
-    place: &'a SnapshotSection,
-    head: Arc<SectionHead>,
+struct Section {
+    reader: SectionReader,
     from: u32,
     to: u32,
 }
 
-impl<'a> Section<'a> {
+impl Section {
     fn open(
-        place: &'a SnapshotSection,
+        section: &SnapshotSection,
         (first, end): (&[u8], Option<&[u8]>),
     ) -> Result<Self, PartError> {
-        let part = &place.part;
-        let head = part.head(place.section, BlockUse::Cached)?;
-        let bound =
-            |series| lower_bound(part, BlockUse::Cached, &head, &DamageUse::default(), series);
-        let from = bound(first)?;
-        let to = end.map_or(Ok(head.series), bound)?;
-        Ok(Self { place, head, from, to })
+        let (part, how) = (Arc::clone(&section.part), BlockUse::Cached);
+        let reader = SectionReader::open(part, section.section, how, DamageUse::default())?;
+        let from = reader.lower_bound(first)?;
+        let to = end.map_or(Ok(reader.head.series), |end| reader.lower_bound(end))?;
+        Ok(Self { reader, from, to })
     }
 
     /// Wanted ordinals of each data block, with the bytes of the block.
     fn blocks(&self) -> impl Iterator<Item = (u32, u32, u64)> {
-        self.head.data_blocks.iter().filter_map(|block| {
+        self.reader.head.data_blocks.iter().filter_map(|block| {
             let from = block.range.first_ordinal.max(self.from);
             let to = block.range.last_ordinal.saturating_add(1).min(self.to);
             let count = u64::from(to.checked_sub(from).filter(|count| *count > 0)?);
@@ -108,9 +105,8 @@ impl<'a> Section<'a> {
 
     /// The series of an ordinal.
     fn name(&self, ordinal: u32) -> Result<Vec<u8>, PartError> {
-        let (part, damage) = (&self.place.part, DamageUse::default());
         let mut names = Names::default();
-        let series = names.find(part, BlockUse::Cached, &self.head, &damage, ordinal)?;
+        let series = names.find(&self.reader, ordinal)?;
         Ok(series.unwrap_or_default().to_vec())
     }
 }

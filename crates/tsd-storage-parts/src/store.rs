@@ -453,14 +453,7 @@ impl PartStore {
                 retired.push(part);
             }
         }
-        let snapshot = Snapshot::new(
-            &self.table,
-            self.layout,
-            &self.resources,
-            &self.found,
-            listed,
-            &state.parts,
-        );
+        let snapshot = state.snapshot.renewed(&self.table, listed, &state.parts);
         let former = std::mem::replace(&mut state.snapshot, Arc::new(snapshot));
         count(&mut state.stats);
         drop(state);

@@ -30,6 +30,7 @@ use crate::{
     part::{BlockUse, Part},
     resources::PartResources,
     salvage::SectionLoss,
+    section_reader::SectionReader,
     series_selection::SeriesSelection,
     store::{PartStore, RecheckedPart, assess_sections, find_damaged},
 };
@@ -238,9 +239,9 @@ impl TableCheck<'_> {
         part.verify_section(index, known, &mut |bytes| checkpoint(bytes))?;
         let Some((series, _)) = &self.index else { return Ok(0) };
         let (all, bases) = (Arc::new(SeriesSelection::All), (0, u32::MAX));
-        let (part, damage) = (Arc::clone(part), DamageUse::past(known));
-        let how = BlockUse::Once;
-        let mut cursor = SectionCursor::open(Arc::clone(&part), index, &all, bases, how, damage)?;
+        let (how, damage) = (BlockUse::Once, DamageUse::past(known));
+        let section = SectionReader::open(Arc::clone(part), index, how, damage)?;
+        let mut cursor = SectionCursor::open(section, &all, bases)?;
         let (mut missing, mut keys) = (0, Vec::new());
         while cursor.advance()? {
             for chunk in &cursor.chunks {

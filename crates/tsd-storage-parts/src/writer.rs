@@ -185,6 +185,8 @@ impl PartWriter {
     pub(crate) fn begin_section(&mut self, span: u32) -> Result<(), PartError> {
         self.end_section()?;
         debug_assert!(self.sections.last().is_none_or(|s| s.span < span), "spans ascend");
+        self.data.begin(span);
+        self.summaries.begin(span);
         let (start, head) = (self.offset, SectionHead::default());
         self.section = Some(OpenSection { span, start, head, chunks: 0, points: 0 });
         Ok(())
@@ -209,7 +211,7 @@ impl PartWriter {
         self.series.push(series);
         for chunk in chunks {
             let bases = (chunk.first_base, chunk.last_base);
-            self.data.push(span, ordinal, chunk.kind, bases, &chunk.payload);
+            self.data.push(ordinal, chunk.kind, bases, &chunk.payload);
             if self.data.len() >= DATA_BLOCK_BYTES {
                 self.end_data_block()?;
             }
@@ -217,7 +219,7 @@ impl PartWriter {
         if self.layout.span_secs() == PartLayout::DAY_SECS
             && let Some((bases, summaries)) = self.summarizer.summarize(span, chunks)
         {
-            self.summaries.push(span, ordinal, ChunkKind::Summaries, bases, summaries);
+            self.summaries.push(ordinal, ChunkKind::Summaries, bases, summaries);
         }
         if self.summaries.len() >= DATA_BLOCK_BYTES {
             self.end_summary_block()?;

@@ -16,7 +16,7 @@ pub use self::record::RecordGroup;
 pub(crate) use self::segment::SegmentHeader;
 pub(crate) use self::{
     closed_segment::ClosedSegment,
-    continuity::{Continuation, check},
+    continuity::{Continuation, ContinuityCheck},
     file_log::{FileLog, SetMark},
     record::RecordHeader,
     segment::{segment_name, segment_of_name, unknown_segment},

@@ -1,6 +1,6 @@
 //! Metrics of the log. Gauges are computed by `WalStorage::gauges`.
 
-tsd_storage::store_metrics! {
+tsd_storage::metrics_table! {
     /// Registered handles.
     #[derive(Debug)]
     pub(crate) struct Metrics {
@@ -37,7 +37,6 @@ tsd_storage::store_metrics! {
         }
     }
     computed {
-        counters {}
         gauges {
             "tsd_wal_backend_unavailable", Count, "1 while the backend accepts no rows.";
             "tsd_wal_closed_segments", Count, "Segments that wait for a flush.";

@@ -23,8 +23,8 @@ use crate::{
     flush_queue::FlushJob,
     local_files::LocalFiles,
     log::{
-        ClosedSegment, LogTail, RecordHeader, SegmentItem, SegmentReader, StateFile, VerifiedLog,
-        check, segment_name, verify,
+        ClosedSegment, ContinuityCheck, LogTail, RecordHeader, SegmentItem, SegmentReader,
+        StateFile, VerifiedLog, segment_name, verify,
     },
     memtable::{CellPrecedence, ColumnLookup, MAX_ADDED_MS, Memtable, NewRows, TableId},
     replay_target::ReplayTarget,
@@ -79,7 +79,8 @@ fn checked_log<B: FlushTarget>(
     let mut log = verify(dir).map_err(io_error)?;
     let (state_file, found) = StateFile::load(&files.dir).map_err(io_error)?;
     let survivors = Survivors::find(dir, found).map_err(io_error)?;
-    let mut checked = check(dir.path(), &mut log, found, &mark, random_id, now_ms);
+    let mut checked = ContinuityCheck { directory: dir.path(), log: &mut log }
+        .run(found, &mark, random_id, now_ms);
     log.lost.extend(survivors.lost(dir));
     checked.state.survivors = survivors.range();
     if !log.lost.is_empty() && !state.config.accept_damage {

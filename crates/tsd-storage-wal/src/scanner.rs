@@ -43,10 +43,8 @@ pub(crate) struct MergedScanner {
 impl MergedScanner {
     pub(crate) fn new(
         state: Arc<WalState>,
-        id: TableId,
         scan: Scan,
-        view: &MemtableView,
-        precedence: CellPrecedence,
+        memtables: MemtableScan,
         backend: Box<dyn RowScanner>,
     ) -> Self {
         let all_points = scan.family.is_none_or(|family| family == Family::T)
@@ -55,7 +53,7 @@ impl MergedScanner {
         Self {
             packer: all_points.then(RunPacker::default),
             remaining: scan.limit.unwrap_or(usize::MAX),
-            memtables: MemtableScan::new(view, id, &scan, precedence),
+            memtables,
             scan,
             backend,
             stored: VecDeque::new(),

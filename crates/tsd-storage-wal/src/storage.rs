@@ -23,7 +23,7 @@ use crate::{
     pin,
     request::CommitterMessage,
     row_reader::RowReader,
-    scanner::MergedScanner,
+    scanner::{MemtableScan, MergedScanner},
     series_scanner::{MergedSeriesScanner, has_rows},
     sharing::SharingPolicy,
     state::WalState,
@@ -220,8 +220,8 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
                 // The memtables add and delete rows, so the backend cannot apply the limit.
                 let backend = self.backend.scan(table, Scan { limit: None, ..scan.clone() });
                 let precedence = self.policy.cell_precedence();
-                let state = Arc::clone(&self.state);
-                Box::new(MergedScanner::new(state, id, scan, &view, precedence, backend))
+                let memtables = MemtableScan::new(&view, id, &scan, precedence);
+                Box::new(MergedScanner::new(Arc::clone(&self.state), scan, memtables, backend))
             }
             // The table is not logged, or was never written.
             _ => self.backend.scan(table, scan),

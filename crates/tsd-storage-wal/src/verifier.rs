@@ -7,7 +7,7 @@ use tsd_storage::{LogMark, RepairAction, StorageError, Verifier, VerifyFinding, 
 
 use crate::{
     files::LogDir,
-    log::{FoundState, StateFile, VerifiedLog, check, segment_of_name, verify_with},
+    log::{ContinuityCheck, FoundState, StateFile, VerifiedLog, segment_of_name, verify_with},
     report::LostRange,
     survivors::Survivors,
 };
@@ -92,7 +92,7 @@ pub fn verify_log(directory: &Path, mark: &LogMark, run: &VerifyRun) -> Result<(
         lost = Survivors::find(&*dir, found).map_err(failed_here)?.lost(&*dir);
     }
     // Only the identity of a new log is random.
-    check(directory, &mut log, found, mark, || 0, 0);
+    ContinuityCheck { directory, log: &mut log }.run(found, mark, || 0, 0);
     let cost = "these records are lost; the daemon starts only with --accept-damage";
     log.lost.extend(lost);
     report(run, log.lost, cost);

@@ -72,7 +72,7 @@ pub use log_limit::{ErrorLogLimit, LogLimit};
 pub use maintenance::Maintenance;
 pub use memory::MemoryStorage;
 pub use metered::{CallMeters, MeteredStorage};
-pub use metrics::{RECOVERED_READS, describe_metrics};
+pub use metrics::{RECOVERED_READS, describe_metrics, labels_with};
 pub use operation::Operation;
 #[cfg(any(test, feature = "testing"))]
 pub use owned_flush_row::{OwnedFlushCell, OwnedFlushRow, flush_cells};

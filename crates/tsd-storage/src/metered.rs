@@ -2,10 +2,8 @@
 
 use std::{fmt, future::Future, sync::Arc, time::Instant};
 
-use metrics::{Counter, Histogram, counter, histogram};
-
 use crate::{
-    HookedStorage, Operation, OperationHook, Storage, StorageError, metrics::describe_metrics,
+    HookedStorage, Operation, OperationHook, Storage, StorageError, metrics::OperationMetrics,
 };
 
 /// A store whose calls are counted and timed, per operation:
@@ -13,25 +11,15 @@ use crate::{
 pub type MeteredStorage<S> = HookedStorage<S, CallMeters>;
 
 /// The hook of [`MeteredStorage`].
-pub struct CallMeters([OperationMeter; Operation::ALL.len()]);
-
-struct OperationMeter {
-    calls: Counter,
-    errors: Counter,
-    seconds: Histogram,
-}
+pub struct CallMeters([OperationMetrics; Operation::ALL.len()]);
 
 impl CallMeters {
     /// Handles are created once: a call then costs three atomic operations and no lookup.
     fn new(store: &'static str) -> Self {
-        describe_metrics();
+        OperationMetrics::describe();
         Self(Operation::ALL.map(|operation| {
             let labels = [("store", store), ("operation", operation.as_str())];
-            OperationMeter {
-                calls: counter!("tsd_storage_calls_total", &labels),
-                errors: counter!("tsd_storage_errors_total", &labels),
-                seconds: histogram!("tsd_storage_call_seconds", &labels),
-            }
+            OperationMetrics::with_labels(&labels.map(|(label, value)| (label, value.to_owned())))
         }))
     }
 }

@@ -22,6 +22,15 @@ pub(crate) enum SocketAction {
     SendAndClose(Bytes),
 }
 
+/// A call of a client.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    server: usize,
+    method: String,
+    message: Bytes,
+    block: Bytes,
+}
+
 /// Maximum length of a decompressed cell block.
 const MAX_BLOCK: usize = 64 << 20;
 
@@ -46,9 +55,9 @@ pub(crate) fn handle_frame(
     let closes = method == "Scan"
         && pb::ScanRequest::decode(message.clone()).is_ok_and(|request| request.close_scanner());
     let fault = if closes { None } else { state.take_fault(&method, server, of_meta) };
+    let call = Call { server, method, message, block: frame };
     let respond = |state: &mut ClusterState| {
-        let result =
-            execute(state, server, &method, message.clone(), frame.clone(), fault.as_ref());
+        let result = execute(state, call.clone(), fault.as_ref());
         encode_response(id, compressor, result)
     };
     match &fault {
@@ -69,7 +78,7 @@ pub(crate) fn handle_frame(
             SocketAction::Nothing
         }
         Some(FaultKind::Late) => {
-            state.late_calls.push((server, method.clone(), message, frame));
+            state.late_calls.push(call);
             SocketAction::SendAndClose(Bytes::new())
         }
         Some(FaultKind::Close) => SocketAction::SendAndClose(Bytes::new()),
@@ -97,33 +106,27 @@ pub(crate) fn handle_frame(
 
 /// Executes the calls that were delayed.
 pub(crate) fn execute_late_calls(state: &mut ClusterState) {
-    for (server, method, message, block) in std::mem::take(&mut state.late_calls) {
-        execute(state, server, &method, message, block, None).unwrap();
+    for call in std::mem::take(&mut state.late_calls) {
+        execute(state, call, None).unwrap();
     }
 }
 
 fn execute(
     state: &mut ClusterState,
-    server: usize,
-    method: &str,
-    message: Bytes,
-    block: Bytes,
+    Call { server, method, message, block }: Call,
     fault: Option<&FaultKind>,
 ) -> CallResult {
-    match method {
+    match &*method {
         "Get" => row_calls::get(state, server, &pb::GetRequest::decode(message).unwrap(), fault),
         "Mutate" => {
             row_calls::mutate(state, server, &pb::MutateRequest::decode(message).unwrap(), block)
         }
-        "Multi" => Ok(row_calls::multi(
-            state,
-            server,
-            &pb::MultiRequest::decode(message).unwrap(),
-            block,
-            fault,
-        )),
+        "Multi" => {
+            let request = pb::MultiRequest::decode(message).unwrap();
+            Ok(row_calls::multi(state, server, &request, block, fault))
+        }
         "Scan" => scan::scan(state, server, &pb::ScanRequest::decode(message).unwrap(), fault),
-        _ => master::handle_call(state, server, method, message),
+        _ => master::handle_call(state, server, &method, message),
     }
 }
 

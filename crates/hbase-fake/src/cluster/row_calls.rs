@@ -89,7 +89,7 @@ pub(crate) fn mutate(
         return Err(exception);
     }
     let mut cells = BytesMut::new();
-    let result = apply(state, &table, mutation, request.nonce_group(), &mut block, &mut cells);
+    let result = apply(state, &table, (mutation, request.nonce_group()), &mut block, &mut cells);
     let response =
         pb::MutateResponse { result: Some(result), processed: Some(true), metrics: None };
     Ok((response.encode_to_vec(), cells.freeze()))
@@ -165,8 +165,7 @@ fn now_ms() -> u64 {
 fn apply(
     state: &mut ClusterState,
     table: &TableName,
-    mutation: &pb::MutationProto,
-    nonce_group: u64,
+    (mutation, nonce_group): (&pb::MutationProto, u64),
     block: &mut Bytes,
     out: &mut BytesMut,
 ) -> pb::Result {
@@ -264,94 +263,109 @@ pub(crate) fn multi(
     state: &mut ClusterState,
     server: usize,
     request: &pb::MultiRequest,
-    mut block: Bytes,
+    block: Bytes,
     fault: Option<&FaultKind>,
 ) -> (Vec<u8>, Bytes) {
-    let mut cells = BytesMut::new();
+    let (nonce_group, cells) = (request.nonce_group(), BytesMut::new());
+    let mut call = MultiCall { state, server, nonce_group, block, cells, fault };
     let mut response = pb::MultiResponse::default();
     for action in &request.region_action {
-        response.region_action_result.push(execute_region_action(
-            state, server, request, action, &mut block, &mut cells, fault,
-        ));
+        response.region_action_result.push(call.execute(action));
     }
-    response.region_statistics = state.memstores.statistics(request);
-    (response.encode_to_vec(), cells.freeze())
+    response.region_statistics = call.state.memstores.statistics(request);
+    (response.encode_to_vec(), call.cells.freeze())
 }
 
-fn execute_region_action(
-    state: &mut ClusterState,
+/// A `Multi` call while its actions are executed.
+struct MultiCall<'a> {
+    state: &'a mut ClusterState,
     server: usize,
-    request: &pb::MultiRequest,
-    region_action: &pb::RegionAction,
-    block: &mut Bytes,
-    cells: &mut BytesMut,
-    fault: Option<&FaultKind>,
-) -> pb::RegionActionResult {
-    let mutations = || region_action.action.iter().filter_map(|action| action.mutation.as_ref());
-    let exception = match fault {
-        Some(FaultKind::RegionException { class, text }) => Some((*class, (*text).to_owned())),
-        _ => state.served_region(server, &region_action.region.value).err(),
-    };
-    let exception = exception.or_else(|| {
-        let bytes = mutations().fold((block.clone(), 0), |(mut rest, bytes), mutation| {
-            let before = rest.len();
-            skip_cells(mutation, &mut rest);
-            let after = rest.len();
-            (rest, bytes + before - after)
+    nonce_group: u64,
+    /// Cells of the request that are not read yet.
+    block: Bytes,
+    /// Cells of the response.
+    cells: BytesMut,
+    fault: Option<&'a FaultKind>,
+}
+
+impl MultiCall<'_> {
+    fn execute(&mut self, region_action: &pb::RegionAction) -> pb::RegionActionResult {
+        let Self { server, nonce_group, fault, .. } = *self;
+        let Self { state, block, cells, .. } = self;
+        let mutations =
+            || region_action.action.iter().filter_map(|action| action.mutation.as_ref());
+        let exception = match fault {
+            Some(FaultKind::RegionException { class, text }) => Some((*class, (*text).to_owned())),
+            _ => state.served_region(server, &region_action.region.value).err(),
+        };
+        let exception = exception.or_else(|| {
+            let bytes = mutations().fold((block.clone(), 0), |(mut rest, bytes), mutation| {
+                let before = rest.len();
+                skip_cells(mutation, &mut rest);
+                let after = rest.len();
+                (rest, bytes + before - after)
+            });
+            state.memstores.add(&region_action.region.value, bytes.1).err()
         });
-        state.memstores.add(&region_action.region.value, bytes.1).err()
-    });
-    let mut result = pb::RegionActionResult::default();
-    if let Some((class, text)) = exception {
-        // Skips the cells of mutations that are not executed.
-        for mutation in mutations() {
-            skip_cells(mutation, block);
-        }
-        result.exception = Some(encode_exception(class, &text));
-        return result;
-    }
-    let table = state.served_region(server, &region_action.region.value).unwrap().table().clone();
-    if region_action.atomic() {
-        let reads_conditions = state.version.is_none_or(|version| version >= "2.4");
-        let condition = region_action.condition.as_ref().filter(|_| reads_conditions);
-        let processed = condition.is_none_or(|condition| condition_holds(state, &table, condition));
-        for mutation in region_action.action.iter().filter_map(|action| action.mutation.as_ref()) {
-            if processed {
-                apply(state, &table, mutation, request.nonce_group(), block, &mut BytesMut::new());
-            }
-            result.result_or_exception.push(pb::ResultOrException::default());
-        }
-        result.processed = reads_conditions.then_some(processed);
-        return result;
-    }
-    for (at, action) in region_action.action.iter().enumerate() {
-        let mut entry =
-            pb::ResultOrException { index: action.index, ..pb::ResultOrException::default() };
-        match (fault, &action.mutation, &action.get) {
-            (Some(FaultKind::ActionException { class, text }), mutation, _) if at == 0 => {
-                if let Some(mutation) = mutation {
-                    skip_cells(mutation, block);
-                }
-                entry.exception = Some(encode_exception(class, text));
-            }
-            (_, Some(mutation), _) if increment_error(state, &table, mutation, block).is_some() => {
+        let mut result = pb::RegionActionResult::default();
+        if let Some((class, text)) = exception {
+            // Skips the cells of mutations that are not executed.
+            for mutation in mutations() {
                 skip_cells(mutation, block);
-                entry.exception =
-                    Some(encode_exception("DoNotRetryIOException", "Field is not a long"));
             }
-            (_, Some(mutation), _) => {
-                entry.result =
-                    Some(apply(state, &table, mutation, request.nonce_group(), block, cells));
-            }
-            (_, None, Some(get)) => entry.result = Some(read(state, &table, get, cells)),
-            (_, None, None) => {}
+            result.exception = Some(encode_exception(class, &text));
+            return result;
         }
-        result.result_or_exception.push(entry);
+        let table =
+            state.served_region(server, &region_action.region.value).unwrap().table().clone();
+        if region_action.atomic() {
+            let reads_conditions = state.version.is_none_or(|version| version >= "2.4");
+            let condition = region_action.condition.as_ref().filter(|_| reads_conditions);
+            let processed =
+                condition.is_none_or(|condition| condition_holds(state, &table, condition));
+            for mutation in
+                region_action.action.iter().filter_map(|action| action.mutation.as_ref())
+            {
+                if processed {
+                    let mutation = (mutation, nonce_group);
+                    apply(state, &table, mutation, block, &mut BytesMut::new());
+                }
+                result.result_or_exception.push(pb::ResultOrException::default());
+            }
+            result.processed = reads_conditions.then_some(processed);
+            return result;
+        }
+        for (at, action) in region_action.action.iter().enumerate() {
+            let mut entry =
+                pb::ResultOrException { index: action.index, ..pb::ResultOrException::default() };
+            match (fault, &action.mutation, &action.get) {
+                (Some(FaultKind::ActionException { class, text }), mutation, _) if at == 0 => {
+                    if let Some(mutation) = mutation {
+                        skip_cells(mutation, block);
+                    }
+                    entry.exception = Some(encode_exception(class, text));
+                }
+                (_, Some(mutation), _)
+                    if increment_error(state, &table, mutation, block).is_some() =>
+                {
+                    skip_cells(mutation, block);
+                    entry.exception =
+                        Some(encode_exception("DoNotRetryIOException", "Field is not a long"));
+                }
+                (_, Some(mutation), _) => {
+                    entry.result =
+                        Some(apply(state, &table, (mutation, nonce_group), block, cells));
+                }
+                (_, None, Some(get)) => entry.result = Some(read(state, &table, get, cells)),
+                (_, None, None) => {}
+            }
+            result.result_or_exception.push(entry);
+        }
+        if matches!(fault, Some(FaultKind::OmitActionResult)) {
+            result.result_or_exception.pop();
+        }
+        result
     }
-    if matches!(fault, Some(FaultKind::OmitActionResult)) {
-        result.result_or_exception.pop();
-    }
-    result
 }
 
 fn skip_cells(mutation: &pb::MutationProto, block: &mut Bytes) {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use hbase_rs::{CellKind, MovedTo, Region, ServerName, TableName};
 use hbase_rs_protobuf as pb;
 
-use super::{call_result::RpcException, memstore::Memstores, namespaces::Namespaces};
+use super::{call::Call, call_result::RpcException, memstore::Memstores, namespaces::Namespaces};
 use crate::fault::{FaultKind, InjectedFault};
 
 /// Number of polls before a procedure is complete.
@@ -161,7 +161,7 @@ pub(crate) struct ClusterState {
     /// Version of HBase; `None` is a recent one.
     pub(crate) version: Option<&'static str>,
     /// Server, method, message and cell block of calls that are executed late.
-    pub(crate) late_calls: Vec<(usize, String, Bytes, Bytes)>,
+    pub(crate) late_calls: Vec<Call>,
     /// Difference of the servers' clock from the real time, milliseconds.
     pub(crate) clock_ahead_ms: i64,
     /// The servers' clock, epoch milliseconds; `None` is the real time.
@@ -170,6 +170,11 @@ pub(crate) struct ClusterState {
     pub(crate) scan_starts: Vec<Bytes>,
     pub(crate) memstores: Memstores,
     clock: u64,
+}
+
+fn region(table: &TableName, start: &[u8], end: &[u8], id: u64) -> Region {
+    let key = Bytes::copy_from_slice;
+    Region::new(table.clone(), key(start), key(end), id)
 }
 
 impl ClusterState {
@@ -211,13 +216,11 @@ impl ClusterState {
         for (at, start) in starts.iter().enumerate() {
             let end = starts.get(at + 1).copied().unwrap_or_default();
             let server = at % self.servers.len();
-            self.open_region(table, start, end, id, server);
+            self.open_region(region(table, start, end, id), server);
         }
     }
 
-    fn open_region(&mut self, table: &TableName, start: &[u8], end: &[u8], id: u64, server: usize) {
-        let key = Bytes::copy_from_slice;
-        let region = Region::new(table.clone(), key(start), key(end), id);
+    fn open_region(&mut self, region: Region, server: usize) {
         let seq_num = self.tick() as i64;
         self.regions.push(FakeRegion { region, server, seq_num, state: "OPEN" });
     }
@@ -288,8 +291,8 @@ impl ClusterState {
         self.end_scanners(at);
         let parent = self.regions.remove(at);
         let id = self.tick();
-        self.open_region(table, parent.region.start_key(), row, id, parent.server);
-        self.open_region(table, row, parent.region.end_key(), id, parent.server);
+        self.open_region(region(table, parent.region.start_key(), row, id), parent.server);
+        self.open_region(region(table, row, parent.region.end_key(), id), parent.server);
     }
 
     pub(crate) fn merge_region(&mut self, table: &TableName, row: &[u8]) {
@@ -300,7 +303,8 @@ impl ClusterState {
         self.end_scanners(at);
         let right = self.regions.remove(at);
         let id = self.tick();
-        self.open_region(table, left.region.start_key(), right.region.end_key(), id, left.server);
+        let (start, end) = (left.region.start_key(), right.region.end_key());
+        self.open_region(region(table, start, end, id), left.server);
     }
 
     pub(crate) fn set_region_states(&mut self, table: &TableName, state: &'static str) {

@@ -79,6 +79,7 @@ impl MutationBatch {
     /// # Errors
     ///
     /// If a part is too long, the row empty, the timestamp too large or the batch full.
+    #[expect(clippy::too_many_arguments, reason = "the fields of a cell, in HBase's order")]
     pub fn put(
         &mut self,
         row: &[u8],

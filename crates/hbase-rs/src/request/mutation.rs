@@ -62,7 +62,7 @@ impl Put {
         timestamp: u64,
         value: &[u8],
     ) -> Result<Self, RequestError> {
-        self.0.add(CellKind::Put, family, qualifier, timestamp, value)?;
+        self.0.add(CellKind::Put, (family, qualifier), timestamp, value)?;
         Ok(self)
     }
 }
@@ -129,7 +129,7 @@ impl Delete {
         qualifier: &[u8],
         timestamp: u64,
     ) -> Result<Self, RequestError> {
-        self.0.add(kind, family, qualifier, timestamp, &[])?;
+        self.0.add(kind, (family, qualifier), timestamp, &[])?;
         Ok(self)
     }
 }
@@ -156,7 +156,7 @@ impl Increment {
         qualifier: &[u8],
         amount: i64,
     ) -> Result<Self, RequestError> {
-        self.0.add(CellKind::Put, family, qualifier, SERVER_TIME, &amount.to_be_bytes())?;
+        self.0.add(CellKind::Put, (family, qualifier), SERVER_TIME, &amount.to_be_bytes())?;
         Ok(self)
     }
 }
@@ -182,7 +182,7 @@ impl Append {
         qualifier: &[u8],
         value: &[u8],
     ) -> Result<Self, RequestError> {
-        self.0.add(CellKind::Put, family, qualifier, SERVER_TIME, value)?;
+        self.0.add(CellKind::Put, (family, qualifier), SERVER_TIME, value)?;
         Ok(self)
     }
 
@@ -209,8 +209,7 @@ impl Mutation {
     fn add(
         &mut self,
         kind: CellKind,
-        family: &[u8],
-        qualifier: &[u8],
+        (family, qualifier): (&[u8], &[u8]),
         timestamp: u64,
         value: &[u8],
     ) -> Result<(), RequestError> {

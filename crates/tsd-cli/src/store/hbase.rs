@@ -2,7 +2,7 @@
 
 use std::{
     error::Error,
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -237,7 +237,7 @@ async fn open_log(
     below: &Arc<Metered>,
     directory: &Path,
     tables: Vec<Table>,
-) -> anyhow::Result<(HBaseLog, Replayed)> {
+) -> anyhow::Result<OpenLog> {
     log_mark::check(directory, settings.storage.accept_damage)?;
     log_owner::claim(directory, &settings.storage.hbase)?;
     let config = wal_config(settings, directory, tables);
@@ -248,7 +248,8 @@ async fn open_log(
         log.stop().await;
         return Err(error.into());
     }
-    Ok((log, Replayed { cells: report.cells, bytes: report.bytes }))
+    let replayed = Replayed { cells: report.cells, bytes: report.bytes };
+    Ok(OpenLog { log, replayed, directory: Some(directory.to_owned()) })
 }
 
 /// Opens the store of a daemon with `ack = log`. The daemon starts as soon as the log is replayed, even if HBase is
@@ -260,7 +261,7 @@ async fn logged(
     directory: &Path,
 ) -> anyhow::Result<OpenStore> {
     warn_of_appends(settings, "log");
-    let (log, replayed) = open_log(settings, &below, directory, held(settings)).await?;
+    let opened = open_log(settings, &below, directory, held(settings)).await?;
     let found = async {
         find_cluster(&client, settings, Duration::ZERO).await?;
         find_tables(settings, below.inner(), GLANCE).await?;
@@ -272,11 +273,11 @@ async fn logged(
             warn!("{error:#}; starting anyway: points of series with cached UIDs are accepted");
         }
         Err(error) => {
-            log.stop().await;
+            opened.log.stop().await;
             return Err(error);
         }
     }
-    Ok(behind_log(settings, client, log, replayed, Some(directory), false))
+    Ok(opened.into_store(settings, client, false))
 }
 
 /// Opens the store of a daemon with `ack = cluster`, which takes over its log in HBase.
@@ -310,7 +311,7 @@ async fn cluster_logged(
     let opening = WalStorage::open_on(config, commit_log, opened.former, Arc::clone(&below));
     let (log, report) = opening.await.context("cannot replay the log in HBase")?;
     let replayed = Replayed { cells: report.cells, bytes: report.bytes };
-    let mut open = behind_log(settings, client, log, replayed, None, false);
+    let mut open = OpenLog { log, replayed, directory: None }.into_store(settings, client, false);
     if let Some(hbase) = &mut open.hbase
         && let Some((log, _)) = &hbase.log
     {
@@ -364,19 +365,24 @@ fn is_unavailable(error: &anyhow::Error) -> bool {
         .is_some_and(|error| error.recovery() == Recovery::RetryLater)
 }
 
-fn behind_log(
-    settings: &Settings,
-    client: Client,
+/// A log that was opened and replayed.
+struct OpenLog {
     log: HBaseLog,
     replayed: Replayed,
-    directory: Option<&Path>,
-    must_drain: bool,
-) -> OpenStore {
-    let log = Arc::new(log);
-    let storage = Arc::new(MeteredStorage::new("log", Arc::clone(&log)));
-    let log = Some((log, directory.map(Path::to_owned)));
-    let hbase = Some(OnHBase { log, must_drain, ..OnHBase::new(client) });
-    OpenStore { replayed, hbase, ..OpenStore::new(storage, settings.storage.schema) }
+    /// `None` if the log is in HBase.
+    directory: Option<PathBuf>,
+}
+
+impl OpenLog {
+    /// The store behind the log. With `must_drain`, remaining rows in the log are an error at the close.
+    fn into_store(self, settings: &Settings, client: Client, must_drain: bool) -> OpenStore {
+        let Self { log, replayed, directory } = self;
+        let log = Arc::new(log);
+        let storage = Arc::new(MeteredStorage::new("log", Arc::clone(&log)));
+        let hbase =
+            Some(OnHBase { log: Some((log, directory)), must_drain, ..OnHBase::new(client) });
+        OpenStore { replayed, hbase, ..OpenStore::new(storage, settings.storage.schema) }
+    }
 }
 
 /// Flushes the log of a former `ack = log` before the daemon starts.
@@ -386,7 +392,7 @@ async fn drain_former_log(
     directory: &Path,
 ) -> anyhow::Result<()> {
     info!(log = %directory.display(), "flushing the rows of a former tsd.storage.ack = log");
-    let (log, _) = open_log(settings, below, directory, Vec::new()).await?;
+    let OpenLog { log, .. } = open_log(settings, below, directory, Vec::new()).await?;
     let patience = settings.storage.hbase.start_timeout;
     let started = Instant::now();
     let drained = loop {
@@ -420,9 +426,7 @@ async fn import_log(
     directory: &Path,
 ) -> anyhow::Result<OpenStore> {
     match open_log(settings, &below, directory, held(settings)).await {
-        Ok((log, replayed)) => {
-            Ok(behind_log(settings, client, log, replayed, Some(directory), true))
-        }
+        Ok(opened) => Ok(opened.into_store(settings, client, true)),
         Err(error) if matches!(error.downcast_ref(), Some(OpenError::InUse { .. })) => {
             warn!("{error:#}; writing rows to HBase directly");
             Ok(straight(settings, client, below))

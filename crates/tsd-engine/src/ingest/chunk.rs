@@ -62,6 +62,17 @@ struct ExtraShardBatch {
     batch: ShardBatch,
 }
 
+/// A series to which cells are added.
+#[derive(Clone, Copy)]
+pub(super) struct CellSeries<'a> {
+    /// Row key without time.
+    pub(super) template: &'a [u8],
+    /// Write shard.
+    pub(super) shard: usize,
+    /// Set if a plug-in gets the cells.
+    pub(super) names: Option<&'a NameList>,
+}
+
 impl Chunk {
     /// True if nothing was ever added.
     pub(super) const fn is_unused(&self) -> bool {
@@ -82,17 +93,14 @@ impl Chunk {
         self.single_shard = 0;
     }
 
-    /// Adds a point. `notify` reports its row to row compaction after it is stored; `names` are set if a plug-in gets
-    /// the point.
+    /// Adds a point. `notify` reports its row to row compaction after it is stored.
     #[inline]
     pub(super) fn point(
         &mut self,
         shared: &IngestShared,
-        template: &[u8],
-        shard: usize,
+        CellSeries { template, shard, names }: CellSeries<'_>,
         notify: bool,
         body: PointBody,
-        names: Option<&NameList>,
     ) -> Result<(), PutError> {
         shared.check_age(template, body.time_secs())?;
         if self.shards.is_empty() {
@@ -139,11 +147,9 @@ impl Chunk {
     pub(super) fn cell(
         &mut self,
         shared: &IngestShared,
-        template: &[u8],
-        shard: usize,
+        CellSeries { template, shard, names }: CellSeries<'_>,
         cell: &ExtraCell<'_>,
         tag: u32,
-        names: Option<&NameList>,
     ) -> Result<(), PutError> {
         shared.check_age(template, cell.time_secs())?;
         if self.shards.is_empty() {
@@ -173,15 +179,13 @@ impl Chunk {
     pub(super) fn body(
         &mut self,
         shared: &IngestShared,
-        template: &[u8],
-        shard: usize,
+        series: CellSeries<'_>,
         notify: bool,
         body: &EntryBody,
-        names: Option<&NameList>,
     ) -> Result<(), PutError> {
         match body {
-            EntryBody::Point(body) => self.point(shared, template, shard, notify, *body, names),
-            EntryBody::Cell(cell, tag) => self.cell(shared, template, shard, cell, *tag, names),
+            EntryBody::Point(body) => self.point(shared, series, notify, *body),
+            EntryBody::Cell(cell, tag) => self.cell(shared, series, cell, *tag),
         }
     }
 
@@ -201,8 +205,8 @@ impl Chunk {
             _ => None,
         };
         let names = shared.plugins.are_on().then_some(&point.names);
-        let notify = last_notified.is_some();
-        self.body(shared, &series.template, series.shard, notify, &point.body, names)?;
+        let series = CellSeries { template: &series.template, shard: series.shard, names };
+        self.body(shared, series, last_notified.is_some(), &point.body)?;
         Ok(last_notified.unwrap_or(LastNotifiedRow::NONE))
     }
 

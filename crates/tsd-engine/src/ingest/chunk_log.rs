@@ -10,8 +10,9 @@ use tsd_model::{PointValue, Timestamp, decode_latin1};
 use super::{
     extra_cell::{CellView, ExtraCell},
     name_list::NameList,
+    sample::check_numbers,
 };
-use crate::point_plugins::PointRecord;
+use crate::{point_plugins::PointRecord, put_error::PutError};
 
 /// A point without its series.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +23,12 @@ pub(crate) struct PointBody {
 }
 
 impl PointBody {
+    /// Checks a point.
+    #[inline]
+    pub(crate) fn try_new(timestamp: i64, value: PointValue, tag: u32) -> Result<Self, PutError> {
+        Ok(Self { timestamp: check_numbers(timestamp, value)?, value, tag })
+    }
+
     /// Timestamp in epoch seconds.
     pub(crate) fn time_secs(&self) -> u32 {
         self.timestamp.as_secs()

@@ -8,8 +8,8 @@ use std::{borrow::Cow, sync::Arc};
 
 use smallvec::SmallVec;
 use tsd_model::{
-    BaseTime, EncodedValue, Flags, PointValue, Qualifier, RollupConfig, Timestamp, TimestampError,
-    histogram_qualifier,
+    BaseTime, EncodedValue, PointValue, Qualifier, RollupConfig, RollupInterval, Timestamp,
+    TimestampError, histogram_qualifier,
 };
 use tsd_read::Rollups;
 use tsd_storage::Table;
@@ -150,7 +150,9 @@ impl WriteTargets {
                 (rollups.pre_aggregates, base, SmallVec::from_slice(qualifier.as_bytes()))
             }
             RollupTarget::Slot { interval, aggregator_id, pre_aggregate } => {
-                rollups.slot(interval, aggregator_id, pre_aggregate, timestamp.as_secs(), flags)?
+                let (target, rolled_up) = rollups.interval(interval, pre_aggregate)?;
+                let (base, qualifier) = rolled_up.place(timestamp.as_secs(), aggregator_id, flags);
+                (target, base, qualifier.encode())
             }
         };
         let value = CellValue::Rollup { encoded, given };
@@ -197,22 +199,18 @@ impl RollupTargets {
         Self { config, of_interval, pre_aggregates }
     }
 
-    fn slot(
+    /// The target of an interval, and the interval.
+    fn interval(
         &self,
         interval: usize,
-        aggregator_id: u8,
         pre_aggregate: bool,
-        secs: u32,
-        flags: Flags,
-    ) -> Result<(usize, BaseTime, SmallVec<[u8; 8]>), PutError> {
+    ) -> Result<(usize, &RollupInterval), PutError> {
         let (Some(rolled_up), Some([table, pre_aggregates])) =
             (self.config.intervals().get(interval), self.of_interval.get(interval))
         else {
             return Err(PutError::NoRollups);
         };
-        let (base, qualifier) = rolled_up.place(secs, aggregator_id, flags);
-        let target = if pre_aggregate { *pre_aggregates } else { *table };
-        Ok((target, base, qualifier.encode()))
+        Ok((if pre_aggregate { *pre_aggregates } else { *table }, rolled_up))
     }
 }
 

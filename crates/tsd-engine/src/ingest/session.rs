@@ -8,16 +8,15 @@ use std::{
 };
 
 use tokio::sync::mpsc;
-use tsd_model::PointValue;
 
 use super::{
     NameText,
-    chunk::Chunk,
+    chunk::{CellSeries, Chunk},
     chunk_log::{EntryBody, LogEntry, PointBody, UnresolvedPoint},
     commit_group::CommitGroup,
     extra_cell::ExtraCell,
     name_list::NameList,
-    sample::{Sample, SampleContent, check_numbers},
+    sample::{Sample, SampleContent},
     shared::IngestShared,
     validate::check_point,
 };
@@ -187,7 +186,8 @@ impl IngestSession {
                 // whole, and such a read waits for all the writes.
                 Ok(match sample(input) {
                     Sample { content: SampleContent::Point(value), timestamp, tag, .. } => {
-                        self.put_cached_point(series, timestamp, value, tag, names)
+                        PointBody::try_new(timestamp, value, tag)
+                            .and_then(|body| self.put_cached_point(series, body, names))
                     }
                     other => self.put_cached(series, &other, names),
                 }?)
@@ -214,7 +214,8 @@ impl IngestSession {
         let targets = &self.shared.targets;
         match sample.content {
             SampleContent::Point(value) => {
-                self.put_cached_point(series, sample.timestamp, value, sample.tag, names)
+                let body = PointBody::try_new(sample.timestamp, value, sample.tag)?;
+                self.put_cached_point(series, body, names)
             }
             SampleContent::Rollup { place, value } => {
                 let cell = targets.rollup(place, sample.timestamp, value)?;
@@ -231,22 +232,20 @@ impl IngestSession {
     fn put_cached_point(
         &mut self,
         series: CachedSeries<'_>,
-        timestamp: i64,
-        value: PointValue,
-        tag: u32,
+        body: PointBody,
         names: Option<NameList>,
     ) -> Result<(), PutError> {
         let Self { shared, chunk, log, due_before, .. } = self;
         let shared = &**shared;
-        let timestamp = check_numbers(timestamp, value)?;
-        let base = timestamp.base_time().as_secs();
+        let base = body.timestamp.base_time().as_secs();
         let shard = series.write_shard();
         let round = || shared.round(shard);
         let notify = shared.compaction
             && series.last_notified().advance(|last| last.next(base, *due_before, round));
-        let body = PointBody { timestamp, value, tag };
         if log.is_empty() {
-            chunk.point(shared, series.template(), shard, notify, body, names.as_ref())?;
+            let template = series.template();
+            let series = CellSeries { template, shard, names: names.as_ref() };
+            chunk.point(shared, series, notify, body)?;
         } else {
             let template = series.template().into();
             let (body, names) = (EntryBody::Point(body), names.map(Box::new));
@@ -268,7 +267,8 @@ impl IngestSession {
         let Self { shared, chunk, log, .. } = self;
         let (template, shard) = (series.template(), series.write_shard());
         if log.is_empty() {
-            chunk.cell(shared, template, shard, &cell, tag, names.as_ref())?;
+            let series = CellSeries { template, shard, names: names.as_ref() };
+            chunk.cell(shared, series, &cell, tag)?;
         } else {
             let body = EntryBody::Cell(Box::new(cell.into_owned()), tag);
             let (template, names) = (template.into(), names.map(Box::new));
@@ -284,8 +284,7 @@ impl IngestSession {
         let Sample { timestamp, tag, .. } = *sample;
         let body = match sample.content {
             SampleContent::Point(value) => {
-                let timestamp = check_numbers(timestamp, value)?;
-                EntryBody::Point(PointBody { timestamp, value, tag })
+                EntryBody::Point(PointBody::try_new(timestamp, value, tag)?)
             }
             SampleContent::Rollup { place, value } => {
                 EntryBody::Cell(Box::new(shared.targets.rollup(place, timestamp, value)?), tag)

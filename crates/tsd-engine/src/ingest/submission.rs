@@ -6,8 +6,12 @@ use smallvec::SmallVec;
 use tokio::time::timeout;
 
 use super::{
-    chunk::ShardBatch, chunk_log::LogEntry, commit_group::CommitGroup, name_list::NameList,
-    session::IngestSession, shared::IngestShared,
+    chunk::{CellSeries, ShardBatch},
+    chunk_log::LogEntry,
+    commit_group::CommitGroup,
+    name_list::NameList,
+    session::IngestSession,
+    shared::IngestShared,
 };
 use tsd_meta::UidError;
 
@@ -138,8 +142,8 @@ impl IngestSession {
             match entry {
                 LogEntry::Cached { template, shard, notify, body, names } => {
                     let names = names.as_deref();
-                    if let Err(error) = chunk.body(&shared, &template, shard, notify, &body, names)
-                    {
+                    let series = CellSeries { template: &template, shard, names };
+                    if let Err(error) = chunk.body(&shared, series, notify, &body) {
                         failures.push(PointFailure::new(body.tag(), error));
                     }
                 }

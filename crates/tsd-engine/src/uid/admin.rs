@@ -285,13 +285,13 @@ impl UidAdmin {
         name: &str,
         series: &SeriesCache,
     ) -> Result<Finished, UidError> {
-        let Intent { kind, uid, .. } = *intent;
+        let kind = intent.kind;
         if !retried(|| self.table.store_intent(intent)).await? {
             return Err(UidError::BeingChanged { kind, name: name.to_owned() });
         }
         let finished = retried(|| self.table.finish_intent(intent)).await;
         // After a failure the change may have taken effect, so the caches are invalidated in any case.
-        let forgotten = self.forget(kind, name, intent.names(), uid, series).await;
+        let forgotten = self.forget(intent, name, series).await;
         let finished = finished?;
         forgotten.map(|()| finished)
     }
@@ -308,9 +308,8 @@ impl UidAdmin {
             }
             let outcome = self.table.finish_intent(&intent).await?;
             tracing::info!(change = %intent, ?outcome, "finished an interrupted change of a name");
-            let Intent { kind, uid, .. } = intent;
             let name = intent.names().first().map(|name| decode_latin1(name)).unwrap_or_default();
-            self.forget(kind, &name, intent.names(), uid, series).await?;
+            self.forget(&intent, &name, series).await?;
             finished.push(intent);
         }
         Ok(finished)
@@ -325,12 +324,12 @@ impl UidAdmin {
     /// Removes changed names, `name` among them, and their UID from the caches of all nodes.
     async fn forget(
         &self,
-        kind: UidKind,
+        intent: &Intent,
         name: &str,
-        names: Vec<Bytes>,
-        uid: Uid,
         series: &SeriesCache,
     ) -> Result<(), UidError> {
+        let (Intent { kind, uid, .. }, names) = (intent, intent.names());
+        let (kind, uid) = (*kind, *uid);
         self.resolver.caches.invalidate(kind, &names, &[uid]);
         series.clear();
         let Some(peers) = &self.peers else { return Ok(()) };

@@ -78,8 +78,16 @@ pub(crate) async fn assign(
         if open.is_empty() {
             break;
         }
-        let tried = attempt(table, kind, names, &open, allocation, &mut highest).await;
-        open.clear();
+        let tried = match allocate(table, kind, open.len(), allocation).await {
+            Ok(numbers) => {
+                if allocation == UidAllocation::Counter {
+                    highest = numbers.last().copied().max(highest);
+                }
+                let numbered = open.drain(..).zip(numbers).collect();
+                attempt(table, kind, names, numbered).await
+            }
+            Err(error) => open.drain(..).map(|i| (i, Attempt::Failed(error.clone()))).collect(),
+        };
         for (i, attempt) in tried {
             let result = match attempt {
                 Attempt::Done(result) => result,
@@ -135,26 +143,16 @@ pub(super) async fn create_meta_objects(
         .await;
 }
 
-/// One attempt for the names that have no result yet.
+/// One attempt for the names that have no result yet, each with the number of its UID.
 async fn attempt(
     table: &UidTable,
     kind: UidKind,
     names: &[Bytes],
-    open: &[usize],
-    allocation: UidAllocation,
-    highest: &mut Option<i64>,
+    numbered: Vec<(usize, i64)>,
 ) -> Vec<(usize, Attempt)> {
-    let numbers = match allocate(table, kind, open.len(), allocation).await {
-        Ok(numbers) => numbers,
-        Err(error) => return open.iter().map(|&i| (i, Attempt::Failed(error.clone()))).collect(),
-    };
-    if allocation == UidAllocation::Counter {
-        *highest = numbers.last().copied().max(*highest);
-    }
     let width = kind.width(&table.schema);
-    let numbered = open.iter().copied().zip(numbers);
-    let mut tried = Vec::with_capacity(open.len());
-    let mut new = Vec::with_capacity(open.len());
+    let mut tried = Vec::with_capacity(numbered.len());
+    let mut new = Vec::with_capacity(numbered.len());
     for (i, number) in numbered {
         match u64::try_from(number).map(|n| Uid::from_number(n, width)) {
             Ok(Ok(uid)) => {

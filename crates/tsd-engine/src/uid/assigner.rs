@@ -220,13 +220,13 @@ impl UidAssigner {
         if is_asked { &mut self.asked[kind] } else { &mut self.assignments[kind] }
     }
 
-    fn assign(
+    /// Queues the names that have no UID yet.
+    fn queue(
         &mut self,
         by: UidAssigning,
         kind: UidKind,
         names: Vec<Bytes>,
         reply: Reply<Vec<UidAssignment>>,
-        ctx: &mut ActorContext<'_, Self>,
     ) {
         let request = NamesRequest::new(names.len(), reply);
         for (i, name) in names.into_iter().enumerate() {
@@ -240,8 +240,6 @@ impl UidAssigner {
                 request.set(i, Err(UidError::Throttled));
             }
         }
-        self.start_assignments(kind, ctx);
-        self.start_asking(kind, ctx);
     }
 
     /// Asks other nodes for the UIDs of their names.
@@ -339,7 +337,9 @@ impl Actor for UidAssigner {
         match message {
             UidMessage::Lookup { kind, names, reply } => self.look_up(kind, names, reply, ctx),
             UidMessage::Assign { by, kind, names, reply } => {
-                self.assign(by, kind, names, reply, ctx);
+                self.queue(by, kind, names, reply);
+                self.start_assignments(kind, ctx);
+                self.start_asking(kind, ctx);
             }
             #[cfg(test)]
             UidMessage::Panic => panic!("requested by the test"),

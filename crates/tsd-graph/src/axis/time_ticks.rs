@@ -181,8 +181,7 @@ mod tests {
     #[track_caller]
     fn check(
         zone: &str,
-        start: &str,
-        end: &str,
+        (start, end): (&str, &str),
         most: usize,
         format: &'static str,
         expected: &[&str],
@@ -196,25 +195,29 @@ mod tests {
 
     #[test]
     fn ticks_are_round_times_of_the_zone() {
-        let (start, end) = ("2013-01-01T00:10:00Z", "2013-01-01T02:05:00Z");
-        check("UTC", start, end, 4, "%H:%M", &["00:30", "01:00", "01:30", "02:00"]);
-        check("Asia/Kolkata", start, end, 4, "%H:%M", &["06:00", "06:30", "07:00", "07:30"]);
-        check("UTC", start, "2013-01-01T00:10:03Z", 9, "%S", &["00", "01", "02", "03"]);
-        check("UTC", "2013-01-30T00:00:00Z", "2013-02-03T00:00:00Z", 3, "%d", &["01", "03"]);
+        let range = ("2013-01-01T00:10:00Z", "2013-01-01T02:05:00Z");
+        check("UTC", range, 4, "%H:%M", &["00:30", "01:00", "01:30", "02:00"]);
+        check("Asia/Kolkata", range, 4, "%H:%M", &["06:00", "06:30", "07:00", "07:30"]);
         check(
             "UTC",
-            "2013-01-02T00:00:00Z",
-            "2013-01-20T00:00:00Z",
+            ("2013-01-01T00:10:00Z", "2013-01-01T00:10:03Z"),
+            9,
+            "%S",
+            &["00", "01", "02", "03"],
+        );
+        check("UTC", ("2013-01-30T00:00:00Z", "2013-02-03T00:00:00Z"), 3, "%d", &["01", "03"]);
+        check(
+            "UTC",
+            ("2013-01-02T00:00:00Z", "2013-01-20T00:00:00Z"),
             3,
             "%a %d",
             &["Mon 07", "Mon 14"],
         );
-        let (start, end) = ("2012-12-15T00:00:00Z", "2013-04-15T00:00:00Z");
-        check("UTC", start, end, 4, "%b", &["Jan", "Feb", "Mar", "Apr"]);
+        let range = ("2012-12-15T00:00:00Z", "2013-04-15T00:00:00Z");
+        check("UTC", range, 4, "%b", &["Jan", "Feb", "Mar", "Apr"]);
         check(
             "UTC",
-            "1971-01-01T00:00:00Z",
-            "2013-01-01T00:00:00Z",
+            ("1971-01-01T00:00:00Z", "2013-01-01T00:00:00Z"),
             4,
             "%Y",
             &["1980", "1990", "2000", "2010"],
@@ -223,12 +226,12 @@ mod tests {
 
     #[test]
     fn changes_of_the_offset_leave_the_clock_round() {
-        let (start, end) = ("2013-03-30T23:00:00Z", "2013-03-31T06:00:00Z");
+        let range = ("2013-03-30T23:00:00Z", "2013-03-31T06:00:00Z");
         let expected = ["00:00", "01:00", "03:00", "04:00", "05:00", "06:00", "07:00", "08:00"];
-        check("Europe/Berlin", start, end, 9, "%H:%M", &expected);
-        let (start, end) = ("2013-10-26T22:00:00Z", "2013-10-27T04:00:00Z");
+        check("Europe/Berlin", range, 9, "%H:%M", &expected);
+        let range = ("2013-10-26T22:00:00Z", "2013-10-27T04:00:00Z");
         let expected = ["00:00", "01:00", "02:00", "03:00", "04:00", "05:00"];
-        check("Europe/Berlin", start, end, 9, "%H:%M", &expected);
+        check("Europe/Berlin", range, 9, "%H:%M", &expected);
     }
 
     proptest! {

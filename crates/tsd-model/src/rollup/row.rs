@@ -14,46 +14,58 @@ use crate::{
 /// A value of a slot, with the time its cell was written.
 type SlotValue = (u16, i64, Value);
 
-/// Appends the values of some aggregators, given by ids, to the columns at the same index, in time
-/// order. After an error the columns are unchanged.
-///
-/// Both forms of qualifiers are decoded, in any order of slots: a row of a month in which a writer
-/// was upgraded has both. OpenTSDB cannot read such rows. A duplicate slot is an error unless
-/// `newest_wins`.
-pub fn decode_rollup_row(
-    row: &Row,
-    base: BaseTime,
-    (config, interval): (&RollupConfig, &RollupInterval),
-    newest_wins: bool,
-    ids: &[u8],
-    columns: &mut [PointColumns],
-) -> Result<(), RowError> {
-    let mut found: Vec<Vec<SlotValue>> = vec![Vec::new(); ids.len()];
-    for cell in row.cells.iter().filter(|cell| cell.family == Family::T) {
-        let Some(qualifier) = RollupQualifier::decode(&cell.qualifier) else { continue };
-        let id = config.id_of(qualifier.aggregator);
-        let place = ids.iter().position(|wanted| Some(*wanted) == id);
-        let Some(values) = place.and_then(|place| found.get_mut(place)) else { continue };
-        values.push((qualifier.slot, cell.timestamp_ms, value(cell, &qualifier)?));
-    }
-    for values in &mut found {
-        // Stable, newest cell of a slot first.
-        values.sort_by_key(|(slot, written_ms, _)| (*slot, std::cmp::Reverse(*written_ms)));
-        if !newest_wins
-            && let Some(slot) =
-                values.windows(2).find_map(|pair| duplicate_slot(pair.first()?, pair.last()?))
-        {
-            return Err(RowError::RollupDuplicate { key: row.key.clone(), slot });
+/// Decodes the rows of an interval to columns.
+#[derive(Clone, Copy, Debug)]
+pub struct RollupRowDecoder<'a> {
+    /// Has the ids of aggregators.
+    pub config: &'a RollupConfig,
+    /// The interval.
+    pub interval: &'a RollupInterval,
+    /// Of several values of a slot, decodes the newest; otherwise they are an error.
+    pub newest_wins: bool,
+}
+
+impl RollupRowDecoder<'_> {
+    /// Appends the values of some aggregators, given by ids, to the columns at the same index, in time
+    /// order. After an error the columns are unchanged.
+    ///
+    /// Both forms of qualifiers are decoded, in any order of slots: a row of a month in which a writer
+    /// was upgraded has both. OpenTSDB cannot read such rows.
+    pub fn decode(
+        &self,
+        row: &Row,
+        base: BaseTime,
+        ids: &[u8],
+        columns: &mut [PointColumns],
+    ) -> Result<(), RowError> {
+        let Self { config, interval, newest_wins } = *self;
+        let mut found: Vec<Vec<SlotValue>> = vec![Vec::new(); ids.len()];
+        for cell in row.cells.iter().filter(|cell| cell.family == Family::T) {
+            let Some(qualifier) = RollupQualifier::decode(&cell.qualifier) else { continue };
+            let id = config.id_of(qualifier.aggregator);
+            let place = ids.iter().position(|wanted| Some(*wanted) == id);
+            let Some(values) = place.and_then(|place| found.get_mut(place)) else { continue };
+            values.push((qualifier.slot, cell.timestamp_ms, value(cell, &qualifier)?));
         }
-        values.dedup_by_key(|(slot, ..)| *slot);
-    }
-    for (values, columns) in found.iter().zip(columns) {
-        for (slot, _, value) in values {
-            let secs = i64::try_from(interval.slot_start(base, *slot)).unwrap_or(i64::MAX);
-            columns.push(secs.saturating_mul(1_000), *value);
+        for values in &mut found {
+            // Stable, newest cell of a slot first.
+            values.sort_by_key(|(slot, written_ms, _)| (*slot, std::cmp::Reverse(*written_ms)));
+            if !newest_wins
+                && let Some(slot) =
+                    values.windows(2).find_map(|pair| duplicate_slot(pair.first()?, pair.last()?))
+            {
+                return Err(RowError::RollupDuplicate { key: row.key.clone(), slot });
+            }
+            values.dedup_by_key(|(slot, ..)| *slot);
         }
+        for (values, columns) in found.iter().zip(columns) {
+            for (slot, _, value) in values {
+                let secs = i64::try_from(interval.slot_start(base, *slot)).unwrap_or(i64::MAX);
+                columns.push(secs.saturating_mul(1_000), *value);
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 fn duplicate_slot(a: &SlotValue, b: &SlotValue) -> Option<u16> {
@@ -102,7 +114,8 @@ mod tests {
         let interval = &config.intervals()[0];
         let base = BaseTime::from_stored(BASE.to_be_bytes());
         let mut columns = vec![PointColumns::default(); 2];
-        decode_rollup_row(&row, base, (&config, interval), newest_wins, &[0, 1], &mut columns)
+        RollupRowDecoder { config: &config, interval, newest_wins }
+            .decode(&row, base, &[0, 1], &mut columns)
             .map(|()| columns)
     }
 

@@ -31,40 +31,79 @@ pub fn evaluate(
     spans: Vec<Span>,
 ) -> Result<Vec<OutputSeries>, QueryError> {
     let output_range = (plan.window.start_ms, plan.window.end_ms);
+    let evaluation = GroupEvaluation { sub, plan, output_range };
     group_spans(plan, sub.aggregator, spans)
         .iter()
-        .map(|group| OutputSeries::from_group(sub, plan, group, output_range))
+        .map(|group| evaluation.output(group, &mut || Ok(())))
         .collect()
 }
 
-impl OutputSeries {
-    /// Aggregates one group over `output_range`, first and last millisecond. Groups are independent
-    /// of each other and may be aggregated in parallel.
-    pub fn from_group(
-        sub: &SubQuery,
-        plan: &SubQueryPlan,
+/// Aggregates groups over a range. Groups are independent of each other and may be aggregated in parallel.
+///
+/// `check` is called about every thousand values and may end the aggregation.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupEvaluation<'a> {
+    /// The sub query.
+    pub sub: &'a SubQuery,
+    /// Its plan.
+    pub plan: &'a SubQueryPlan,
+    /// First and last millisecond.
+    pub output_range: (i64, i64),
+}
+
+impl GroupEvaluation<'_> {
+    /// The result of a group.
+    pub fn output(
+        &self,
         group: &SpanGroup,
-        output_range: (i64, i64),
-    ) -> Result<Self, QueryError> {
-        Self::from_group_with(sub, plan, group, output_range, &mut || Ok(()))
+        check: &mut dyn FnMut() -> Result<(), QueryError>,
+    ) -> Result<OutputSeries, QueryError> {
+        let points = self.points(group, check)?;
+        Ok(OutputSeries { points, ..OutputSeries::without_points(self.plan, group) })
     }
 
+    /// Only the points of [`Self::output`].
+    pub fn points(
+        &self,
+        group: &SpanGroup,
+        check: &mut dyn FnMut() -> Result<(), QueryError>,
+    ) -> Result<PointColumns, QueryError> {
+        let (from_ms, to_ms) = self.range_ms();
+        let Self { sub, .. } = self;
+        let aggregator = sub.aggregator;
+        Aggregation { aggregator, is_rate: sub.rate.is_some(), from_ms, to_ms }.of(group, check)
+    }
+
+    /// [`Self::output`], consuming the group: points that do not change are moved, not copied.
+    pub fn owned_output(
+        &self,
+        mut group: SpanGroup,
+        check: &mut dyn FnMut() -> Result<(), QueryError>,
+    ) -> Result<OutputSeries, QueryError> {
+        // Values of a series with both integers and doubles may change.
+        let is_mixed = |points: PointSlices<'_>| matches!(points.kinds, SliceKinds::Mixed(_));
+        if self.sub.aggregator != Aggregator::None || group.points().any(is_mixed) {
+            return self.output(&group, check);
+        }
+        let Some(mut points) = group.take_single() else {
+            return self.output(&group, check);
+        };
+        let (from_ms, to_ms) = self.range_ms();
+        cut_single_series(&mut points, (from_ms, to_ms, self.sub.rate.is_some()))?;
+        Ok(OutputSeries { points, ..OutputSeries::without_points(self.plan, &group) })
+    }
+
+    /// The range as far as it was read.
+    fn range_ms(&self) -> (i64, i64) {
+        let (from_ms, to_ms) = self.output_range;
+        (from_ms, to_ms.min(self.plan.window.scan_end_ms()))
+    }
+}
+
+impl OutputSeries {
     /// Appends the points of a later time chunk of the same group; see [`SpanGroup::time_chunks`].
     pub fn append(&mut self, later: &PointColumns) {
         append(&mut self.points, later, 0, later.len());
-    }
-
-    /// [`Self::from_group`] with a `check`, which is called about every thousand values and may end
-    /// the aggregation.
-    pub fn from_group_with(
-        sub: &SubQuery,
-        plan: &SubQueryPlan,
-        group: &SpanGroup,
-        output_range: (i64, i64),
-        check: &mut dyn FnMut() -> Result<(), QueryError>,
-    ) -> Result<Self, QueryError> {
-        let points = Self::points_with(sub, plan, group, output_range, check)?;
-        Ok(Self { points, ..Self::without_points(plan, group) })
     }
 
     /// The tags and TSUIDs of a group, without points.
@@ -76,46 +115,6 @@ impl OutputSeries {
             tsuids: group.tsuids(),
             points: PointColumns::default(),
         }
-    }
-
-    /// Only the points of [`Self::from_group_with`].
-    pub fn points_with(
-        sub: &SubQuery,
-        plan: &SubQueryPlan,
-        group: &SpanGroup,
-        output_range: (i64, i64),
-        check: &mut dyn FnMut() -> Result<(), QueryError>,
-    ) -> Result<PointColumns, QueryError> {
-        let aggregation = Aggregation {
-            aggregator: sub.aggregator,
-            is_rate: sub.rate.is_some(),
-            from_ms: output_range.0,
-            to_ms: output_range.1.min(plan.window.scan_end_ms()),
-        };
-        aggregation.of(group, check)
-    }
-
-    /// [`Self::from_group_with`], consuming the group: points that do not change are moved, not
-    /// copied.
-    pub fn from_owned_group(
-        sub: &SubQuery,
-        plan: &SubQueryPlan,
-        mut group: SpanGroup,
-        output_range: (i64, i64),
-        check: &mut dyn FnMut() -> Result<(), QueryError>,
-    ) -> Result<Self, QueryError> {
-        let to_ms = output_range.1.min(plan.window.scan_end_ms());
-        let range = (output_range.0, to_ms, sub.rate.is_some());
-        // Values of a series with both integers and doubles may change.
-        let is_mixed = |points: PointSlices<'_>| matches!(points.kinds, SliceKinds::Mixed(_));
-        if sub.aggregator != Aggregator::None || group.points().any(is_mixed) {
-            return Self::from_group_with(sub, plan, &group, output_range, check);
-        }
-        let Some(mut points) = group.take_single() else {
-            return Self::from_group_with(sub, plan, &group, output_range, check);
-        };
-        cut_single_series(&mut points, range)?;
-        Ok(Self { points, ..Self::without_points(plan, &group) })
     }
 }
 
@@ -212,8 +211,9 @@ mod tests {
             let span = Span { tsuid: Bytes::from_static(&[0, 0, 1, 0, 0, 1, 0, 0, 1]), points };
             let mut groups = group_spans(&plan, sub.aggregator, vec![span]);
             let group = groups.pop().unwrap();
-            let copied = OutputSeries::from_group(&sub, &plan, &group, RANGE);
-            let moved = OutputSeries::from_owned_group(&sub, &plan, group, RANGE, &mut || Ok(()));
+            let evaluation = GroupEvaluation { sub: &sub, plan: &plan, output_range: RANGE };
+            let copied = evaluation.output(&group, &mut || Ok(()));
+            let moved = evaluation.owned_output(group, &mut || Ok(()));
             if let (Ok(copied), Ok(moved)) = (&copied, &moved) {
                 prop_assert_eq!(&copied.tsuids, &moved.tsuids);
                 prop_assert_eq!(&copied.group_tags, &moved.group_tags);

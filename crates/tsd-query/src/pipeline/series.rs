@@ -110,7 +110,7 @@ impl SeriesBuilder {
         self.extend_range((*first, *last));
         let (from, to) = input_of(pipeline, columns);
         let from = if self.retains_raw {
-            self.retain_raw(pipeline, columns, from, to, &[]).0
+            self.retain_raw(pipeline, (columns, from, to), &[]).0
         } else {
             from
         };
@@ -182,7 +182,7 @@ impl SeriesBuilder {
         }
         let all = later.raw.len();
         let (from, skipped) = if self.retains_raw {
-            self.retain_raw(pipeline, &later.raw, 0, all, &later.raw_summaries)
+            self.retain_raw(pipeline, (&later.raw, 0, all), &later.raw_summaries)
         } else {
             (0, 0)
         };

@@ -73,7 +73,27 @@ impl SubQueryPlan {
                 Self::of_tsuids(tsuids, filters.collect(), window, *schema)
             }
             ResolvedSubQuery::Metric { metric, filters } => {
-                Self::of_metric(sub, metric, filters, window, *schema, settings)
+                let keys = keys_in_order(&sub.filters, filters);
+                let (selection, post_filters) = select_tags(&keys, sub.explicit_tags, settings);
+                // The stop key of the fuzzy filter reaches into the row that begins at the end of the scan.
+                let stop_tail = if selection.one_deviation {
+                    vec![0xFF; keys.len() * schema.tag_pair_width()]
+                } else {
+                    Vec::new()
+                };
+                Self {
+                    schema: *schema,
+                    metric: metric.clone(),
+                    window,
+                    ranges: key_ranges(*schema, metric, &window, &stop_tail),
+                    selection: SeriesSelection::Tags(selection),
+                    post_filters,
+                    group_by: keys
+                        .into_iter()
+                        .filter(|(_, filters)| filters.iter().any(|(filter, _)| filter.group_by))
+                        .map(|(tagk, _)| tagk)
+                        .collect(),
+                }
             }
         }
     }
@@ -100,61 +120,6 @@ impl SubQueryPlan {
             selection: SeriesSelection::Tsuids(tags),
             post_filters,
             group_by: Vec::new(),
-        }
-    }
-
-    fn of_metric(
-        sub: &SubQuery,
-        metric: &Bytes,
-        resolved: &[ResolvedFilter],
-        window: ScanWindow,
-        schema: TableSchema,
-        settings: &PlanSettings,
-    ) -> Self {
-        let keys = keys_in_order(&sub.filters, resolved);
-        let explicit = sub.explicit_tags && !keys.is_empty();
-        let fuzzy = explicit && settings.fuzzy_filter;
-        let mut conditions = Vec::with_capacity(keys.len());
-        let mut post_filters = Vec::new();
-        let mut budget = settings.expansion_limit;
-        for (index, (tagk, filters)) in keys.iter().enumerate() {
-            let mut tagvs = pushed_values(filters, index == 0);
-            let mut over_budget = false;
-            if let Some(values) = &tagvs {
-                if values.len() <= budget {
-                    budget -= values.len();
-                } else {
-                    (tagvs, over_budget) = (None, true);
-                }
-            }
-            for (filter, literals) in filters {
-                let is_pushed_down = literals.is_some() && !over_budget;
-                if !is_pushed_down && !filter.accepts_all() {
-                    let tagk = tagk.clone();
-                    post_filters.push(PostFilter { tagk, filter: (*filter).clone() });
-                }
-            }
-            conditions.push(TagUidCondition { tagk: tagk.clone(), tagvs });
-        }
-        // The stop key of the fuzzy filter reaches into the row that begins at the end of the scan.
-        let stop_tail =
-            if fuzzy { vec![0xFF; keys.len() * schema.tag_pair_width()] } else { Vec::new() };
-        Self {
-            schema,
-            metric: metric.clone(),
-            window,
-            ranges: key_ranges(schema, metric, &window, &stop_tail),
-            selection: SeriesSelection::Tags(TagSelection {
-                conditions,
-                explicit,
-                one_deviation: fuzzy,
-            }),
-            post_filters,
-            group_by: keys
-                .into_iter()
-                .filter(|(_, filters)| filters.iter().any(|(filter, _)| filter.group_by))
-                .map(|(tagk, _)| tagk)
-                .collect(),
         }
     }
 
@@ -232,6 +197,39 @@ fn keys_in_order<'a>(
     }
     keys.sort_by(|a, b| a.0.cmp(&b.0));
     keys
+}
+
+/// What is pushed down of the filters, and the filters to apply afterwards.
+fn select_tags(
+    keys: &[(Bytes, Vec<KeyFilter<'_>>)],
+    explicit_tags: bool,
+    settings: &PlanSettings,
+) -> (TagSelection, Vec<PostFilter>) {
+    let explicit = explicit_tags && !keys.is_empty();
+    let mut conditions = Vec::with_capacity(keys.len());
+    let mut post_filters = Vec::new();
+    let mut budget = settings.expansion_limit;
+    for (index, (tagk, filters)) in keys.iter().enumerate() {
+        let mut tagvs = pushed_values(filters, index == 0);
+        let mut over_budget = false;
+        if let Some(values) = &tagvs {
+            if values.len() <= budget {
+                budget -= values.len();
+            } else {
+                (tagvs, over_budget) = (None, true);
+            }
+        }
+        for (filter, literals) in filters {
+            let is_pushed_down = literals.is_some() && !over_budget;
+            if !is_pushed_down && !filter.accepts_all() {
+                let tagk = tagk.clone();
+                post_filters.push(PostFilter { tagk, filter: (*filter).clone() });
+            }
+        }
+        conditions.push(TagUidCondition { tagk: tagk.clone(), tagvs });
+    }
+    let one_deviation = explicit && settings.fuzzy_filter;
+    (TagSelection { conditions, explicit, one_deviation }, post_filters)
 }
 
 /// Values of one key that go into the row-key pattern.

@@ -5,9 +5,10 @@ use serde_json::{Value as Json, json};
 use tsd_model::{UidKind, Value};
 use tsd_protocol::ApiError;
 use tsd_query::{
-    Clock, ExpOutput, FillPolicy, GexpQuery, NamedSeries, OutputSeries, PlanSettings, Query,
-    QueryError, RawQuery, ReadAttempt, ReadStrategy, RollupSettings, SeriesPipeline, SeriesSource,
-    SubQuery, SubQueryPlan, Unlimited, choose_reads, evaluate_histograms, group_spans,
+    Clock, ExpOutput, FillPolicy, GexpQuery, GroupEvaluation, NamedSeries, OutputSeries,
+    PlanSettings, Query, QueryError, RawQuery, ReadAttempt, ReadStrategy, RollupSettings,
+    SeriesPipeline, SeriesSource, SubQuery, SubQueryPlan, Unlimited, choose_reads,
+    evaluate_histograms, group_spans,
 };
 
 use crate::{request, table::Tables};
@@ -131,8 +132,9 @@ impl QueryExecutor<'_> {
             let pipeline = SeriesPipeline::new(sub, window, &query.zone);
             let spans = tables.read(source, &plan, &pipeline)?;
             metric_uid.clone_from(&plan.metric);
+            let evaluation = GroupEvaluation { sub, plan: &plan, output_range };
             for group in group_spans(&plan, sub.aggregator, spans) {
-                outputs.push(OutputSeries::from_group(sub, &plan, &group, output_range)?);
+                outputs.push(evaluation.output(&group, &mut || Ok(()))?);
             }
             if !outputs.is_empty() {
                 break;

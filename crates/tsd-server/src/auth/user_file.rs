@@ -15,7 +15,7 @@ use std::{
 };
 
 use futures_util::{FutureExt as _, future::BoxFuture};
-use metrics::{Counter, Unit, counter, describe_counter};
+use metrics::Counter;
 use tokio::sync::Semaphore;
 use tsd_engine::{MemoryConsumer, ProcessMemory};
 
@@ -50,38 +50,18 @@ struct UsersVersion {
     verified: VerifiedCache,
 }
 
-#[derive(Clone, Debug)]
-struct AuthMetrics {
-    verified: Counter,
-    cached: Counter,
-    invalid: Counter,
-    limited: Counter,
-    busy: Counter,
-}
-
-impl Default for AuthMetrics {
-    fn default() -> Self {
-        let outcome =
-            |outcome: &'static str| counter!("tsd_auth_credentials_total", "outcome" => outcome);
-        Self {
-            verified: outcome("verified"),
-            cached: outcome("cached"),
-            invalid: outcome("invalid"),
-            limited: outcome("limited"),
-            busy: outcome("busy"),
+tsd_engine::metrics_table! {
+    #[derive(Clone, Debug)]
+    pub(crate) struct AuthMetrics {
+        counters by label {
+            "tsd_auth_credentials_total" by "outcome",
+                "Credentials that clients sent, by outcome: verified, cached (verified a short time ago, or a token), invalid, limited (rejected after too many wrong attempts of the peer), busy (too many verifications in progress)."
+                => Counter {
+                    verified: "verified", cached: "cached", invalid: "invalid", limited: "limited",
+                    busy: "busy",
+                }
         }
     }
-}
-
-/// Describes the metrics of this module.
-pub(crate) fn describe_metrics() {
-    describe_counter!(
-        "tsd_auth_credentials_total",
-        Unit::Count,
-        "Credentials that clients sent, by outcome: verified, cached (verified a short time ago, or a token), \
-         invalid, limited (rejected after too many wrong attempts of the peer), busy (too many \
-         verifications in progress)."
-    );
 }
 
 impl fmt::Debug for UserFileAuthenticator {
@@ -95,7 +75,7 @@ impl UserFileAuthenticator {
     pub fn new(users: Users, memory: ProcessMemory) -> Result<Self, HashError> {
         let mut secret = [0; 32];
         getrandom::fill(&mut secret)?;
-        let metrics = AuthMetrics::default();
+        let metrics = AuthMetrics::with_labels(&[]);
         let verified = VerifiedCache::new(secret);
         Ok(Self {
             current: RwLock::new(Arc::new(UsersVersion { users, verified })),

@@ -4,6 +4,8 @@
 //! connection. With a setting, a request inherits the identity of the previous request on its
 //! connection, as in OpenTSDB.
 
+use std::net::SocketAddr;
+
 use parking_lot::Mutex;
 
 use hyper::{HeaderMap, Method};
@@ -16,6 +18,13 @@ use crate::{
     route::Route,
     server_state::ServerState,
 };
+
+/// The other side of a connection.
+#[derive(Debug)]
+pub(crate) struct ConnectionPeer {
+    pub(crate) address: SocketAddr,
+    pub(crate) identity: ConnectionIdentity,
+}
 
 /// The identity of the last request of a connection, if requests inherit it.
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! Processes one HTTP request: limits, error format, cross-origin rules, then its route.
 
-use std::{net::SocketAddr, time::Instant};
+use std::time::Instant;
 
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode, Version,
@@ -12,7 +12,7 @@ use tsd_engine::MEMORY_LIMIT_KEY;
 use tsd_protocol::{ApiError, QueryString};
 
 use super::{
-    access::{Access, ConnectionIdentity},
+    access::{Access, ConnectionPeer},
     body::read_body,
     cross_site::{is_foreign_script, is_own_page, is_same_host},
     encode_response::{ResponseOptions, encode_response},
@@ -51,8 +51,7 @@ struct ResponseContext {
 pub(crate) async fn handle_request(
     state: &ServerState,
     request: Request<Incoming>,
-    peer: SocketAddr,
-    connection: &ConnectionIdentity,
+    peer: &ConnectionPeer,
     active_request: ActiveRequest,
 ) -> Response<OutgoingBody> {
     let began = Instant::now();
@@ -68,7 +67,7 @@ pub(crate) async fn handle_request(
         let text = format!("no memory is left for the request ({MEMORY_LIMIT_KEY})");
         Err(HttpError::ApiThenClose(ApiError::overloaded(&text)))
     } else {
-        route_request(state, &parts, body, peer, connection, &mut context).await
+        route_request(state, &parts, body, peer, &mut context).await
     };
     let response = match routed {
         Ok(response) if context.route.is_operational() => Ok(response),
@@ -105,27 +104,26 @@ async fn route_request(
     state: &ServerState,
     parts: &Parts,
     body: Incoming,
-    peer: SocketAddr,
-    connection: &ConnectionIdentity,
+    peer: &ConnectionPeer,
     context: &mut ResponseContext,
 ) -> Result<HttpResponse, HttpError> {
     let (query, path) = read_head(&state.config, parts, &body, context)?;
     let headers = &parts.headers;
-    let client = forwarded::client(headers, peer, &state.config.trusted_proxies);
+    let client = forwarded::client(headers, peer.address, &state.config.trusted_proxies);
     let is_head = parts.method == Method::HEAD;
     let method = if is_head { Method::GET } else { parts.method.clone() };
     // The handler reports the error, once the sender is known.
     let used = effective_method(&path, &method, &query).unwrap_or_else(|_| method.clone());
     let (route, path_of_uri) = (path.route, parts.uri.path());
     let requirement = of_request(route, path.sub_path, &used);
-    check_own_host(state, headers, peer, client, requirement.changes())?;
+    check_own_host(state, headers, peer.address, client, requirement.changes())?;
     check_script(state, headers, client, context)?;
     let changes = requirement.changes() || used == Method::DELETE;
     if let Some(response) = check_origin(state, parts, changes, context)? {
         return Ok(response);
     }
     let access = Access { state, headers, is_head, client, route, requirement, path: path_of_uri };
-    let identity = access.check(connection).await?;
+    let identity = access.check(&peer.identity).await?;
     let body = read_body(headers, body, &state.config.limits, &state.body_memory).await?;
     if !body.bytes().is_empty() {
         state.metrics.http_body_bytes.record(body.bytes().len() as f64);

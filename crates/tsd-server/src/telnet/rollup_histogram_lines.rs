@@ -8,13 +8,13 @@ use tsd_meta::UidError;
 use tsd_model::Timestamp;
 use tsd_protocol::{
     HistogramLine, HistogramLineError, HistogramValue, Latin1, PutLine, PutLineError, RollupError,
-    RollupLine, TelnetPutError, parse_tags,
+    RollupLine, RollupPoint, TelnetPutError, parse_tags,
 };
 
 use super::lines::{HISTOGRAM, LineProcessor, ROLLUP, WriteLineError};
 use crate::{
     put_error_mapping::to_telnet_error,
-    rollups::{RollupInput, put_one, put_rollup},
+    rollups::{RollupInput, RollupWriter, put_one},
 };
 
 /// Why a `histogram` line was rejected.
@@ -46,11 +46,11 @@ impl LineProcessor {
             return Err(RollupError::without_configuration(&spec).into());
         };
         let PutLine { metric, timestamp, value, tags_raw } = point;
-        let separators = (b' ', b'=');
-        let point =
-            RollupInput { spec, metric, tags_raw, separators, timestamp, value, tag: ROLLUP };
+        let point = RollupPoint { spec, metric, timestamp, value };
+        let input = RollupInput { point, tags_raw, separators: (b' ', b'='), tag: ROLLUP };
         let Self { session, rules: series, tag_buffer, .. } = self;
-        put_rollup(session, &rules, series, &point, tag_buffer, |tags| Ok(parse_tags(tags)?))
+        RollupWriter { session, rules: &rules, series, tag_buffer }
+            .put(&input, |tags| Ok(parse_tags(tags)?))
     }
 
     pub(super) fn histogram(&mut self, line: &[u8]) {

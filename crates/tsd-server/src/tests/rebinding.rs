@@ -18,11 +18,9 @@ const PAGES: [&[(&str, &str)]; 4] = [
 
 async fn send(
     tsd: &Tsd,
-    method: Method,
-    uri: &str,
+    (method, uri, body): &(Method, &str, &str),
     host: &str,
     headers: &[(&str, &str)],
-    body: &str,
 ) -> (u16, String) {
     let mut request = format!("{method} {uri} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
     for (name, value) in headers {
@@ -55,10 +53,9 @@ async fn a_page_whose_name_is_rebound_reads_and_changes_nothing() {
         (Method::GET, "/api/nothing", ""),
     ];
     for headers in PAGES {
-        for (method, uri, body) in &requests {
-            let (status, answer) =
-                send(&tsd, method.clone(), uri, "evil.example:4242", headers, body).await;
-            assert_eq!(status, 421, "{headers:?} {method} {uri}: {answer}");
+        for request in &requests {
+            let (status, answer) = send(&tsd, request, "evil.example:4242", headers).await;
+            assert_eq!(status, 421, "{headers:?} {request:?}: {answer}");
             assert!(answer.contains("tsd.http.hosts"), "{answer}");
         }
     }
@@ -74,7 +71,7 @@ async fn a_page_whose_name_is_rebound_reads_and_changes_nothing() {
 async fn the_page_under_an_unknown_name_says_what_to_do() {
     let tsd = Tsd::start().await;
     let headers = [("accept-language", "de")];
-    let (status, answer) = send(&tsd, Method::GET, "/", "tsd.corp:4242", &headers, "").await;
+    let (status, answer) = send(&tsd, &(Method::GET, "/", ""), "tsd.corp:4242", &headers).await;
     assert_eq!(status, 421);
     assert!(answer.contains("<h1>Misdirected Request</h1>"), "{answer}");
     assert!(answer.contains("tsd.corp:4242") && answer.contains("tsd.http.hosts"), "{answer}");
@@ -85,16 +82,16 @@ async fn collectors_and_own_names_are_not_affected() {
     let hosts = HostNames::try_new("tsd.corp").unwrap();
     let tsd = with_points(ServerConfig { hosts, ..config() }).await;
     // A collector may use any host name; it sends no headers of a browser.
-    let (status, answer) = send(&tsd, Method::POST, "/api/put", "lb.example", &[], PUT).await;
+    let (status, answer) = send(&tsd, &(Method::POST, "/api/put", PUT), "lb.example", &[]).await;
     assert_eq!(status, 204, "{answer}");
-    let (status, _) = send(&tsd, Method::GET, "/api/health/live", "10.1.2.3:80", &[], "").await;
+    let (status, _) = send(&tsd, &(Method::GET, "/api/health/live", ""), "10.1.2.3:80", &[]).await;
     assert_eq!(status, 200);
     for host in ["127.0.0.1:4242", "localhost", "[::1]:4242", "TSD.corp:80", "a.localhost:1"] {
         let origin = format!("http://{host}");
         let headers = [("origin", origin.as_str()), ("sec-fetch-site", "same-origin")];
-        let (status, answer) = send(&tsd, Method::POST, "/api/put", host, &headers, PUT).await;
+        let (status, answer) = send(&tsd, &(Method::POST, "/api/put", PUT), host, &headers).await;
         assert_eq!(status, 204, "{host}: {answer}");
-        let (status, _) = send(&tsd, Method::GET, "/api/config", host, &headers[1..], "").await;
+        let (status, _) = send(&tsd, &(Method::GET, "/api/config", ""), host, &headers[1..]).await;
         assert_eq!(status, 200, "{host}");
     }
 }
@@ -105,12 +102,12 @@ async fn an_allowed_origin_may_use_any_name() {
     let tsd = with_points(ServerConfig { cors, ..config() }).await;
     let uri = "/api/suggest?type=metrics";
     let good = [("origin", "http://grafana"), ("sec-fetch-site", "cross-site")];
-    let (status, answer) = send(&tsd, Method::GET, uri, "tsd.corp", &good, "").await;
+    let (status, answer) = send(&tsd, &(Method::GET, uri, ""), "tsd.corp", &good).await;
     assert_eq!(status, 200, "{answer}");
-    let (status, _) = send(&tsd, Method::OPTIONS, "/api/put", "tsd.corp", &good, "").await;
+    let (status, _) = send(&tsd, &(Method::OPTIONS, "/api/put", ""), "tsd.corp", &good).await;
     assert_eq!(status, 200);
     let own = [("origin", "http://tsd.corp")];
-    let (status, _) = send(&tsd, Method::GET, uri, "tsd.corp", &own, "").await;
+    let (status, _) = send(&tsd, &(Method::GET, uri, ""), "tsd.corp", &own).await;
     assert_eq!(status, 421);
 }
 

@@ -181,7 +181,9 @@ impl HBaseStorage {
         self.run_write(table, move |to, table, timeout| async move {
             let mutations = marked_column(&to, row.clone(), &cell)?;
             let column = Column { row, family: cell.family, qualifier: cell.qualifier.clone() };
-            let put = to.put_if(&table, column, (&cell, mutations), condition, timeout).await?;
+            let put = ConditionalPut { column, cell: &cell, mutations, condition }
+                .execute(&to, &table, timeout)
+                .await?;
             if put { Ok(()) } else { Err(StorageError::Changed) }
         })
         .await
@@ -239,24 +241,31 @@ fn marked_column(of: &OpenTable, row: Bytes, cell: &Cell) -> Result<Vec<Mutation
     Ok(mutations)
 }
 
-impl OpenTable {
-    /// Puts a column if the condition holds. Returns true if the row has the column. An attempt without a response
-    /// may have been executed, or may be executed later. Then the condition of the next attempt fails, and a read
-    /// of the column decides.
-    async fn put_if(
+/// A put of a column that is made if a condition holds.
+struct ConditionalPut<'a> {
+    column: Column,
+    cell: &'a Cell,
+    /// The put, with its mark in the table of points.
+    mutations: Vec<Mutation>,
+    condition: Option<Condition>,
+}
+
+impl ConditionalPut<'_> {
+    /// Returns true if the row has the column. An attempt without a response may have been executed, or may be
+    /// executed later. Then the condition of the next attempt fails, and a read of the column decides.
+    async fn execute(
         &self,
+        to: &OpenTable,
         table: &Table,
-        column: Column,
-        (cell, mutations): (&Cell, Vec<Mutation>),
-        condition: Option<Condition>,
         timeout: Duration,
     ) -> Result<bool, StorageError> {
+        let Self { column, cell, mutations, condition } = self;
         let started = Instant::now();
         let mut is_in_doubt = false;
         loop {
-            let error = match self.put_once(&mutations, condition.as_ref()).await {
+            let error = match to.put_once(mutations, condition.as_ref()).await {
                 Ok(false) if is_in_doubt => {
-                    let found = read_cell(&self.rows, &column).await;
+                    let found = read_cell(&to.rows, column).await;
                     let found = found.map_err(|error| storage_error(table, &error))?;
                     return Ok(found == (Some(cell.value.clone()), Some(cell.timestamp_ms)));
                 }
@@ -273,7 +282,9 @@ impl OpenTable {
             sleep(RETRY_PAUSE).await;
         }
     }
+}
 
+impl OpenTable {
     /// Makes one attempt of a conditional put. Servers before HBase 2.4 cannot check the condition, so the put is
     /// unconditional there, and the second read-back repairs superseded points.
     async fn put_once(

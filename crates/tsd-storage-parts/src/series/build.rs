@@ -23,6 +23,7 @@ use crate::{
     error::{Malformed, PartError},
     layout::PartLayout,
     part::BlockUse,
+    section_reader::SectionReader,
     series_selection::SeriesSelection,
     store::PartStore,
 };
@@ -121,7 +122,8 @@ fn read_all(table: &PartStore, series: &TableSeries, stop: &AtomicBool) -> Resul
             let (part, all) = (Arc::clone(&section.part), Arc::new(SeriesSelection::All));
             let bases = (0, u32::MAX);
             let (how, damage) = (BlockUse::Once, snapshot.damage_use(section));
-            let cursor = SectionCursor::open(part, section.section, &all, bases, how, damage);
+            let cursor = SectionReader::open(part, section.section, how, damage)
+                .and_then(|section| SectionCursor::open(section, &all, bases));
             let mut cursor = match cursor {
                 Err(error) => return Err(quarantined(table, error)),
                 Ok(cursor) => cursor,

@@ -11,9 +11,10 @@ use crate::{
     error::PartError,
     file_names::part_name,
     manifest::{ManifestEdit, ManifestState, SectionRecord},
-    merge::{SpanMerge, merge_sections, merged_size},
+    merge::{SpanMerge, merge_sections},
     merge_signal::MergeCheckpoint,
     snapshot::{Snapshot, SnapshotSection},
+    writer::PartWriter,
 };
 
 /// Minimum number of similar-sized sections that are merged. So each size level is this many times larger than
@@ -152,7 +153,8 @@ impl PartStore {
                 bytes
             } else {
                 let merge = [self.span_merge(input, compact_before)];
-                let bytes = merged_size(self.layout, round.sequences(), &merge, checkpoint)?;
+                let writer = PartWriter::measure(self.layout, round.sequences())?;
+                let bytes = merge_sections(writer, &merge, checkpoint)?;
                 measured.insert(input, bytes);
                 bytes
             };
@@ -181,7 +183,8 @@ impl PartStore {
             round.inputs.iter().map(|input| self.span_merge(input, compact_before)).collect();
         let part = self.write_part(|number| {
             let name = part_name(number);
-            merge_sections(&*self.dir, &name, self.layout, sequences, &spans, checkpoint)
+            let writer = PartWriter::create(&*self.dir, &name, self.layout, sequences)?;
+            merge_sections(writer, &spans, checkpoint)
         })?;
         let infos = part.sections();
         // A map, because a round may have tens of thousands of spans.

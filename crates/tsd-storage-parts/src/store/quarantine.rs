@@ -187,9 +187,10 @@ impl PartStore {
         let mut lost = lost_spans(&spans, self.layout.span_secs());
         let Some(part) = self.live_part(record.file) else { return lost };
         for block in &record.blocks {
-            let found = BlockRows::find(&part, block.section as usize, block.offset);
-            let Some((head, rows)) = found else { continue };
-            lost.extend(rows.lost(&part, &head, self.layout));
+            let part = Arc::clone(&part);
+            let found = BlockRows::find(part, block.section as usize, block.offset);
+            let Some(rows) = found else { continue };
+            lost.extend(rows.lost(self.layout));
         }
         lost
     }

@@ -51,8 +51,8 @@ impl PartStore {
             }
         }
         let found = Arc::new(FoundDamage::default());
-        let snapshot =
-            Arc::new(Snapshot::new(&table, layout, &resources, &found, manifest.state(), &parts));
+        let snapshot = Snapshot::empty(layout, Arc::clone(&resources), Arc::clone(&found));
+        let snapshot = Arc::new(snapshot.renewed(&table, manifest.state(), &parts));
         let stats = StoreStats::default();
         let state = StoreState { snapshot, parts, next_file: 1, in_doubt: Vec::new(), stats };
         let store = Self {

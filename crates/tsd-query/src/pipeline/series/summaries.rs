@@ -27,7 +27,7 @@ impl SeriesBuilder {
         self.extend_range((first_ms, last_ms));
         let (from, to) = input_of(pipeline, columns);
         let (from, skipped) = if self.retains_raw {
-            self.retain_raw(pipeline, columns, from, to, summaries)
+            self.retain_raw(pipeline, (columns, from, to), summaries)
         } else {
             (from, 0)
         };
@@ -35,14 +35,12 @@ impl SeriesBuilder {
         self.fold_all(pipeline, (columns, from, to), summaries);
     }
 
-    /// Retains raw points and summaries as far as necessary; returns the indexes of the first point and of
+    /// Retains raw points `from..to` and summaries as far as necessary; returns the indexes of the first point and of
     /// the first summary that can be folded.
     pub(super) fn retain_raw(
         &mut self,
         pipeline: &SeriesPipeline,
-        columns: &PointColumns,
-        from: usize,
-        to: usize,
+        (columns, from, to): (&PointColumns, usize, usize),
         summaries: &[Summary],
     ) -> (usize, usize) {
         let (mut end, mut end_summary) = (to, summaries.len());

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 use tsd_model::PointColumns;
 use tsd_query::{
-    ExecutionLimits, HistogramOutput, HistogramSeries, OutputSeries, SpanGroup, SubQuery,
-    evaluate_histograms,
+    ExecutionLimits, GroupEvaluation, HistogramOutput, HistogramSeries, OutputSeries, SpanGroup,
+    SubQuery, evaluate_histograms,
 };
 
 use crate::{
@@ -94,6 +94,7 @@ impl Aggregation {
     ) -> Result<Vec<IndexedOutput>, QueryFailure> {
         let Self { job, sub, output_range } = &self;
         let context = job.budget.context();
+        let evaluation = GroupEvaluation { sub, plan: &job.plan, output_range: *output_range };
         let mut outputs = Vec::with_capacity(groups.len());
         let mut groups = groups.into_iter();
         while groups.len() > 0 {
@@ -107,8 +108,7 @@ impl Aggregation {
             for (index, group) in groups.by_ref() {
                 let before = group.own_bytes();
                 let check = &mut || limits.check();
-                let output =
-                    OutputSeries::from_owned_group(sub, &job.plan, group, *output_range, check)?;
+                let output = evaluation.owned_output(group, check)?;
                 self.settle_memory(&output, before)?;
                 outputs.push((index, output));
                 if limits.is_expired() {
@@ -153,14 +153,15 @@ impl Aggregation {
     async fn aggregate_chunk(
         &self,
         group: &SpanGroup,
-        range: (i64, i64),
+        output_range: (i64, i64),
     ) -> Result<PointColumns, QueryFailure> {
         let Self { job, sub, .. } = self;
         let context = job.budget.context();
         context.check_time()?;
         let mut limits = TaskLimits::new(context, context.time_slice().await?);
         let check = &mut || limits.check();
-        Ok(OutputSeries::points_with(sub, &job.plan, group, range, check)?)
+        let evaluation = GroupEvaluation { sub, plan: &job.plan, output_range };
+        Ok(evaluation.points(group, check)?)
     }
 
     /// Replaces the memory reservation of a group by that of its result.

@@ -30,9 +30,8 @@ pub(crate) fn add_pieces(
                 series.push_points(&job.pipeline, &columns);
             }
             BlockSegment::Row(row, base) => {
-                let content = (&job.content, job.with_annotations);
                 decoder
-                    .add_row(&job.engine, content, &job.pipeline, (row, base), series)
+                    .add_row(job, (row, base), series)
                     .map_err(|failure| failed_row(failure, row))?;
             }
         }

@@ -1,12 +1,15 @@
 //! Decodes the rows of a series: points, rolled-up values or histograms, and annotations.
 
 use tsd_model::{
-    Annotation, BaseTime, PointColumns, Row, RowError, RowExtras, SimpleHistogram,
-    decode_rollup_row, decode_row, histogram_offset_ms,
+    Annotation, BaseTime, PointColumns, RollupRowDecoder, Row, RowError, RowExtras,
+    SimpleHistogram, decode_row, histogram_offset_ms,
 };
-use tsd_query::{DataError, QueryError, RollupCells, SeriesPipeline};
+use tsd_query::{DataError, QueryError, RollupCells};
 
-use super::series_state::{SeriesState, SeriesValues};
+use super::{
+    scan_job::ScanJob,
+    series_state::{SeriesState, SeriesValues},
+};
 use crate::query::{engine::QueryEngine, plan::row_content::RowContent};
 
 /// Decodes rows, reusing its buffers from row to row.
@@ -22,12 +25,11 @@ impl RowDecoder {
     /// Adds a row to its series; rows must be in time order.
     pub(crate) fn add_row(
         &mut self,
-        engine: &QueryEngine,
-        (content, with_annotations): (&RowContent, bool),
-        pipeline: &SeriesPipeline,
+        job: &ScanJob,
         (row, base): (&Row, BaseTime),
         series: &mut SeriesState,
     ) -> Result<(), QueryError> {
+        let ScanJob { engine, content, pipeline, with_annotations, .. } = job;
         let [first, second] = &mut self.columns;
         first.clear();
         match (content, &mut series.values) {
@@ -36,7 +38,7 @@ impl RowDecoder {
                     .map_err(|error| failed(error, &mut self.conflict_ms))?;
                 series.read_points += first.len() as u64;
                 builder.push(pipeline, first);
-                self.add_annotations(with_annotations, series);
+                self.add_annotations(*with_annotations, series);
             }
             (RowContent::Histograms, SeriesValues::Histograms { points, bytes, has_numbers }) => {
                 decode_row(row, base, engine.merge, first, &mut self.extras)
@@ -53,15 +55,11 @@ impl RowDecoder {
                     RollupCells::One(id) => [*id, *id],
                     RollupCells::SumAndCount { sum, count } => [*sum, *count],
                 };
-                decode_rollup_row(
-                    row,
-                    base,
-                    (&rollups.config, interval),
-                    engine.shared.rows.fix_duplicates,
-                    &ids,
-                    &mut self.columns,
-                )
-                .map_err(|error| DataError::Row(Box::new(error)))?;
+                let config = &rollups.config;
+                let newest_wins = engine.shared.rows.fix_duplicates;
+                RollupRowDecoder { config, interval, newest_wins }
+                    .decode(row, base, &ids, &mut self.columns)
+                    .map_err(|error| DataError::Row(Box::new(error)))?;
                 let [first, second] = &self.columns;
                 series.read_points += first.len() as u64;
                 match values {

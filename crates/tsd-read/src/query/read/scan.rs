@@ -398,13 +398,7 @@ impl RangeReader<'_> {
         self.stats.rows_post_filter += 1;
         self.stats.cells_post_filter += cell_count(row);
         let before = series.memory_bytes();
-        self.decoder.add_row(
-            &job.engine,
-            (&job.content, job.with_annotations),
-            &job.pipeline,
-            (row, key.base_time()),
-            series,
-        )?;
+        self.decoder.add_row(job, (row, key.base_time()), series)?;
         self.series_change += series.memory_bytes() as isize - before as isize;
         if self.is_reread {
             return Ok(());

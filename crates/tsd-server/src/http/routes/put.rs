@@ -11,7 +11,7 @@ use tsd_model::Timestamp;
 use tsd_protocol::{
     ApiError, CommonTag, HistogramBatch, HistogramValueError, HttpHistogram, HttpRollup,
     NAME_SEPARATOR, ParseMemory, PointError, PutBatch, PutBodyError, PutOptions, PutOutcome,
-    PutPointError, RollupBatch, RollupError, SeriesRules,
+    PutPointError, RollupBatch, RollupError, RollupPoint, SeriesRules,
 };
 
 use crate::{
@@ -23,7 +23,7 @@ use crate::{
         response::{ContentType, HttpResponse},
     },
     put_error_mapping::{http_cause, to_http_error},
-    rollups::{RollupInput, put_one, put_rollup},
+    rollups::{RollupInput, RollupWriter, put_one},
     server_state::ServerState,
 };
 
@@ -103,10 +103,11 @@ pub(super) async fn rollup(request: HttpRequest<'_>) -> Result<HttpResponse, Htt
             Some(rules) => {
                 let HttpRollup { spec, metric, tags_raw, timestamp, value, offset: tag } = point;
                 let separators = (NAME_SEPARATOR, NAME_SEPARATOR);
-                let input =
-                    RollupInput { spec, metric, tags_raw, separators, timestamp, value, tag };
+                let rolled_up = RollupPoint { spec, metric, timestamp, value };
+                let input = RollupInput { point: rolled_up, tags_raw, separators, tag };
                 let (session, series) = (&mut pending.session, &state.rules);
-                put_rollup(session, rules, series, &input, &mut tag_buffer, |_| Ok(point.tags()))
+                RollupWriter { session, rules, series, tag_buffer: &mut tag_buffer }
+                    .put(&input, |_| Ok(point.tags()))
             }
             None => Err(RollupError::without_configuration(&point.spec).into()),
         };

@@ -9,7 +9,7 @@ use tsd_protocol::{
 
 use super::{
     super::{query_control::control, response_stream::SerializationTimer},
-    query_response::{fills_with_null, send_series},
+    query_response::{fills_with_null, requested_summary, send_series},
     sub_query_echo::{echoes, filter_tagks},
     uri_parameters::{apply_uri_parameters, layout, with_ignored_options},
 };
@@ -58,6 +58,7 @@ pub(super) async fn gexp(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiE
             ..SeriesResult::default()
         }
     });
-    let response = send_series(&query, layout(request, &query), series, stats, timer, guard);
+    let summary = requested_summary(&query, stats, &timer);
+    let response = send_series(layout(request, &query), series, summary, timer, guard);
     Ok(with_ignored_options(response, &raw))
 }

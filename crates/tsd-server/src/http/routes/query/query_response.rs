@@ -43,26 +43,33 @@ pub(super) fn query_response(
         series.into_iter().map(move |series| options.series(series, timer.time()))
     });
     stats.sub_queries = sub_query_stats;
-    send_series(query, layout, series, stats, timer, guard)
+    let summary = requested_summary(query, stats, &timer);
+    send_series(layout, series, summary, timer, guard)
 }
 
-/// Sends the series, and the summary if the query requests it.
-pub(super) fn send_series(
+/// The summary, if the query requests it.
+pub(super) fn requested_summary(
     query: &Query,
+    mut stats: QueryStats,
+    timer: &SerializationTimer,
+) -> Option<Summary> {
+    let timer = timer.clone();
+    query.show_summary.then(|| -> Summary {
+        Box::new(move || {
+            stats.serialization = timer.time();
+            summary(&stats)
+        })
+    })
+}
+
+/// Sends the series and the summary.
+pub(super) fn send_series(
     layout: ResponseLayout,
     series: impl Iterator<Item = SeriesResult> + Send + 'static,
-    mut stats: QueryStats,
+    summary: Option<Summary>,
     timer: SerializationTimer,
     guard: QueryGuard,
 ) -> HttpResponse {
-    let summary: Option<Summary> = query.show_summary.then(|| {
-        let timer = timer.clone();
-        let summary: Summary = Box::new(move || {
-            stats.serialization = timer.time();
-            summary(&stats)
-        });
-        summary
-    });
     let mut writer = QueryResponseWriter::new(layout, series, summary);
     response_stream::chunked(move |out, chunk_bytes| writer.write(out, chunk_bytes), timer, guard)
 }
