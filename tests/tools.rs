@@ -150,6 +150,17 @@ fn an_import_into_a_full_store_tells_what_was_stored_and_exits_2() {
 }
 
 #[test]
+fn the_total_of_an_import_is_json_on_demand() {
+    let dir = directory();
+    let data = dir.path().join("data");
+    let file = points_file(dir.path(), 10);
+    let import = tool(&["import", "--json", "--create", "--data", path(&data), path(&file)]);
+    let total: serde_json::Value = serde_json::from_slice(&import.stdout).expect("JSON");
+    assert_eq!((&total["points"], &total["completed"]), (&10.into(), &true.into()), "{import:?}");
+    assert!(text(&import.stderr).contains("Processed "), "{import:?}");
+}
+
+#[test]
 fn a_stopped_import_stores_what_it_read_and_says_how_much() {
     for (signal, status) in [("INT", 130), ("TERM", 143)] {
         let dir = directory();
@@ -184,6 +195,7 @@ fn a_stopped_import_stores_what_it_read_and_says_how_much() {
         import.stderr.take().expect("errors").read_to_string(&mut output.1).expect("errors");
         drop(stdin);
         assert_eq!(exit.code(), Some(status), "{output:?}");
+        assert!(output.1.contains("stopping; a second signal exits at once"), "{output:?}");
         assert!(output.1.contains(&format!("stopped by SIG{signal} after - line ")), "{output:?}");
         let stored = text(&query(&data, &["m"]).stdout).lines().count();
         assert!(

@@ -3,8 +3,8 @@
 //! This process opens both stores. A file keeps the progress, so that the copy can be interrupted at any moment, and
 //! so that cells written to the source meanwhile can be copied later ([`state_file`]).
 
-mod console;
 mod location;
+mod progress;
 mod report;
 mod state_file;
 
@@ -17,14 +17,15 @@ use tsd_tools::{CopyRun, CopySelection, CopyStores, TableComparison};
 use crate::{
     args::CopyArgs,
     config::Settings,
-    import::StopRequest,
+    console::Stopped,
     logging,
     node::OpenEngine,
-    print_lines, query, tell,
-    tool::{NotClosed, default_threads},
+    output::print_result,
+    query, tell,
+    tool::{NotClosed, checked, default_threads},
 };
-use console::Console;
 use location::{OpenFor, StoreLocation, resolved, whole};
+use progress::CopyProgress;
 use report::CopyReport;
 use state_file::{CopyState, StateFile};
 
@@ -36,28 +37,18 @@ const STATE_SUFFIX: &str = ".copy-state.json";
 /// Runs the command. The exit status is 0 if everything was copied unchanged and nothing differs, else 1; 2 if the
 /// command failed; 128 plus the number of a signal that stopped it.
 pub(crate) fn main(args: &CopyArgs) -> ExitCode {
-    let printed = run(args).and_then(|ended| {
-        print_lines(&if args.json { ended.as_json() } else { ended.as_lines() })?;
-        Ok(ended)
-    });
-    match printed {
-        Ok(ended) => {
-            if let Some(signal) = ended.signal {
-                let hint = if args.compare || args.dry_run {
-                    "nothing was changed"
-                } else {
-                    "run the same command again to continue"
-                };
-                tell!("tsdb: {signal}: stopped; {hint}");
-                return ExitCode::from(signal.exit_status());
-            }
-            ExitCode::from(u8::from(!ended.is_clean()))
-        }
-        Err(error) => {
-            tell!("tsdb: {error:#}");
-            ExitCode::from(2)
-        }
-    }
+    let hint = if args.repair {
+        "repairs that were made stay"
+    } else if args.compare || args.dry_run {
+        "nothing was changed"
+    } else {
+        "run the same command again to continue"
+    };
+    checked(run(args).and_then(|ended| {
+        print_result(args.json, &ended.as_json(), || Ok(ended.as_lines()))?;
+        let stopped = ended.signal.map(|signal| Stopped { signal, hint });
+        stopped.map_or(Ok(ended.is_clean()), |stopped| Err(stopped.into()))
+    }))
 }
 
 fn run(args: &CopyArgs) -> anyhow::Result<CopyReport> {
@@ -182,31 +173,31 @@ impl CopyCommand<'_> {
         };
         let started = Instant::now();
         let file = state.filter(|_| !args.dry_run);
-        let console = Arc::new(Console::new(args, copying.clone(), file)?);
-        let stop = StopRequest::listen();
+        let progress = Arc::new(CopyProgress::new(args, copying.clone(), file)?);
+        let stop = &progress.console.stop;
         let mut result = Ok(());
         if copying.is_some() {
-            let observer = Arc::<Console>::clone(&console);
+            let observer = Arc::<CopyProgress>::clone(&progress);
             result = ends.copy(run.clone(), observer, Arc::clone(&stop.flag)).await;
         }
         let is_whole = result.is_ok() && stop.signal().is_none();
-        console.end(is_whole)?;
+        progress.end(is_whole)?;
         result?;
         let mut compared: Option<Vec<TableComparison>> = None;
         if is_whole && (args.compare || args.verify) {
-            console.compares();
-            let observer = Arc::<Console>::clone(&console);
+            progress.console.begin("compare");
+            let observer = Arc::<CopyProgress>::clone(&progress);
             compared = Some(ends.compare(run.clone(), observer, Arc::clone(&stop.flag)).await?);
         }
-        console.close()?;
+        let (tables, findings) = progress.close()?;
         Ok(CopyReport {
             is_copy: !args.compare,
             is_dry: args.dry_run,
             by_name,
             since_ms: run.since_ms,
-            tables: console.tables(),
+            tables,
             compared,
-            findings: console.findings(),
+            findings,
             duration: started.elapsed(),
             signal: stop.signal(),
         })

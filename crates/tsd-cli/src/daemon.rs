@@ -10,6 +10,7 @@ use tracing::{info, warn};
 use self::rejoin::Rejoins;
 use crate::{
     config::{Config, ConfigError, EngineKind, LogSettings, Settings},
+    console::StopSignals,
     logging,
     memory_limit::{LimitSource, MemoryLimit, MemoryPlan, SMALLEST_LIMIT},
     node::Node,
@@ -93,8 +94,8 @@ async fn serve(
     let hang_up = signal(SignalKind::hangup())?;
     let node = tokio::select! {
         node = Node::start(config) => node?,
-        signal = signals.stop() => {
-            info!(signal, "stopped during start-up");
+        signal = signals.next() => {
+            info!(signal = signal.to_string(), "stopped during start-up");
             return Ok(());
         }
     };
@@ -104,7 +105,7 @@ async fn serve(
     };
     let stopping = Instant::now();
     let second = tokio::spawn(async move {
-        let signal = signals.stop().await;
+        let signal = signals.next().await.to_string();
         warn!(signal, "exiting at once; unacknowledged points may be lost");
         process::exit(1);
     });
@@ -150,8 +151,8 @@ async fn run_until_stopped(
     let mut rejoins = Rejoins::new();
     loop {
         let reason = tokio::select! {
-            signal = signals.stop() => {
-                info!(signal, "stopping; a second signal exits at once");
+            signal = signals.next() => {
+                info!(signal = signal.to_string(), "stopping; a second signal exits at once");
                 return Ok(Some(node));
             }
             () = node.stop_requested() => {
@@ -166,8 +167,8 @@ async fn run_until_stopped(
         };
         node = tokio::select! {
             joined = rejoins.join_again(config, node, &reason) => joined?,
-            signal = signals.stop() => {
-                info!(signal, "stopped while joining the cluster again");
+            signal = signals.next() => {
+                info!(signal = signal.to_string(), "stopped while joining the cluster again");
                 return Ok(None);
             }
         };
@@ -217,27 +218,4 @@ fn reload_config(
     }
     // The next signal reports keys that need a restart again.
     running.copy_value(&config, LOG_LEVEL);
-}
-
-/// Signals that stop a daemon.
-struct StopSignals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl StopSignals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    /// Waits for a signal to stop.
-    async fn stop(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
-        }
-    }
 }

@@ -15,7 +15,7 @@ use tsd_model::{SchemaError, TableSchema};
 
 use crate::{
     config::{Config, ConfigError, StorageSettings},
-    properties_file::{PropertiesFile, PropertiesFileError},
+    properties_file::{PropertiesFile, PropertiesFileError, replace_file},
 };
 
 /// File with the key layout.
@@ -263,7 +263,7 @@ impl DataDirectory {
             return Ok(());
         }
         let text = "# A store was opened in this directory. Without the store the daemon does not start.\n";
-        PropertiesFile::write(&path, text)
+        replace_file(&path, text)
     }
 
     /// The file of the key layout.
@@ -324,7 +324,7 @@ pub(crate) fn write_schema(directory: &Path, schema: TableSchema) -> io::Result<
         "# Key layout of this directory, fixed at its creation.\n\
          {VERSION_KEY} = {VERSION}\n{keys}{CHECK_KEY} = {check}\n"
     );
-    PropertiesFile::write(&directory.join(SCHEMA_FILE), &text)
+    replace_file(&directory.join(SCHEMA_FILE), &text)
 }
 
 /// Fails if another version wrote the directory. An unreadable file, or a file without a number, is reported later.

@@ -2,7 +2,7 @@
 
 mod checkpoint;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::{
     fs,
     process::ExitCode,
@@ -12,7 +12,6 @@ use std::{
 
 use anyhow::{bail, ensure};
 use bytes::Bytes;
-use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use tsd_engine::EngineHandle;
 use tsd_tools::{FsckLevel, FsckObserver, FsckOptions, FsckReport, FsckRun, FsckSelection};
@@ -20,20 +19,13 @@ use tsd_tools::{FsckLevel, FsckObserver, FsckOptions, FsckReport, FsckRun, FsckS
 use crate::{
     args::FsckArgs,
     config::{EngineKind, Settings},
-    error_text::error_text,
-    import::{StopRequest, StopSignal},
-    output::write_error,
-    print_lines,
-    progress_bar::progress_bar,
+    console::{Console, StopSignal, Stopped},
+    output::print_result,
     query,
     store::Purpose,
-    tell,
-    tool::{default_threads, prepare, with_engine},
+    tool::{checked, default_threads, failed, prepare, with_engine},
 };
 use checkpoint::{Checked, Checkpoint};
-
-/// Time between two writes of the checkpoint, and two lines of progress without a terminal.
-const INTERVAL: Duration = Duration::from_secs(10);
 
 /// The result of a check.
 #[derive(Debug)]
@@ -46,25 +38,19 @@ struct Ended {
 /// Runs the command. The exit status is 0 without errors; 1 with errors, even if all were repaired, or if no rows are
 /// named; 2 if the check failed; 128 plus the number of a signal that stopped it.
 pub(crate) fn main(args: &FsckArgs) -> ExitCode {
-    let printed = run(args).and_then(|ended| {
-        print_lines(&if args.json { as_json(&ended) } else { as_lines(&ended) })?;
-        Ok(ended)
+    let hint = if args.checkpoint.is_some() {
+        "run the same command again to continue"
+    } else {
+        "with --checkpoint FILE the same command would continue where it stopped"
+    };
+    let result = run(args).and_then(|ended| {
+        print_result(args.json, &as_json(&ended), || Ok(as_lines(&ended)))?;
+        let stopped = ended.signal.map(|signal| Stopped { signal, hint });
+        stopped.map_or(Ok(ended.report.errors() == 0), |stopped| Err(stopped.into()))
     });
-    match printed {
-        Ok(Ended { signal: Some(signal), .. }) => {
-            let hint = if args.checkpoint.is_some() {
-                "run the same command again to continue"
-            } else {
-                "with --checkpoint FILE the same command would continue where it stopped"
-            };
-            tell!("tsdb: {signal}: the check was stopped; {hint}");
-            ExitCode::from(signal.exit_status())
-        }
-        Ok(ended) => ExitCode::from(u8::from(ended.report.errors() > 0)),
-        Err(error) => {
-            tell!("tsdb: {}", error_text(&error));
-            ExitCode::from(if error.is::<NoRows>() { 1 } else { 2 })
-        }
+    match result {
+        Err(error) if error.is::<NoRows>() => failed(&error),
+        result => checked(result),
     }
 }
 
@@ -194,94 +180,63 @@ async fn check(
 ) -> anyhow::Result<Ended> {
     let started = Instant::now();
     let mut total = checked.report;
-    let console = Arc::new(Console::new(args.json, checked, checkpoint));
-    let stop = StopRequest::listen();
-    let observer = Arc::<Console>::clone(&console);
+    let progress = Arc::new(FsckProgress::new(args.json, checked, checkpoint));
+    let stop = &progress.console.stop;
+    let observer = Arc::<FsckProgress>::clone(&progress);
     let report = tsd_tools::fsck(engine, run, observer, Arc::clone(&stop.flag)).await;
     let signal = stop.signal();
-    drop(stop);
-    console.end(report.is_ok() && signal.is_none())?;
+    progress.end(report.is_ok() && signal.is_none())?;
     total.add(&report?);
     Ok(Ended { report: total, duration: started.elapsed(), signal })
 }
 
 /// Prints findings and progress, and writes the checkpoint.
-struct Console {
-    /// True if findings go to standard error, because standard output has the result as JSON.
-    is_json: bool,
-    bar: ProgressBar,
-    state: Mutex<ConsoleState>,
+struct FsckProgress {
+    console: Console,
+    state: Mutex<FsckState>,
 }
 
-struct ConsoleState {
+struct FsckState {
     rows: u64,
     checked: Checked,
     checkpoint: Option<Checkpoint>,
-    written: Instant,
-    failure: Option<anyhow::Error>,
 }
 
-impl Console {
+impl FsckProgress {
     fn new(is_json: bool, checked: Checked, checkpoint: Option<Checkpoint>) -> Self {
-        let bar = progress_bar(None, "{spinner} {pos} rows  {per_sec}  {msg}");
-        bar.enable_steady_tick(Duration::from_millis(200));
-        let (rows, written) = (checked.report.rows, Instant::now());
-        let state = ConsoleState { rows, checked, checkpoint, written, failure: None };
-        Self { is_json, bar, state: Mutex::new(state) }
-    }
-
-    fn state(&self) -> MutexGuard<'_, ConsoleState> {
-        self.state.lock()
+        let state = FsckState { rows: checked.report.rows, checked, checkpoint };
+        Self { console: Console::new("fsck", is_json, true), state: Mutex::new(state) }
     }
 
     /// Writes the checkpoint, or removes it after a complete check.
     fn end(&self, is_whole: bool) -> anyhow::Result<()> {
-        self.bar.finish_and_clear();
-        let state = &mut *self.state();
-        match &state.checkpoint {
+        let failed = self.console.close();
+        let FsckState { checkpoint, checked, .. } = &*self.state.lock();
+        match checkpoint {
             Some(checkpoint) if is_whole => checkpoint.remove()?,
-            Some(checkpoint) => checkpoint.write(&state.checked)?,
+            Some(checkpoint) => checkpoint.write(checked)?,
             None => {}
         }
-        state.failure.take().map_or(Ok(()), Err)
+        failed
     }
 }
 
-impl FsckObserver for Console {
+impl FsckObserver for FsckProgress {
     fn found(&self, level: FsckLevel, text: &str) {
-        let line = format!("{level} {text}\n");
-        let written = self.bar.suspend(|| {
-            if self.is_json {
-                write_error(format_args!("{line}"));
-                return Ok(());
-            }
-            print_lines(&line)
-        });
-        if let Err(error) = written {
-            self.state().failure.get_or_insert(error.into());
-        }
+        self.console.print(&format!("{level} {text}\n"));
     }
 
     fn advanced(&self, range: usize, row: &Bytes, rows: u64, checked: &FsckReport) {
-        let state = &mut *self.state();
+        let state = &mut *self.state.lock();
         state.rows += rows;
         let total = &mut state.checked.report;
         total.add(checked);
-        let (errors, fixed) = (total.errors(), total.errors_fixed());
-        self.bar.set_position(state.rows);
-        self.bar.set_message(format!("{errors} errors, {fixed} fixed"));
+        let note = format!(", {} errors, {} fixed", total.errors(), total.errors_fixed());
         state.checked.rows.insert(range, row.clone());
-        if state.written.elapsed() < INTERVAL {
-            return;
-        }
-        state.written = Instant::now();
-        if self.bar.is_hidden() {
-            tell!("tsdb: {} rows, {errors} errors, {fixed} fixed", state.rows);
-        }
-        if let Some(checkpoint) = &state.checkpoint
-            && let Err(error) = checkpoint.write(&state.checked)
+        if self.console.show(None, &[(state.rows, "rows")], &note)
+            && let Some(checkpoint) = &state.checkpoint
         {
-            state.failure.get_or_insert(error);
+            self.console.keep(checkpoint.write(&state.checked));
         }
     }
 }
@@ -298,12 +253,11 @@ fn as_lines(ended: &Ended) -> String {
 }
 
 /// The counters by OpenTSDB's labels.
-fn as_json(ended: &Ended) -> String {
+fn as_json(ended: &Ended) -> Value {
     let counters = ended.report.lines().map(|(label, count)| (label.trim_end(), count));
-    let value = json!({
+    json!({
         "completed": ended.signal.is_none(),
         "seconds": ended.duration.as_secs_f64(),
         "counters": Value::from_iter(counters),
-    });
-    format!("{value:#}\n")
+    })
 }

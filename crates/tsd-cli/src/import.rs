@@ -6,10 +6,8 @@ mod importer;
 mod json_line;
 mod line;
 mod order;
-mod progress;
 mod source;
 mod stats_lines;
-mod stop;
 
 use std::{
     fs,
@@ -18,19 +16,17 @@ use std::{
     time::Instant,
 };
 
+use serde_json::json;
 use tsd_engine::EngineHandle;
 
 pub use importer::{ImportError, ImportOptions, Imported};
-pub(crate) use stop::StopRequest;
-pub use stop::StopSignal;
 
 use self::{
     daemon_sink::DaemonSink,
     engine_sink::EngineSink,
     importer::{Importer, PointSink},
-    stop::Stop,
 };
-use crate::{daemon_client::DaemonClient, print_lines};
+use crate::{console::Console, daemon_client::DaemonClient};
 
 /// Imports files in order. Prints a line per file and a total, even if the import fails.
 pub async fn import(
@@ -38,19 +34,22 @@ pub async fn import(
     paths: &[PathBuf],
     options: ImportOptions,
 ) -> Result<Imported, ImportError> {
-    run(EngineSink::new(engine, options.settle_new_series), paths, options, Stop::never()).await
+    let sink = EngineSink::new(engine, options.settle_new_series);
+    run(sink, paths, options, Console::new("import", false, false)).await
 }
 
-/// As [`import`]. SIGINT and SIGTERM stop it after the points that were read; a second signal exits at once.
-/// `with_statistics` prints the engine's statistics to standard error at the end, like OpenTSDB's importer.
+/// As [`import`]. SIGINT and SIGTERM stop it after the points that were read; a second signal exits at once. With
+/// `is_json` the total is JSON, and all other lines go to standard error. `with_statistics` prints the engine's
+/// statistics to standard error at the end, like OpenTSDB's importer.
 pub(crate) async fn import_until_signal(
     engine: &EngineHandle,
     paths: &[PathBuf],
     options: ImportOptions,
+    is_json: bool,
     with_statistics: bool,
 ) -> Result<Imported, ImportError> {
     let sink = EngineSink::new(engine, options.settle_new_series);
-    let done = run(sink, paths, options, Stop::on_signals()).await?;
+    let done = run(sink, paths, options, Console::new("import", is_json, true)).await?;
     if with_statistics || tracing::enabled!(tracing::Level::DEBUG) {
         let statistics = stats_lines::stats_lines(engine).await;
         // The statistics are not part of the result.
@@ -64,19 +63,19 @@ pub(crate) async fn import_to_daemon(
     client: DaemonClient,
     paths: &[PathBuf],
     options: ImportOptions,
+    is_json: bool,
 ) -> Result<Imported, ImportError> {
-    run(DaemonSink::new(client), paths, options, Stop::on_signals()).await
+    run(DaemonSink::new(client), paths, options, Console::new("import", is_json, true)).await
 }
 
 async fn run(
     sink: impl PointSink,
     paths: &[PathBuf],
     options: ImportOptions,
-    stop: Stop,
+    console: Console,
 ) -> Result<Imported, ImportError> {
     let start = Instant::now();
-    let progress = progress::Progress::new(total_bytes(paths));
-    let mut importer = Importer::new(sink, options, progress, stop);
+    let mut importer = Importer::new(sink, options, total_bytes(paths), &console);
     let mut result = Ok(());
     for path in paths {
         result = importer.import(path).await;
@@ -87,18 +86,25 @@ async fn run(
     let done = importer.done();
     drop(importer);
     let secs = start.elapsed().as_secs_f64().max(0.001);
+    let Imported { points, bad_lines, unconfirmed } = done;
     let mut total = format!(
-        "Total: imported {} data points in {secs:.3}s ({:.1} points/s)\n",
-        done.points,
-        done.points as f64 / secs
+        "Total: imported {points} data points in {secs:.3}s ({:.1} points/s)\n",
+        points as f64 / secs
     );
-    if done.bad_lines > 0 {
-        total = format!("{total}{} lines skipped\n", done.bad_lines);
+    if bad_lines > 0 {
+        total = format!("{total}{bad_lines} lines skipped\n");
     }
-    if done.unconfirmed > 0 {
-        total = format!("{total}{} more data points may be stored or not\n", done.unconfirmed);
+    if unconfirmed > 0 {
+        total = format!("{total}{unconfirmed} more data points may be stored or not\n");
     }
-    let printed = print_lines(&total);
+    let json = json!({
+        "completed": result.is_ok(),
+        "seconds": secs,
+        "points": points,
+        "skippedLines": bad_lines,
+        "unconfirmedPoints": unconfirmed,
+    });
+    let printed = console.end(&json, &total);
     result?;
     printed.map_err(|error| ImportError::Total(error.0))?;
     Ok(done)

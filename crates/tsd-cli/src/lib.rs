@@ -11,6 +11,7 @@ mod authentication;
 mod cluster;
 pub mod config;
 mod config_tool;
+mod console;
 mod copy;
 mod daemon;
 mod daemon_client;
@@ -31,7 +32,6 @@ mod node;
 mod open_files;
 mod output;
 mod password;
-mod progress_bar;
 mod properties_file;
 mod quarantine;
 mod query;
@@ -44,7 +44,6 @@ mod store;
 mod table;
 mod terminal;
 mod tool;
-mod transfer_bar;
 mod uid;
 mod user;
 mod verify;
@@ -64,7 +63,8 @@ use crate::{
     tool::{by_daemon_or_store, failed, prepare, prepare_daemon, with_engine},
 };
 
-pub use import::{ImportError, ImportOptions, Imported, StopSignal, import};
+pub use console::StopSignal;
+pub use import::{ImportError, ImportOptions, Imported, import};
 pub use node::Node;
 pub use uid::uid;
 
@@ -202,13 +202,14 @@ fn import_files(args: &ImportArgs) -> anyhow::Result<()> {
             !args.stats,
             "--stats has no effect on a running daemon, whose statistics /api/stats shows"
         );
-        import::import_to_daemon(client, &args.paths, options).await?;
+        import::import_to_daemon(client, &args.paths, options, args.json).await?;
         Ok(())
     };
     by_daemon_or_store(args.url.as_deref(), "importing", by_daemon, || {
         let purpose = Purpose::Import { create: args.create };
         with_engine(&config, &settings, purpose, async |open| {
-            import::import_until_signal(&open.engine, &args.paths, options, args.stats).await?;
+            let import = import::import_until_signal;
+            import(&open.engine, &args.paths, options, args.json, args.stats).await?;
             Ok(())
         })
     })

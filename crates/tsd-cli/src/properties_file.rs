@@ -50,18 +50,19 @@ impl PropertiesFile {
         Ok(Some(Self { properties: parse_properties(&text).map_err(malformed)? }))
     }
 
-    /// Writes a file atomically and durably.
-    pub(crate) fn write(path: &Path, text: &str) -> io::Result<()> {
-        let part = path.with_added_extension("new");
-        fs::write(&part, text)?;
-        File::open(&part)?.sync_all()?;
-        fs::rename(&part, path)?;
-        path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
-    }
-
     /// The last value of a key.
     pub(crate) fn value(&self, key: &str) -> Option<&str> {
         let found = self.properties.iter().rev().find(|property| property.key == key);
         found.map(|property| property.value.trim())
     }
+}
+
+/// Writes a file atomically and durably.
+pub(crate) fn replace_file(path: &Path, text: &str) -> io::Result<()> {
+    let new = path.with_added_extension("new");
+    fs::write(&new, text)?;
+    File::open(&new)?.sync_all()?;
+    fs::rename(&new, path)?;
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+    File::open(above.unwrap_or(Path::new(".")))?.sync_all()
 }

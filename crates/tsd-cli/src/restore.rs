@@ -6,9 +6,11 @@
 //! snapshot.
 
 use std::{
+    cell::Cell,
     fs::{self, File},
     io,
     path::{Path, PathBuf},
+    sync::atomic::Ordering,
 };
 
 use anyhow::{Context, bail};
@@ -24,13 +26,13 @@ use tsd_storage_embedded::verify_restored;
 
 use crate::{
     args::RestoreArgs,
+    console::Console,
     data_directory::{self, LOCK_FILE, MARK_FILE, PARTS, RESTORING},
     output::utc,
     print_lines,
     snapshot::require_embedded,
     tell,
     tool::prepare,
-    transfer_bar::TransferBar,
 };
 
 /// Restores a snapshot.
@@ -44,14 +46,20 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<()> {
     let Some(_lock) = claim(data)? else {
         bail!("{} is not empty; name a missing or empty directory (--data)", data.display());
     };
-    let bytes = restore(args, &list, data).inspect_err(|_| {
+    let console = Console::new("restore", args.json, true);
+    let restored = restore(args, &list, data, &console).inspect_err(|_| {
         // The next attempt removes files that cannot be removed now.
         let _ = discard(data);
         let _ = fs::remove_file(data.join(LOCK_FILE));
         if is_new {
             let _ = fs::remove_dir(data);
         }
-    })?;
+    });
+    console.close()?;
+    if let Err(SnapshotError::Cancelled) = restored {
+        console.stop.check("the restored files were removed")?;
+    }
+    let bytes = restored?;
     if !list.damaged.is_empty() {
         tell!(
             "tsdb: the snapshot lacks the lost contents of damaged files: {}; `tsdb quarantine list` describes \
@@ -88,6 +96,31 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<()> {
 struct RestoredBytes {
     linked: u64,
     copied: u64,
+}
+
+/// Shows the transferred bytes; a signal ends the transfer.
+struct Meter<'c> {
+    console: &'c Console,
+    moved: Cell<u64>,
+    total: u64,
+}
+
+impl<'c> Meter<'c> {
+    /// Begins a stage of `total` bytes.
+    fn begin(console: &'c Console, stage: &'static str, total: u64) -> Self {
+        console.begin(stage);
+        console.show_bytes(0, total, "");
+        Self { console, moved: Cell::new(0), total }
+    }
+}
+
+impl TransferMeter for Meter<'_> {
+    fn moved(&self, bytes: u64) -> Result<(), SnapshotError> {
+        self.moved.set(self.moved.get() + bytes);
+        self.console.show_bytes(self.moved.get(), self.total, "");
+        let is_stopped = self.console.stop.flag.load(Ordering::Relaxed);
+        if is_stopped { Err(SnapshotError::Cancelled) } else { Ok(()) }
+    }
 }
 
 /// Locks the data directory and removes the files of an interrupted restore; `None` if the directory is not empty.
@@ -135,22 +168,19 @@ fn restore(
     args: &RestoreArgs,
     list: &SnapshotList,
     data: &Path,
+    console: &Console,
 ) -> Result<RestoredBytes, SnapshotError> {
     let restoring = data.join(RESTORING);
     fs::create_dir(&restoring).map_err(SnapshotError::io("creating", &restoring))?;
     sync(data)?;
-    let bar = TransferBar::new("restore");
-    bar.show(0, list.bytes());
+    let meter = Meter::begin(console, "restore", list.bytes());
     let mut bytes = RestoredBytes::default();
     for file in &list.files {
-        let linked = restore_file(args, file, &restoring, &bar)?;
+        let linked = restore_file(args, file, &restoring, &meter)?;
         *(if linked { &mut bytes.linked } else { &mut bytes.copied }) += file.bytes;
     }
-    drop(bar);
-    let bar = TransferBar::new("verify");
-    bar.show(0, list.bytes());
-    verify_restored(&restoring, &list.files, &bar)?;
-    drop(bar);
+    let meter = Meter::begin(console, "verify", list.bytes());
+    verify_restored(&restoring, &list.files, &meter)?;
     data_directory::write_schema(&restoring, list.schema)
         .map_err(SnapshotError::io("writing the key layout to", &restoring))?;
     sync_directory(&restoring)?;
@@ -204,4 +234,18 @@ fn restore_file(
 fn sync(directory: &Path) -> Result<(), SnapshotError> {
     let synced = File::open(directory).and_then(|opened| opened.sync_all());
     synced.map_err(SnapshotError::io("syncing", PathBuf::from(directory)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_ends_the_transfer() {
+        let console = Console::new("restore", false, false);
+        assert!(Meter::begin(&console, "restore", 2).moved(1).is_ok());
+        console.stop.flag.store(true, Ordering::Relaxed);
+        let ended = Meter::begin(&console, "restore", 2).moved(1);
+        assert!(matches!(ended, Err(SnapshotError::Cancelled)), "{ended:?}");
+    }
 }

@@ -2,33 +2,29 @@
 
 use std::{
     fs,
-    io::stderr,
     path::{Path, PathBuf, absolute},
-    time::Duration,
 };
 
 use anyhow::{Context, bail, ensure};
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
-use tokio::time::sleep;
 use tsd_engine::{EngineHandle, SnapshotRequest};
 use tsd_server::snapshot_json;
 
 use crate::{
     args::SnapshotArgs,
     config::{EngineKind, Settings},
+    console::Console,
     daemon_client::DaemonClient,
     json_fields::number,
     print_lines,
     store::Purpose,
     tell,
-    terminal::has_cursor,
     tool::{by_daemon_or_store, prepare, with_engine},
-    transfer_bar::TransferBar,
 };
 
-/// Interval of the reports of progress.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
+/// What a stopped command says.
+const NOT_KEPT: &str = "nothing of the snapshot was kept";
 
 /// Runs the command on the daemon that has the store open, or on the store itself.
 pub(crate) fn run(args: &SnapshotArgs) -> anyhow::Result<()> {
@@ -78,29 +74,23 @@ fn require_outside(target: &Path, data: &Path) -> anyhow::Result<()> {
 }
 
 async fn take(engine: &EngineHandle, request: SnapshotRequest) -> anyhow::Result<Value> {
-    let bar = TransferBar::new("snapshot");
+    let console = Console::new("snapshot", false, true);
     let taking = engine.snapshot(request, env!("CARGO_PKG_VERSION"));
-    let shown = async {
-        loop {
-            sleep(PROGRESS_INTERVAL).await;
-            if let Some(progress) = engine.snapshot_progress() {
-                bar.show(progress.bytes(), progress.total_bytes());
-            }
+    let show = async || {
+        if let Some(progress) = engine.snapshot_progress() {
+            console.show_bytes(progress.bytes(), progress.total_bytes(), "");
         }
     };
-    tokio::select! {
-        report = taking => Ok(snapshot_json(&report?)),
-        () = shown => bail!("no progress"),
-    }
+    Ok(snapshot_json(&console.watch(taking, show, NOT_KEPT).await??))
 }
 
 async fn take_from_daemon(
     client: DaemonClient,
     request: &SnapshotRequest,
 ) -> anyhow::Result<Value> {
-    // The bar replaces the notices.
+    let console = Console::new("snapshot", false, true);
+    // The progress replaces the notices.
     let mut client = client.without_notices();
-    let bar = TransferBar::new("snapshot");
     let mut watch = client.another();
     let text = |path: &PathBuf| path.to_string_lossy().into_owned();
     let body = json!({
@@ -109,28 +99,18 @@ async fn take_from_daemon(
         "copy": request.copy,
         "allowDamage": request.allow_damage,
     });
-    let response = {
-        let taking = client.post("/api/snapshot", body.to_string());
-        let shown = async {
-            loop {
-                sleep(PROGRESS_INTERVAL).await;
-                if !has_cursor(&stderr()) {
-                    continue;
-                }
-                // Only for the display; the other request has the result.
-                let Ok(response) = watch.get("/api/snapshot").await else { continue };
-                let progress = response.json();
-                let number = |name| progress.get("running")?.get(name)?.as_u64();
-                if let (Some(bytes), Some(total)) = (number("bytes"), number("totalBytes")) {
-                    bar.show(bytes, total);
-                }
-            }
-        };
-        tokio::select! {
-            response = taking => response?,
-            () = shown => bail!("no progress"),
+    let show = async || {
+        // Only for the display; the other request has the result.
+        let Ok(response) = watch.get("/api/snapshot").await else { return };
+        let progress = response.json();
+        let number = |name| progress.get("running")?.get(name)?.as_u64();
+        if let (Some(bytes), Some(total)) = (number("bytes"), number("totalBytes")) {
+            console.show_bytes(bytes, total, "");
         }
     };
+    // The daemon cancels the snapshot when its connection is closed.
+    let taking = client.post("/api/snapshot", body.to_string());
+    let response = console.watch(taking, show, NOT_KEPT).await??;
     client.json_of(&response)
 }
 

@@ -9,6 +9,7 @@ use tsd_engine::MetaTracking;
 
 use crate::{
     config::{Config, Settings},
+    console::Stopped,
     daemon_client::DaemonClient,
     data_directory::DataDirectoryError,
     error_text::error_text,
@@ -27,19 +28,29 @@ pub(crate) struct NotClosed;
 
 /// Prints why a command failed; returns its exit status.
 pub(crate) fn failed(error: &anyhow::Error) -> ExitCode {
-    tell!("tsdb: {}", error_text(error));
-    ExitCode::from(exit_status(error))
+    failed_with(error, 1)
 }
 
-/// 2 if the store failed during an import or the query is invalid, as in OpenTSDB; 128 plus the number of the signal
-/// that stopped an import, as in a shell; else 1.
-fn exit_status(error: &anyhow::Error) -> u8 {
-    match error.downcast_ref::<ImportError>() {
-        Some(ImportError::Store { .. }) => 2,
-        Some(ImportError::Stopped { signal, .. }) => signal.exit_status(),
-        _ if error.is::<QueryArgsError>() || error.is::<NotClosed>() => 2,
-        _ => 1,
+/// The exit status of a check: 0 if it found nothing, 1 if it did; as [`failed`], but at least 2, if it failed.
+pub(crate) fn checked(result: anyhow::Result<bool>) -> ExitCode {
+    match result {
+        Ok(is_clean) => ExitCode::from(u8::from(!is_clean)),
+        Err(error) => failed_with(&error, 2),
     }
+}
+
+/// Prints why a command failed. The exit status is 2 if the store failed during an import or the query is invalid, as
+/// in OpenTSDB; 128 plus the number of the signal that stopped it, as in a shell; else `other`.
+fn failed_with(error: &anyhow::Error, other: u8) -> ExitCode {
+    tell!("tsdb: {}", error_text(error));
+    ExitCode::from(match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(ImportError::Stopped { signal, .. }), _) | (_, Some(Stopped { signal, .. })) => {
+            signal.exit_status()
+        }
+        (Some(ImportError::Store { .. }), _) => 2,
+        _ if error.is::<QueryArgsError>() || error.is::<NotClosed>() => 2,
+        _ => other,
+    })
 }
 
 /// Validates the configuration, starts logging, and warns if the tool may open another store than the file intends.

@@ -33,6 +33,7 @@ pub(crate) fn main(args: &UidArgs) -> ExitCode {
         ignore_case: args.ignore_case,
         json: args.location.json,
         verbose: args.location.verbose,
+        stops_on_signals: true,
     };
     ExitCode::from(match UidCommand::parse(&args.words) {
         Ok(command) => run(&command, flags, &args.location),
@@ -127,8 +128,8 @@ async fn execute(
             }
             0
         }
-        UidCommand::MetaSync => meta::sync(engine, out).await,
-        UidCommand::MetaPurge => meta::purge(engine, out).await,
+        UidCommand::MetaSync => meta::sync(engine, flags, out).await,
+        UidCommand::MetaPurge => meta::purge(engine, flags, out).await,
         UidCommand::Fsck(options) => fsck::fsck(engine, *options, flags, out).await,
         UidCommand::TreeSync => tree::sync(engine, out).await,
         UidCommand::TreePurge { tree, definition } => {

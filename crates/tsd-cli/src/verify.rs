@@ -1,14 +1,9 @@
 //! `tsdb verify`: checks all files of the store, and repairs them.
 
-use std::{
-    fmt::Write as _,
-    process::ExitCode,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{fmt::Write as _, process::ExitCode, sync::Arc};
 
 use anyhow::anyhow;
-use indicatif::{HumanBytes, ProgressBar};
+use indicatif::HumanBytes;
 use serde_json::{Value, json};
 use tsd_engine::{RepairOutcome, Verification, VerificationFinding, VerificationStatus};
 use tsd_server::verification_json;
@@ -16,53 +11,53 @@ use tsd_storage::Verifier;
 
 use crate::{
     args::VerifyArgs,
+    console::{Console, POLL_INTERVAL},
     daemon_client::DaemonClient,
     json_fields::{elements, number, text},
     output::print_result,
-    progress_bar::progress_bar,
     store::offline::DirectoryVerifier,
-    tell,
-    tool::{by_daemon_or_store, prepare},
+    tool::{by_daemon_or_store, checked, prepare},
 };
 
-/// Interval between two reads of the progress.
-const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// Time between two lines of progress, without a terminal.
-const LINE_INTERVAL: Duration = Duration::from_secs(10);
+/// What a stopped command says.
+const REPEAT: &str = "run the same command again to check all files";
 
 /// Runs the command through the daemon that has the directory open, or on the directory.
 pub(crate) fn main(args: &VerifyArgs) -> ExitCode {
-    let printed = run(args).and_then(|result| {
+    checked(run(args).and_then(|result| {
         print_result(args.json, &result, || Ok(describe(&result, args)))?;
-        Ok(result)
-    });
-    match printed {
-        Ok(result) => ExitCode::from(u8::from(is_damaged(&result))),
-        Err(error) => {
-            tell!("tsdb: {error:#}");
-            ExitCode::from(2)
-        }
-    }
+        Ok(!is_damaged(&result))
+    }))
 }
 
 fn run(args: &VerifyArgs) -> anyhow::Result<Value> {
     let repairs = args.repair && args.yes;
-    let by_daemon = async |client| verify_by_daemon(client, repairs).await;
+    let by_daemon = async |client| {
+        verify_by_daemon(client, repairs, &Console::new("verify", args.json, true)).await
+    };
     by_daemon_or_store(args.url.as_deref(), "verifying", by_daemon, || {
         let config = args.overrides.load_tool("tsdb verify without --log-level", "error")?;
         let (config, settings) = prepare(config)?;
-        verify_directory(DirectoryVerifier::open(&config, &settings)?, repairs)
+        let directory = DirectoryVerifier::open(&config, &settings)?;
+        verify_directory(directory, repairs, &Console::new("verify", args.json, true))
     })
 }
 
-async fn verify_by_daemon(mut daemon: DaemonClient, repairs: bool) -> anyhow::Result<Value> {
+async fn verify_by_daemon(
+    mut daemon: DaemonClient,
+    repairs: bool,
+    console: &Console,
+) -> anyhow::Result<Value> {
     let body = json!({ "repair": repairs }).to_string();
     let started = daemon.post("/api/verify", body).await?;
     daemon.check(&started)?;
-    let mut progress = Progress::new();
     loop {
+        if let Err(stopped) = console.stop.check(REPEAT) {
+            daemon.post("/api/verify/stop", "").await?;
+            return Err(stopped.into());
+        }
         let response = daemon.get("/api/verify").await?;
-        if let Some(result) = progress.ended(daemon.json_of(&response)?)? {
+        if let Some(result) = ended(console, daemon.json_of(&response)?)? {
             return Ok(result);
         }
         tokio::time::sleep(POLL_INTERVAL).await;
@@ -70,11 +65,15 @@ async fn verify_by_daemon(mut daemon: DaemonClient, repairs: bool) -> anyhow::Re
 }
 
 /// Verifies the directory; with damage and `repairs`, opens the store and repairs it.
-fn verify_directory(directory: DirectoryVerifier, repairs: bool) -> anyhow::Result<Value> {
+fn verify_directory(
+    directory: DirectoryVerifier,
+    repairs: bool,
+    console: &Console,
+) -> anyhow::Result<Value> {
     let directory = Arc::new(directory);
     let verifier = Arc::<DirectoryVerifier>::clone(&directory);
     // Rebuilds unreadable manifests before the store is opened.
-    let found = watch(verifier, repairs)?;
+    let found = watch(verifier, repairs, console)?;
     let has_failed =
         |found: &VerificationFinding| matches!(found.outcome, RepairOutcome::Failed(_));
     let needs_store = found.findings.iter().any(|found| found.finding.action.is_some());
@@ -83,7 +82,7 @@ fn verify_directory(directory: DirectoryVerifier, repairs: bool) -> anyhow::Resu
         return Ok(verification_json(&found));
     }
     let store = directory.open_store()?;
-    let repaired = watch(store.verifier(), true)?;
+    let repaired = watch(store.verifier(), true, console)?;
     drop(store);
     Ok(verification_json(&merged(found, &repaired)))
 }
@@ -120,12 +119,18 @@ fn is_same_file(a: &VerificationFinding, b: &VerificationFinding) -> bool {
     name(a) == name(b)
 }
 
-fn watch(verifier: Arc<dyn Verifier>, repairs: bool) -> anyhow::Result<VerificationStatus> {
+fn watch(
+    verifier: Arc<dyn Verifier>,
+    repairs: bool,
+    console: &Console,
+) -> anyhow::Result<VerificationStatus> {
     let verification = Verification::start(verifier, repairs, false, || {})?;
-    let mut progress = Progress::new();
+    console.begin("verify");
     loop {
+        // After a signal, the drop of the verification stops it.
+        console.stop.check(REPEAT)?;
         let status = verification.status();
-        if progress.ended(verification_json(&status))?.is_some() {
+        if ended(console, verification_json(&status))?.is_some() {
             return Ok(status);
         }
         std::thread::sleep(POLL_INTERVAL);
@@ -142,57 +147,15 @@ fn is_damaged(result: &Value) -> bool {
     !listed.iter().all(is_repaired) || number(result, "found") > listed.len() as u64
 }
 
-/// Shows the progress: a bar on a terminal, else a line from time to time.
-struct Progress {
-    bar: ProgressBar,
-    next_line: Instant,
-}
-
-impl Progress {
-    fn new() -> Self {
-        let template =
-            "{bar:30} {percent:>3} %  {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left";
-        let bar = progress_bar(Some(0), template);
-        Self { bar, next_line: Instant::now() + LINE_INTERVAL }
-    }
-
-    /// Shows a status; returns it if it is the last one.
-    fn ended(&mut self, status: Value) -> anyhow::Result<Option<Value>> {
-        let (bytes, total) = (number(&status, "bytes"), number(&status, "totalBytes"));
-        self.bar.set_length(total);
-        self.bar.set_position(bytes);
-        match text(&status, "state") {
-            "done" => {
-                self.bar.finish_and_clear();
-                Ok(Some(status))
-            }
-            "failed" => {
-                self.bar.finish_and_clear();
-                Err(anyhow!("the verification did not complete: {}", text(&status, "error")))
-            }
-            state => {
-                if self.bar.is_hidden() && Instant::now() >= self.next_line {
-                    self.next_line = Instant::now() + LINE_INTERVAL;
-                    let secs = status.get("seconds").and_then(Value::as_f64).unwrap_or_default();
-                    let rate = bytes as f64 / secs.max(0.001);
-                    tell!(
-                        "{state}: {} of {}, {}/s, {:.0} s left, {} found",
-                        HumanBytes(bytes),
-                        HumanBytes(total),
-                        HumanBytes(rate as u64),
-                        total.saturating_sub(bytes) as f64 / rate.max(1.0),
-                        number(&status, "found")
-                    );
-                }
-                Ok(None)
-            }
-        }
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.bar.finish_and_clear();
+/// Shows a status; returns it if it is the last one.
+fn ended(console: &Console, status: Value) -> anyhow::Result<Option<Value>> {
+    let state = text(&status, "state");
+    let note = format!(", {state}, {} found", number(&status, "found"));
+    console.show_bytes(number(&status, "bytes"), number(&status, "totalBytes"), &note);
+    match state {
+        "done" => Ok(Some(status)),
+        "failed" => Err(anyhow!("the verification did not complete: {}", text(&status, "error"))),
+        _ => Ok(None),
     }
 }
 
@@ -239,6 +202,8 @@ fn describe(result: &Value, args: &VerifyArgs) -> String {
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use std::time::Duration;
 
     use clap::Parser as _;
     use tsd_engine::VerificationStage;

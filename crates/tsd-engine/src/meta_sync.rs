@@ -27,6 +27,7 @@ use std::{
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use smallvec::SmallVec;
+use tokio_util::task::AbortOnDropHandle;
 use tsd_meta::{MetaError, cell_of, named_uid_meta, uid_meta_get, uids_of_series};
 use tsd_model::{
     Family, Row, RowKey, SaltBucket, TS_COUNTER_QUALIFIER, TS_META_QUALIFIER, TsMeta, Tsuid, Uid,
@@ -97,7 +98,7 @@ struct SeriesOfMetric {
 
 impl EngineHandle {
     /// Writes missing meta objects of all names and series that have points, and corrects creation times. Up to
-    /// `threads` salt buckets are read at once.
+    /// `threads` salt buckets are read at once. Dropping the future ends the run.
     ///
     /// # Errors
     ///
@@ -114,7 +115,7 @@ impl EngineHandle {
             stop: AtomicBool::new(false),
         });
         let mut buckets = stream::iter(sync.scans())
-            .map(|scan| tokio::spawn(Arc::clone(&sync).bucket(scan)))
+            .map(|scan| AbortOnDropHandle::new(tokio::spawn(Arc::clone(&sync).bucket(scan))))
             .buffer_unordered(threads.max(1));
         let mut result = Ok(());
         while let Some(ended) = buckets.next().await {

@@ -34,10 +34,10 @@ pub fn verify_restored(
     }
     let mut ended = Ok(());
     let mut moved = |bytes| {
-        if ended.is_ok() {
-            ended = meter.moved(bytes);
-        }
+        ended = meter.moved(bytes);
+        ended.is_ok()
     };
-    tsd_storage_parts::verify_tables(&data.join(STORE).join(POINTS), &mut moved)?;
-    ended
+    let verified = tsd_storage_parts::verify_tables(&data.join(STORE).join(POINTS), &mut moved);
+    ended?;
+    Ok(verified?)
 }

@@ -9,7 +9,10 @@
 //! store with other writers, a mapping written within the last minute is reported and not repaired: it may be half of
 //! an assignment or a rename.
 
+mod counter;
 mod intents;
+mod options;
+mod report;
 mod shared;
 mod sums;
 
@@ -24,7 +27,11 @@ use tsd_model::{
 };
 use tsd_storage::{Column, Delete, Get, Scan, StorageError, StorageExt, Table};
 
-use self::sums::MappingSums;
+use self::{counter::KindCounts, sums::MappingSums};
+pub use self::{
+    options::{UidFsckObserver, UidFsckOptions},
+    report::UidFsckReport,
+};
 use crate::fsck::{FsckLevel, show_cell};
 
 /// Rows read at once.
@@ -35,42 +42,6 @@ const MAX_SHARED: usize = 10_000;
 const MAX_REPAIRED: usize = 1_000;
 /// Age from which a mapping cannot belong to an assignment or a rename in progress.
 const SETTLED_MS: i64 = 60_000;
-
-/// Options of a check of the UID table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct UidFsckOptions {
-    /// Write repairs.
-    pub fix: bool,
-    /// With `fix`: delete columns that no version of OpenTSDB writes.
-    pub delete_unknown: bool,
-}
-
-/// Result of a check of the UID table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct UidFsckReport {
-    /// Cells of the table.
-    pub cells: u64,
-    /// Errors, as OpenTSDB counts them.
-    pub errors: u64,
-    /// Findings that are not errors.
-    pub warnings: u64,
-    /// Repairs that were written.
-    pub repairs: u64,
-    /// True if a repair is not possible.
-    pub has_failed_repair: bool,
-}
-
-/// Receives the lines of the check.
-pub trait UidFsckObserver: Send {
-    /// A finding or a repair, with its severity.
-    fn found(&mut self, level: FsckLevel, text: &str);
-}
-
-impl<F: FnMut(FsckLevel, &str) + Send> UidFsckObserver for F {
-    fn found(&mut self, level: FsckLevel, text: &str) {
-        self(level, text);
-    }
-}
 
 /// Checks the UID table, and makes the repairs that the options allow.
 ///
@@ -97,6 +68,7 @@ pub async fn uid_fsck(
         settled_before_ms,
         sums: MappingSums::new(),
         report: UidFsckReport::default(),
+        rows: 0,
         kinds: PerKind::default(),
         shared: BTreeSet::new(),
         peers: engine.config().name_peers.clone(),
@@ -129,20 +101,6 @@ fn series_tables(engine: &EngineHandle) -> Vec<Table> {
     std::iter::once(tables.data.clone()).chain(rollups).collect()
 }
 
-/// Counts of one kind.
-#[derive(Clone, Copy, Debug, Default)]
-struct KindCounts {
-    errors: u64,
-    /// The counter; 0 if it cannot be read.
-    counter: i64,
-    /// Mappings from names.
-    names: u64,
-    /// Mappings from UIDs.
-    uids: u64,
-    /// The highest UID of a name.
-    highest: u64,
-}
-
 /// A check in progress.
 struct UidCheck<'o> {
     table: UidTable,
@@ -152,6 +110,8 @@ struct UidCheck<'o> {
     settled_before_ms: i64,
     sums: MappingSums,
     report: UidFsckReport,
+    /// Rows that were read, in all scans.
+    rows: u64,
     kinds: PerKind<KindCounts>,
     /// UIDs of the current kind that more than one name may have.
     shared: BTreeSet<Bytes>,
@@ -184,12 +144,14 @@ impl UidCheck<'_> {
         self.report_intents().await?;
         self.sum_up().await?;
         for kind in UidKind::ALL {
-            if self.sums.differ() {
+            if self.sums.differ() && !self.report.is_stopped {
                 let checked = self.check_mappings(kind).await;
                 self.forget_repaired(kind).await;
                 checked?;
             }
-            self.check_counter(kind).await?;
+            if !self.report.is_stopped {
+                self.check_counter(kind).await?;
+            }
             let errors = self.kinds[kind].errors;
             if errors > 0 {
                 self.say(FsckLevel::Error, &format!("{kind}: Found {errors} errors."));
@@ -197,6 +159,7 @@ impl UidCheck<'_> {
             }
         }
         match self.report.errors {
+            _ if self.report.is_stopped => {}
             0 => self.say(FsckLevel::Info, "No errors found."),
             errors => self.say(FsckLevel::Warn, &format!("{errors} errors found.")),
         }
@@ -224,6 +187,13 @@ impl UidCheck<'_> {
             );
             self.say(FsckLevel::Error, &text);
         }
+    }
+
+    /// Counts rows that were read. True if the check ends before it handles them.
+    fn stops_after(&mut self, rows: usize) -> bool {
+        self.rows += rows as u64;
+        self.report.is_stopped |= !self.observer.continues(self.rows);
+        self.report.is_stopped
     }
 
     fn say(&mut self, level: FsckLevel, text: &str) {
@@ -259,6 +229,9 @@ impl UidCheck<'_> {
         let scan = Scan { batch_rows: Some(BATCH_ROWS), ..Scan::default() };
         let mut rows = self.table.storage.scan(&self.table.table, scan);
         while let Some(batch) = rows.next_rows().await? {
+            if self.stops_after(batch.len()) {
+                break;
+            }
             for Row { key, cells, .. } in batch {
                 for cell in cells {
                     self.report.cells += 1;
@@ -332,6 +305,9 @@ impl UidCheck<'_> {
     async fn check_direction(&mut self, kind: UidKind, family: Family) -> Result<(), StorageError> {
         let mut rows = self.scan(kind, family);
         while let Some(batch) = rows.next_rows().await? {
+            if self.stops_after(batch.len()) {
+                break;
+            }
             let suspects: Vec<Mapping> = batch
                 .into_iter()
                 .filter_map(|row| self.mapping(kind, family, row))
@@ -547,50 +523,6 @@ impl UidCheck<'_> {
             self.repaired_mapping(name, uid, &format!("Removed {what}"));
         } else {
             self.changed(&what);
-        }
-        Ok(())
-    }
-
-    async fn check_counter(&mut self, kind: UidKind) -> Result<(), StorageError> {
-        let KindCounts { counter, names, uids, highest, .. } = self.kinds[kind];
-        let entries = i64::try_from(names.max(uids)).unwrap_or(i64::MAX);
-        let highest = i64::try_from(highest).unwrap_or(i64::MAX);
-        if counter > entries {
-            let deleted = counter - entries;
-            self.warn(&format!(
-                "Max ID for {kind} is {counter} but only {entries} entries were found.  Maybe {deleted} IDs \
-                 were deleted?"
-            ));
-        }
-        if counter >= highest {
-            return Ok(());
-        }
-        let text = format!(
-            "We found an ID of {highest} for {kind} but the max ID is only {counter}!  Future IDs may be \
-             double-assigned!"
-        );
-        self.error(kind, &text);
-        if !self.options.fix {
-            return Ok(());
-        }
-        if highest == i64::MAX {
-            let text = format!("Ran out of UIDs for {kind}. Unable to fix max ID");
-            self.report.has_failed_repair = true;
-            self.say(FsckLevel::Error, &text);
-            return Ok(());
-        }
-        // A concurrent assignment leaves some numbers unused, which is harmless.
-        let (storage, table) = (&self.table.storage, &self.table.table);
-        let missing = highest.saturating_sub(counter);
-        match storage.increment(table, UidTable::counter(kind), missing).await {
-            Ok(now) => self.repaired(&format!("Updated max ID for {kind} to {now}")),
-            Err(StorageError::NotACounter { length }) => {
-                self.report.has_failed_repair = true;
-                let text =
-                    format!("The max ID of {kind} is on {length} bytes and cannot be raised");
-                self.say(FsckLevel::Error, &text);
-            }
-            Err(error) => return Err(error),
         }
         Ok(())
     }

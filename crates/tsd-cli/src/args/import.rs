@@ -30,6 +30,9 @@ pub(crate) struct ImportArgs {
     /// Print the statistics of the import to standard error at the end, as OpenTSDB's import does
     #[arg(long)]
     pub(crate) stats: bool,
+    /// Print the total as JSON, and everything else to standard error
+    #[arg(long)]
+    pub(crate) json: bool,
     /// Create metrics that do not exist yet [tsd.core.auto_create_metrics]
     #[arg(long)]
     pub(crate) auto_metric: bool,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tsd_tools::{CopiedRows, TableComparison, TableDigest};
 
 use super::state_file::rows_json;
-use crate::{import::StopSignal, output::utc};
+use crate::{console::StopSignal, output::utc};
 
 /// The result of a copy or a comparison.
 #[derive(Debug)]
@@ -75,12 +75,12 @@ impl CopyReport {
         format!("{what}{how}{since} in {seconds:.1} s{result}\n")
     }
 
-    pub(super) fn as_json(&self) -> String {
+    pub(super) fn as_json(&self) -> Value {
         let tables: Value =
             self.tables.iter().map(|(table, rows)| (table.as_str(), rows_json(rows))).collect();
         let compared = self.compared.as_ref();
         let compared = compared.map(|tables| tables.iter().map(comparison_json).collect::<Value>());
-        let value = json!({
+        json!({
             "completed": self.signal.is_none(),
             "clean": self.is_clean(),
             "dryRun": self.is_dry,
@@ -90,8 +90,7 @@ impl CopyReport {
             "tables": tables,
             "findings": self.findings,
             "compared": compared,
-        });
-        format!("{value:#}\n")
+        })
     }
 }
 
@@ -286,7 +285,7 @@ mod tests {
     fn the_json_report_has_counts_and_findings() {
         let mut ended = ended(&[("tsdb", CopiedRows { refused_rows: 7, ..rows() })]);
         ended.findings.insert("tsdb".to_owned(), 7);
-        let value: Value = serde_json::from_str(&ended.as_json()).unwrap_or_default();
+        let value = ended.as_json();
         assert_eq!(value.pointer("/tables/tsdb/refusedRows"), Some(&json!(7)));
         assert_eq!(value.pointer("/findings/tsdb"), Some(&json!(7)));
         assert_eq!(value.get("clean"), Some(&json!(false)));

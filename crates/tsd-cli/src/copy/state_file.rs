@@ -1,17 +1,14 @@
 //! The state file of a copy. It keeps the progress, so that the same command continues there, and the start time, so
 //! that `--since last` copies later cells.
 
-use std::{
-    collections::BTreeMap,
-    fs::{self, File},
-    io::{self, Write as _},
-    path::PathBuf,
-};
+use std::{collections::BTreeMap, fs, io, path::PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
 use tsd_model::{from_hex, to_hex};
 use tsd_tools::{CopiedRows, RangeProgress};
+
+use crate::properties_file::replace_file;
 
 /// Version of the file.
 const FORMAT: u64 = 1;
@@ -63,12 +60,8 @@ impl StateFile {
 
     /// Replaces the file, durably.
     pub(super) fn write(&self, state: &CopyState) -> anyhow::Result<()> {
-        let new = self.path.with_added_extension("new");
-        let text = format!("{:#}\n", render(state));
-        let written = File::create(&new)
-            .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
-            .and_then(|()| fs::rename(&new, &self.path));
-        written.with_context(|| format!("the state of the copy, {}", self.path.display()))
+        replace_file(&self.path, &format!("{:#}\n", render(state)))
+            .with_context(|| format!("the state of the copy, {}", self.path.display()))
     }
 }
 

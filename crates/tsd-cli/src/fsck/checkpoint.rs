@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use tsd_model::{from_hex, to_hex};
 use tsd_tools::FsckReport;
 
+use crate::properties_file::replace_file;
+
 /// The progress and findings of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Checked {
@@ -62,10 +64,8 @@ impl Checkpoint {
             "rows": rows.collect::<Value>(),
             "report": Value::from_iter(report),
         });
-        let new = self.path.with_added_extension("new");
-        let written = fs::write(&new, format!("{file:#}\n"));
-        let written = written.and_then(|()| fs::rename(&new, &self.path));
-        written.with_context(|| format!("the checkpoint {}", self.path.display()))
+        replace_file(&self.path, &format!("{file:#}\n"))
+            .with_context(|| format!("the checkpoint {}", self.path.display()))
     }
 
     /// Removes the file.

@@ -1,6 +1,14 @@
 //! Feeds the lines of inputs to a sink of points.
 
-use std::{io, path::Path, time::Duration};
+use std::{
+    io,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::time::{Instant, timeout};
 use tsd_engine::PutError;
@@ -11,11 +19,12 @@ use super::{
     json_line::{BRACE, JsonLine, JsonLineError},
     line::{ImportLine, LineError},
     order::{NotRising, SeriesOrder},
-    progress::Progress,
     source::{MAX_LINE_BYTES, lines, read_ahead},
-    stop::{Stop, StopSignal},
 };
-use crate::{print_lines, tell};
+use crate::{
+    console::{Console, StopSignal},
+    tell,
+};
 
 /// Points of an input between two lines of progress, as in OpenTSDB's importer.
 const LINE_EVERY: u64 = 1_000_000;
@@ -194,12 +203,15 @@ pub(super) trait PointSink {
 }
 
 /// Imports inputs one after another.
-pub(super) struct Importer<S> {
+pub(super) struct Importer<'c, S> {
     sink: S,
     order: SeriesOrder,
     options: ImportOptions,
-    progress: Progress,
-    stop: Stop,
+    console: &'c Console,
+    /// Bytes read from files.
+    read: Arc<AtomicU64>,
+    /// Size of all inputs, if each is a file.
+    total_bytes: Option<u64>,
     /// Points accepted by the sink.
     accepted: u64,
     /// Accepted points that were then rejected.
@@ -212,14 +224,20 @@ pub(super) struct Importer<S> {
     line_at: Instant,
 }
 
-impl<S: PointSink> Importer<S> {
-    pub(super) fn new(sink: S, options: ImportOptions, progress: Progress, stop: Stop) -> Self {
+impl<'c, S: PointSink> Importer<'c, S> {
+    pub(super) fn new(
+        sink: S,
+        options: ImportOptions,
+        total_bytes: Option<u64>,
+        console: &'c Console,
+    ) -> Self {
         Self {
             sink,
             order: SeriesOrder::default(),
             options,
-            progress,
-            stop,
+            console,
+            read: Arc::default(),
+            total_bytes,
             accepted: 0,
             refused: 0,
             bad_lines: 0,
@@ -268,16 +286,13 @@ impl<S: PointSink> Importer<S> {
         name: &str,
         number: u64,
     ) -> Result<(), ImportError> {
-        let Self { sink, stop, .. } = self;
         if let Err(ImportError::Stopped { .. }) = read {
-            tokio::select! {
-                _ = timeout(STOP_TIMEOUT, sink.drain()) => return read,
-                () = stop.exit_at_next() => return read,
-            }
+            let _ = timeout(STOP_TIMEOUT, self.sink.drain()).await;
+            return read;
         }
         tokio::select! {
-            () = sink.drain() => {}
-            signal = stop.requested() => return Err(stopped(signal, name, number)),
+            () = self.sink.drain() => {}
+            signal = self.console.stop.requested() => return Err(stopped(signal, name, number)),
         }
         // A failure of the store is also the cause of later failed lines.
         self.note_failures(name).and(read)
@@ -290,11 +305,11 @@ impl<S: PointSink> Importer<S> {
         number: &mut u64,
     ) -> Result<(), ImportError> {
         let unreadable = |source| ImportError::Read { path: name.to_owned(), source };
-        let mut blocks = read_ahead(path, self.progress.read()).map_err(unreadable)?;
+        let mut blocks = read_ahead(path, Arc::clone(&self.read)).map_err(unreadable)?;
         loop {
             let block = tokio::select! {
                 biased;
-                signal = self.stop.requested() => return Err(stopped(signal, name, *number)),
+                signal = self.console.stop.requested() => return Err(stopped(signal, name, *number)),
                 block = blocks.recv() => block,
             };
             let Some(block) = block else { return Ok(()) };
@@ -308,7 +323,6 @@ impl<S: PointSink> Importer<S> {
         block: &[u8],
         number: &mut u64,
     ) -> Result<(), ImportError> {
-        let before = self.accepted;
         for line in lines(block) {
             *number += 1;
             match self.take(name, line, *number).await? {
@@ -316,11 +330,12 @@ impl<S: PointSink> Importer<S> {
                 Err(refusal) => self.refuse(name, *number, &refusal)?,
             }
         }
-        self.progress.add(self.accepted - before);
-        let Self { sink, stop, .. } = self;
+        let read = self.read.load(Ordering::Relaxed) as f64;
+        let share = self.total_bytes.map(|total| read / total.max(1) as f64);
+        self.console.show(share, &[(self.accepted, "points")], "");
         tokio::select! {
-            () = sink.send() => {}
-            signal = stop.requested() => return Err(stopped(signal, name, *number)),
+            () = self.sink.send() => {}
+            signal = self.console.stop.requested() => return Err(stopped(signal, name, *number)),
         }
         self.note_failures(name)
     }
@@ -338,7 +353,7 @@ impl<S: PointSink> Importer<S> {
 
     /// Prints a line of progress. A failed write does not stop the import; only the total must be written.
     fn print_progress(&self, line: &str) {
-        let _ = self.progress.suspend(|| print_lines(line));
+        self.console.print(line);
     }
 
     /// Parses a line and hands its point to the sink.
@@ -359,11 +374,10 @@ impl<S: PointSink> Importer<S> {
             Err(refusal) => return Ok(Err(refusal)),
         };
         let mut is_new = false;
-        let Self { sink, stop, .. } = self;
         let result = tokio::select! {
             biased;
-            result = sink.put(&point, number as u32, &mut is_new) => result,
-            signal = stop.requested() => return Err(stopped(signal, name, number)),
+            result = self.sink.put(&point, number as u32, &mut is_new) => result,
+            signal = self.console.stop.requested() => return Err(stopped(signal, name, number)),
         };
         if let (Err(_), true, Some((place, previous_ms))) = (&result, is_new, place) {
             self.order.retreat(place, previous_ms);
@@ -383,11 +397,10 @@ impl<S: PointSink> Importer<S> {
             Err(error) => return Ok(Err(error.into())),
         };
         let mut is_new = false;
-        let Self { sink, stop, .. } = self;
         tokio::select! {
             biased;
-            result = sink.put_json(json, number as u32, &mut is_new) => Ok(result),
-            signal = stop.requested() => Err(stopped(signal, name, number)),
+            result = self.sink.put_json(json, number as u32, &mut is_new) => Ok(result),
+            signal = self.console.stop.requested() => Err(stopped(signal, name, number)),
         }
     }
 
@@ -433,7 +446,7 @@ impl<S: PointSink> Importer<S> {
             return Err(ImportError::BadLine { path, line, reason });
         }
         self.bad_lines += 1;
-        self.progress.suspend(|| tell!("{name} line {line}: {reason}, skipped"));
+        self.console.suspend(|| tell!("{name} line {line}: {reason}, skipped"));
         Ok(())
     }
 }

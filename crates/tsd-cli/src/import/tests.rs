@@ -180,12 +180,9 @@ fn a_failing_store_ends_it_with_its_line_and_the_stored_points_are_counted() {
     let engine = Engine::start(config, Arc::clone(&storage) as _).unwrap();
     runtime.block_on(async {
         let options = ImportOptions::default();
-        let mut importer = Importer::new(
-            EngineSink::new(&engine, options.settle_new_series),
-            options,
-            progress::Progress::new(None),
-            Stop::never(),
-        );
+        let sink = EngineSink::new(&engine, options.settle_new_series);
+        let console = Console::new("import", false, false);
+        let mut importer = Importer::new(sink, options, None, &console);
         importer.import(&paths[0]).await.unwrap();
         assert_eq!(importer.done(), Imported { points: 2, ..Imported::default() });
         // More failures than a session reports one by one.

@@ -12,7 +12,7 @@ use std::{
 
 use tsd_storage_wal::log_id;
 
-use crate::properties_file::{PropertiesFile, PropertiesFileError};
+use crate::properties_file::{PropertiesFile, PropertiesFileError, replace_file};
 
 const ID: &str = "log.id";
 
@@ -71,7 +71,7 @@ pub(super) fn begin(directory: &Path) -> Result<(), LogMarkError> {
         directory.display(),
         render(id)
     );
-    PropertiesFile::write(&mark, &text).map_err(io_error(&mark))
+    replace_file(&mark, &text).map_err(io_error(&mark))
 }
 
 /// Records that the log was closed empty.

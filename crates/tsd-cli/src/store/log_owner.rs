@@ -13,7 +13,7 @@ use tsd_storage_wal::holds_log;
 
 use crate::{
     config::HBaseSettings,
-    properties_file::{PropertiesFile, PropertiesFileError},
+    properties_file::{PropertiesFile, PropertiesFileError, replace_file},
 };
 
 const FILE: &str = "cluster.conf";
@@ -124,7 +124,7 @@ impl Owner {
              {QUORUM} = {}\n{ROOT} = {}\n",
             self.quorum, self.root
         );
-        PropertiesFile::write(&directory.join(FILE), &text)
+        replace_file(&directory.join(FILE), &text)
     }
 }
 

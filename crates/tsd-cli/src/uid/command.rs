@@ -21,6 +21,7 @@ KIND is metrics, tagk or tagv. `tsdb help uid` says more.";
 
 /// Flags that change what a sub-command does.
 #[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent flags")]
 pub(super) struct UidFlags {
     /// Width of a UID that is given as a number; `None` for the widths of the store.
     pub(super) id_width: Option<usize>,
@@ -28,6 +29,8 @@ pub(super) struct UidFlags {
     pub(super) json: bool,
     /// True to print more than errors.
     pub(super) verbose: bool,
+    /// True if signals stop long sub-commands.
+    pub(super) stops_on_signals: bool,
 }
 
 /// A sub-command.

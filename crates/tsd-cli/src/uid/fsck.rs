@@ -2,14 +2,46 @@
 
 use serde_json::json;
 use tsd_engine::EngineHandle;
-use tsd_tools::{FsckLevel, UidFsckOptions, UidFsckReport, uid_fsck};
+use tsd_tools::{FsckLevel, UidFsckObserver, UidFsckOptions, UidFsckReport, uid_fsck};
 
 use super::{
     command::UidFlags,
     output::UidOutput,
-    status::{FAILED, NOT_CLOSED, fail},
+    status::{FAILED, NOT_CLOSED, fail, stopped},
 };
-use crate::tell;
+use crate::{
+    console::{Console, Stopped},
+    tell,
+};
+
+/// Prints findings and shows the progress.
+struct UidFsckProgress<'p, 'o> {
+    console: &'p Console,
+    flags: UidFlags,
+    out: &'p mut UidOutput<'o>,
+    findings: u64,
+}
+
+impl UidFsckObserver for UidFsckProgress<'_, '_> {
+    fn found(&mut self, level: FsckLevel, text: &str) {
+        self.findings += u64::from(level != FsckLevel::Info);
+        if level == FsckLevel::Info && !self.flags.verbose {
+            return;
+        }
+        self.console.suspend(|| {
+            if self.flags.json {
+                tell!("{level} {text}");
+            } else {
+                self.out.line(&format!("{level} {text}"));
+            }
+        });
+    }
+
+    fn continues(&mut self, rows: u64) -> bool {
+        self.console.show(None, &[(rows, "rows")], &format!(", {} findings", self.findings));
+        self.console.stop.signal().is_none()
+    }
+}
 
 /// Runs the check. The exit status is the number of errors, as in OpenTSDB, but at most 255: a shell keeps eight
 /// bits, and 256 errors must not look like success.
@@ -19,31 +51,25 @@ pub(super) async fn fsck(
     flags: UidFlags,
     out: &mut UidOutput<'_>,
 ) -> u8 {
-    let mut found = |level: FsckLevel, text: &str| {
-        if level == FsckLevel::Info && !flags.verbose {
-            return;
-        }
-        let line = format!("{level} {text}");
-        if flags.json {
-            tell!("{line}");
-        } else {
-            out.line(&line);
-        }
+    let console = Console::new("uid fsck", flags.json, flags.stops_on_signals);
+    let mut progress = UidFsckProgress { console: &console, flags, out, findings: 0 };
+    let checked = uid_fsck(engine, options, &mut progress).await;
+    let signal = console.stop.signal();
+    drop(console);
+    let report = match checked {
+        Ok(report) => report,
+        Err(error) => return fail(&error.into(), FAILED),
     };
-    let checked = uid_fsck(engine, options, &mut found).await;
-    match checked {
-        Ok(report) => {
-            if flags.json {
-                out.object(&as_json(&report));
-            } else {
-                let UidFsckReport { cells, errors, warnings, repairs, .. } = report;
-                tell!(
-                    "{cells} cells checked: {errors} errors, {warnings} warnings, {repairs} repairs"
-                );
-            }
-            if report.has_failed_repair { NOT_CLOSED } else { exit_status(&report) }
-        }
-        Err(error) => fail(&error.into(), FAILED),
+    if flags.json {
+        out.object(&as_json(&report));
+    } else {
+        let UidFsckReport { cells, errors, warnings, repairs, .. } = report;
+        tell!("{cells} cells checked: {errors} errors, {warnings} warnings, {repairs} repairs");
+    }
+    match signal.filter(|_| report.is_stopped) {
+        Some(signal) => stopped(&Stopped { signal, hint: "run the same command again" }),
+        None if report.has_failed_repair => NOT_CLOSED,
+        None => exit_status(&report),
     }
 }
 
@@ -52,8 +78,9 @@ fn exit_status(report: &UidFsckReport) -> u8 {
 }
 
 fn as_json(report: &UidFsckReport) -> serde_json::Value {
-    let UidFsckReport { cells, errors, warnings, repairs, has_failed_repair } = *report;
+    let UidFsckReport { cells, errors, warnings, repairs, has_failed_repair, is_stopped } = *report;
     json!({
+        "completed": !is_stopped,
         "cells": cells,
         "errors": errors,
         "warnings": warnings,

@@ -1,28 +1,22 @@
-//! `tsdb uid metasync` and `metapurge`: run over all names and series, and show their progress on a terminal.
+//! `tsdb uid metasync` and `metapurge`: run over all names and series.
 
-use std::{
-    fmt,
-    future::Future,
-    pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
 use tsd_engine::{EngineHandle, MetaPurgeProgress, MetaSyncProgress};
 
-use super::{output::UidOutput, status::FAILED};
-use crate::{progress_bar::progress_bar, tell, tool::default_threads};
+use super::{
+    command::UidFlags,
+    output::UidOutput,
+    status::{FAILED, stopped},
+};
+use crate::{console::Console, tell, tool::default_threads};
 
-/// Time between two updates of the progress.
-const INTERVAL: Duration = Duration::from_millis(250);
-
-pub(super) async fn sync(engine: &EngineHandle, out: &mut UidOutput<'_>) -> u8 {
+pub(super) async fn sync(engine: &EngineHandle, flags: UidFlags, out: &mut UidOutput<'_>) -> u8 {
     let progress = Arc::new(MetaSyncProgress::default());
     let run = engine.sync_meta(default_threads(), Arc::clone(&progress));
-    let result = shown(run, "series", &progress.rows, &progress.series).await;
     let counts = [
         ("series", &progress.series),
         ("counters created", &progress.counters),
@@ -31,56 +25,45 @@ pub(super) async fn sync(engine: &EngineHandle, out: &mut UidOutput<'_>) -> u8 {
         ("creation times corrected", &progress.corrected_times),
         ("skipped", &progress.skipped),
     ];
-    ended("metasync", result, &counts, out)
+    shown("metasync", run, &progress.rows, &counts, flags, out).await
 }
 
-pub(super) async fn purge(engine: &EngineHandle, out: &mut UidOutput<'_>) -> u8 {
+pub(super) async fn purge(engine: &EngineHandle, flags: UidFlags, out: &mut UidOutput<'_>) -> u8 {
     let progress = Arc::new(MetaPurgeProgress::default());
     let run = engine.purge_meta(Arc::clone(&progress));
-    let result = shown(run, "UIDMeta deleted", &progress.rows, &progress.uid_metas).await;
     let counts = [
         ("UIDMeta deleted", &progress.uid_metas),
         ("TSMeta and counters deleted", &progress.series_cells),
     ];
-    ended("metapurge", result, &counts, out)
+    shown("metapurge", run, &progress.rows, &counts, flags, out).await
 }
 
-fn ended(
-    what: &str,
-    result: Result<(), impl fmt::Display>,
-    counts: &[(&str, &AtomicU64)],
+/// Waits for a run, and shows the rows and the first count. Prints all counts at the end; returns the exit status.
+async fn shown<E: Into<anyhow::Error>>(
+    what: &'static str,
+    run: impl Future<Output = Result<(), E>>,
+    rows: &AtomicU64,
+    counts: &[(&'static str, &AtomicU64)],
+    flags: UidFlags,
     out: &mut UidOutput<'_>,
 ) -> u8 {
-    let counts = counts.iter().map(|(name, counter)| (*name, counter.load(Ordering::Relaxed)));
-    out.counted(what, &counts.collect::<Vec<_>>());
+    let counted = || counts.iter().map(|(name, count)| (*name, count.load(Ordering::Relaxed)));
+    let console = Console::new(what, flags.json, flags.stops_on_signals);
+    let show = async || {
+        let done = counted().take(1).map(|(name, count)| format!(", {count} {name}"));
+        let rows = rows.load(Ordering::Relaxed);
+        console.show(None, &[(rows, "rows")], &done.collect::<String>());
+    };
+    let result = console.watch(run, show, "it can be repeated").await;
+    drop(console);
+    out.counted(what, &counted().collect::<Vec<_>>());
     match result {
-        Ok(()) => 0,
-        Err(error) => {
+        Ok(Ok(())) => 0,
+        Ok(Err(error)) => {
+            let error: anyhow::Error = error.into();
             tell!("tsdb: {what} failed and can be repeated: {error:#}");
             FAILED
         }
+        Err(by_signal) => stopped(&by_signal),
     }
-}
-
-/// Waits for a run and shows its progress on a terminal.
-async fn shown<T>(
-    run: impl Future<Output = T>,
-    what: &'static str,
-    rows: &AtomicU64,
-    done: &AtomicU64,
-) -> T {
-    let bar = progress_bar(None, "{spinner} {pos} rows  {per_sec}  {msg}");
-    let mut run = pin!(run);
-    let mut ticks = tokio::time::interval(INTERVAL);
-    let result = loop {
-        tokio::select! {
-            result = &mut run => break result,
-            _ = ticks.tick() => {
-                bar.set_position(rows.load(Ordering::Relaxed));
-                bar.set_message(format!("{} {what}", done.load(Ordering::Relaxed)));
-            }
-        }
-    };
-    bar.finish_and_clear();
-    result
 }

@@ -3,7 +3,8 @@
 use tsd_engine::UidKind;
 use tsd_meta::UidError;
 
-use crate::tell;
+use crate::{console::Stopped, tell};
+
 /// Nothing was found, or the name is unknown.
 pub(super) const NOT_FOUND: u8 = 1;
 /// The command line is invalid.
@@ -31,6 +32,12 @@ pub(super) fn fail(error: &UidError, other: u8) -> u8 {
             if matches!(error, UidError::NotForgotten { .. }) { FAILED } else { other }
         }
     }
+}
+
+/// Prints that a signal stopped the command; returns the exit status.
+pub(super) fn stopped(stopped: &Stopped) -> u8 {
+    tell!("tsdb: {stopped}");
+    stopped.signal.exit_status()
 }
 
 /// Prints that a name or a UID is unknown.

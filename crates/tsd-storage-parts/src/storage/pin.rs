@@ -6,7 +6,7 @@ use tsd_files::{DiskDir, DiskSpace, StoreDir};
 use tsd_storage::{PinnedFiles, StorageError, Table};
 
 use super::PartTables;
-use crate::{resources::PartResources, store::verify_directory};
+use crate::{error::PartError, resources::PartResources, store::verify_directory};
 
 /// Small, because a check reads each block once.
 const CACHE_BYTES: u64 = 1 << 20;
@@ -26,12 +26,13 @@ impl PartTables {
 }
 
 /// Reads and decodes every live section of all tables in the directory of a store that is not open. `meter` gets
-/// the number of bytes read since its last call.
+/// the number of bytes read since its last call, and ends the check with false.
 ///
 /// # Errors
 ///
-/// The error names the first file that is missing, damaged or of another version.
-pub fn verify_tables(dir: &Path, meter: &mut dyn FnMut(u64)) -> Result<(), StorageError> {
+/// The error names the first file that is missing, damaged or of another version; [`StorageError::Closed`] if the
+/// meter ended the check.
+pub fn verify_tables(dir: &Path, meter: &mut dyn FnMut(u64) -> bool) -> Result<(), StorageError> {
     let failed = |source| StorageError::io(format!("reading {}", dir.display()), source);
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -46,10 +47,7 @@ pub fn verify_tables(dir: &Path, meter: &mut dyn FnMut(u64)) -> Result<(), Stora
         }
         let table: Arc<dyn StoreDir> =
             Arc::new(DiskDir::unlocked(&dir.join(&name)).map_err(failed)?);
-        let mut checkpoint = |bytes| {
-            meter(bytes);
-            Ok(())
-        };
+        let mut checkpoint = |bytes| if meter(bytes) { Ok(()) } else { Err(PartError::Stopped) };
         verify_directory(&table, &resources, &mut checkpoint)?;
     }
     Ok(())

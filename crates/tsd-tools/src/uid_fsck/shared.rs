@@ -39,6 +39,9 @@ impl UidCheck<'_> {
             shared.into_iter().map(|uid| (uid, Vec::new())).collect();
         let mut rows = self.scan(kind, Family::Id);
         while let Some(batch) = rows.next_rows().await? {
+            if self.stops_after(batch.len()) {
+                return Ok(());
+            }
             for (Mapping { name, uid }, at_ms) in
                 batch.into_iter().filter_map(|row| self.mapping(kind, Family::Id, row))
             {

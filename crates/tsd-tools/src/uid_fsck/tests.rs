@@ -50,6 +50,37 @@ impl Fixture {
     }
 }
 
+/// Ends the check after this many calls.
+struct Stopping(u64, Vec<String>);
+
+impl UidFsckObserver for Stopping {
+    fn found(&mut self, _: FsckLevel, text: &str) {
+        self.1.push(text.to_owned());
+    }
+
+    fn continues(&mut self, _: u64) -> bool {
+        self.0 = self.0.saturating_sub(1);
+        self.0 > 0
+    }
+}
+
+#[tokio::test]
+async fn a_stopped_check_claims_and_repairs_nothing() {
+    let fixture = Fixture::new().await;
+    fixture.plant(b"o", Family::Id, "metrics", &[0, 0, 9]).await;
+    let before = fixture.dump().await;
+    let options = UidFsckOptions { fix: true, delete_unknown: true };
+    for calls in [1, 2] {
+        let mut observer = Stopping(calls, Vec::new());
+        let report = uid_fsck(&fixture.engine, options, &mut observer).await.unwrap();
+        assert!(report.is_stopped && report.repairs == 0, "{report:?}");
+        assert!(!observer.1.iter().any(|line| line.contains("errors found")), "{:?}", observer.1);
+        assert_eq!(fixture.dump().await, before);
+    }
+    let (report, _) = fixture.check(true).await;
+    assert!(!report.is_stopped && report.repairs > 0, "{report:?}");
+}
+
 #[tokio::test]
 async fn a_table_without_damage_is_read_once() {
     let fixture = Fixture::new().await;
