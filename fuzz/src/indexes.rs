@@ -90,7 +90,7 @@ fn check_written_again(index: &SeriesIndex) {
     assert_eq!(counts(&again), counts(index), "the same series");
     for uid in index.metrics() {
         let series = |index: &SeriesIndex| {
-            let metric = index.metric(&uid).expect("a metric");
+            let metric = index.metric(uid).expect("a metric");
             let mut all = Vec::new();
             metric.for_each(&metric.matching(&[], false), |id, tags| all.push((id, tags.to_vec())));
             (all, metric.last_days(usize::MAX))

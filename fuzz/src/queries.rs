@@ -1,7 +1,7 @@
 //! Languages inside queries: times, filters, downsampling, expressions.
 
 use bytes::Bytes;
-use tsd_model::{PointColumns, TableSchema, Value};
+use tsd_model::{PointColumns, TableSchema, Uid, Value};
 use tsd_protocol::{parse_exp_body, render_exp_query};
 use tsd_query::{
     Clock, Duration, GexpQuery, GroupTags, NamedSeries, PlanSettings, Query, RawExpExpression,
@@ -82,7 +82,7 @@ fn evaluate_sub_query(query: &Query, sub: &SubQuery) {
         return;
     }
     let (schema, settings) = (TableSchema::opentsdb_default(), PlanSettings::default());
-    let uid = |_, _: &str| Some(Bytes::from_static(&[0, 0, 1]));
+    let uid = |_, _: &str| Uid::from_number(1, 3).ok();
     let Ok(resolved) = sub.resolve(&schema, &settings, uid) else { return };
     let range = (query.start_ms, query.end_ms);
     let plan = SubQueryPlan::new(sub, &resolved, range, &schema, &settings);

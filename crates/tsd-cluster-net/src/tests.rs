@@ -14,6 +14,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 use tsd_cluster::{ClusterId, ProofError, Settlement};
+use tsd_model::{TagkUid, TagvUid};
 use tsd_storage::{HeldRow, KeyRange, RowFilter, SeriesSet, Table, TagCondition, TagPattern};
 
 use crate::{
@@ -334,12 +335,12 @@ async fn connections_beyond_the_limit_are_closed() {
 fn filters_are_sent_as_they_are() {
     let bytes = |text: &'static [u8]| Bytes::from_static(text);
     let series = SeriesSet { tags_start: 8, tags: vec![bytes(b"a"), bytes(b"b")] };
-    let condition = |tagvs| TagCondition { tagk: bytes(b"k"), tagvs };
+    let condition = |tagvs| TagCondition { tagk: TagkUid::try_new(b"k").unwrap(), tagvs };
     let pattern = TagPattern {
         tags_start: 8,
         tagk_width: 3,
         tagv_width: 3,
-        conditions: vec![condition(None), condition(Some(vec![bytes(b"v")]))],
+        conditions: vec![condition(None), condition(Some(vec![TagvUid::try_new(b"v").unwrap()]))],
         explicit: true,
     };
     let filters = vec![

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use prost::{Message, Oneof};
 use tokio_util::codec::{Decoder, LengthDelimitedCodec};
+use tsd_model::{TagkUid, TagvUid};
 use tsd_storage::{
     HeldColumn, HeldRow, KeyRange, RowFilter, SeriesSet, Table, TagCondition, TagPattern,
     decode_family,
@@ -378,9 +379,10 @@ fn add_filter(filter: &RowFilter, out: &mut Vec<FilterMessage>) {
 }
 
 fn condition(of: &TagCondition) -> ConditionMessage {
+    let tagvs = of.tagvs.iter().flatten();
     ConditionMessage {
-        tagk: of.tagk.clone(),
-        tagvs: of.tagvs.clone().unwrap_or_default(),
+        tagk: Bytes::copy_from_slice(of.tagk.as_bytes()),
+        tagvs: tagvs.map(|tagv| Bytes::copy_from_slice(tagv.as_bytes())).collect(),
         any_value: of.tagvs.is_none(),
     }
 }
@@ -402,16 +404,24 @@ impl FilterMessage {
                 tagk_width: tags.tagk_width as usize,
                 tagv_width: tags.tagv_width as usize,
                 explicit: tags.explicit,
-                conditions: tags.conditions.into_iter().map(into_condition).collect(),
+                conditions: tags
+                    .conditions
+                    .into_iter()
+                    .map(into_condition)
+                    .collect::<Option<_>>()?,
             })),
         })
     }
 }
 
-fn into_condition(of: ConditionMessage) -> TagCondition {
-    let ConditionMessage { tagk, mut tagvs, any_value } = of;
+/// The condition; `None` if a UID is malformed.
+fn into_condition(of: ConditionMessage) -> Option<TagCondition> {
+    let ConditionMessage { tagk, tagvs, any_value } = of;
+    let mut tagvs: Vec<TagvUid> =
+        tagvs.iter().map(|tagv| TagvUid::try_new(tagv).ok()).collect::<Option<_>>()?;
     tagvs.sort_unstable();
-    TagCondition { tagk, tagvs: (!any_value).then_some(tagvs) }
+    let tagk = TagkUid::try_new(&tagk).ok()?;
+    Some(TagCondition { tagk, tagvs: (!any_value).then_some(tagvs) })
 }
 
 impl RowMessage {

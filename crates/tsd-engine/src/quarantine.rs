@@ -91,8 +91,7 @@ async fn points_between(
     }
     let decode = |key: &Option<Bytes>| {
         let key = RowKey::decode(&config.schema, key.as_ref()?).ok()?;
-        let metric = Uid::try_new(key.metric()).ok()?;
-        Some((key.salt().to_vec(), metric, key.base_time()))
+        Some((key.salt().to_vec(), key.metric_uid().uid(), key.base_time()))
     };
     let (Some(first), Some(last)) = (decode(&rows.first), decode(&rows.last)) else {
         return LostPoints::default();

@@ -13,7 +13,7 @@ use std::{fmt, sync::Arc};
 use bytes::Bytes;
 use tsd_model::{
     Annotation, AnnotationKey, BaseTime, Cell, ColumnKind, Family, Row, RowKey, SeriesKey,
-    TableSchema, Timestamp, Tsuid, millis_of,
+    TableSchema, TagkUid, TagvUid, Timestamp, Tsuid, millis_of,
 };
 use tsd_storage::{
     Column, Delete, Get, Retention, RowFilter, Scan, Storage, StorageError, StorageExt, Table,
@@ -315,8 +315,8 @@ fn prefix(schema: TableSchema, key: &Bytes) -> Bytes {
 fn exactly(schema: TableSchema, tags: &[u8]) -> RowFilter {
     let conditions = tags.chunks_exact(schema.tag_pair_width()).filter_map(|pair| {
         let (tagk, tagv) = pair.split_at_checked(schema.tagk_width())?;
-        let tagvs = Some(vec![Bytes::copy_from_slice(tagv)]);
-        Some(TagCondition { tagk: Bytes::copy_from_slice(tagk), tagvs })
+        let tagvs = Some(vec![TagvUid::try_new(tagv).ok()?]);
+        Some(TagCondition { tagk: TagkUid::try_new(tagk).ok()?, tagvs })
     });
     tag_pattern(schema, schema.tags_start(), conditions.collect(), true)
 }

@@ -13,8 +13,9 @@ use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use tsd_model::{
-    Family, NamedUidMeta, Row, SeriesMeta, TS_COUNTER_QUALIFIER, TS_META_QUALIFIER, TableSchema,
-    TsMeta, TsMetaEdit, Tsuid, Uid, UidKind, UidMetaEdit, encode_counter,
+    Family, MetricUid, NamedUidMeta, Row, SeriesMeta, TS_COUNTER_QUALIFIER, TS_META_QUALIFIER,
+    TableSchema, TagkUid, TagvUid, TsMeta, TsMetaEdit, Tsuid, Uid, UidKind, UidMetaEdit,
+    encode_counter,
 };
 use tsd_storage::{Column, Delete, Get, Storage, StorageError, StorageExt, Table};
 
@@ -194,13 +195,13 @@ impl MetaObjects {
         metric: &str,
         tags: &[(String, String)],
     ) -> Result<Vec<u8>, MetaError> {
-        let mut pairs = Vec::with_capacity(tags.len());
+        let mut pairs: Vec<(TagkUid, TagvUid)> = Vec::with_capacity(tags.len());
         for (tagk, tagv) in tags {
-            let tagk = self.names.uid_of(UidKind::Tagk, tagk).await?;
-            pairs.push((tagk, self.names.uid_of(UidKind::Tagv, tagv).await?));
+            pairs.push((self.names.uid(tagk).await?, self.names.uid(tagv).await?));
         }
         pairs.sort_unstable();
-        let mut tsuid = self.names.uid_of(UidKind::Metric, metric).await?.as_bytes().to_vec();
+        let metric: MetricUid = self.names.uid(metric).await?;
+        let mut tsuid = metric.as_bytes().to_vec();
         for (tagk, tagv) in pairs {
             tsuid.extend_from_slice(tagk.as_bytes());
             tsuid.extend_from_slice(tagv.as_bytes());

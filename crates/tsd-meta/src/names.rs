@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use tsd_model::{Uid, UidKind};
+use tsd_model::{KindUid, KnownKind, Uid, UidKind};
 use tsd_storage::{BoxFuture, StorageError};
 
 use crate::uid_error::UidError;
@@ -33,4 +33,11 @@ pub trait Names: fmt::Debug + Send + Sync {
 
     /// Epoch that changes whenever a name may have changed: what was read in an earlier epoch may be stale.
     fn epoch(&self) -> u64;
+}
+
+impl dyn Names + '_ {
+    /// UID of a name of a known kind.
+    pub async fn uid<K: KnownKind>(&self, name: &str) -> Result<KindUid<K>, UidError> {
+        self.uid_of(K::KIND, name).await.map(KindUid::new)
+    }
 }

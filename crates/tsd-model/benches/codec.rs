@@ -4,9 +4,9 @@
 use bytes::Bytes;
 use divan::{Bencher, counter::ItemsCount};
 use tsd_model::{
-    BaseTime, Cell, Family, InputFormat, MergeRule, PackablePoint, PackedRun, PointColumns,
-    PointValue, Qualifier, Row, RowExtras, RunEncoder, RunShape, SeriesKey, StoredPoint,
-    TableSchema, Timestamp, Uid, decode_row, encode_column, parse_point_value,
+    BaseTime, Cell, Family, InputFormat, KindUid, KnownKind, MergeRule, PackablePoint, PackedRun,
+    PointColumns, PointValue, Qualifier, Row, RowExtras, RunEncoder, RunShape, SeriesKey,
+    StoredPoint, TableSchema, Timestamp, decode_row, encode_column, parse_point_value,
     parse_telnet_timestamp, plan_row_compaction,
 };
 
@@ -52,11 +52,14 @@ fn decimal_text_to_cell(bencher: Bencher<'_, '_>) {
     text_to_cell(bencher, &texts(true));
 }
 
+fn uid<K: KnownKind>(number: u64) -> KindUid<K> {
+    KindUid::from_number(number, 3).unwrap_or_else(|e| panic!("{e}"))
+}
+
 #[divan::bench]
 fn row_key(bencher: Bencher<'_, '_>) {
     let schema = TableSchema::try_new(3, 3, 3, 1, 20).unwrap_or_else(|e| panic!("{e}"));
-    let uid = |n| Uid::from_number(n, 3).unwrap_or_else(|e| panic!("{e}"));
-    let series = SeriesKey::try_new(&schema, &uid(1), &[(uid(1), uid(2)), (uid(3), uid(4))]);
+    let series = SeriesKey::try_new(&schema, uid(1), &[(uid(1), uid(2)), (uid(3), uid(4))]);
     let series = series.unwrap_or_else(|e| panic!("{e}"));
     let mut buffer = Vec::new();
     bencher.counter(ItemsCount::new(1_000_usize)).bench_local(|| {

@@ -20,6 +20,7 @@ mod java_hash;
 mod java_letter;
 mod java_text;
 mod json_object;
+mod kind_uid;
 mod meta;
 mod meta_edit;
 mod name;
@@ -68,6 +69,9 @@ pub use java_hash::{
 };
 pub use java_text::{java_byte_list, java_double, write_java_double, write_java_json_string};
 pub use json_object::{CustomFields, JsonError};
+pub use kind_uid::{
+    KindUid, KnownKind, MetricKind, MetricUid, TagkKind, TagkUid, TagvKind, TagvUid,
+};
 pub use meta::{TS_COUNTER_QUALIFIER, TS_META_QUALIFIER, TsMeta, UidMeta};
 pub use meta_edit::{TsMetaEdit, UidMetaEdit};
 pub use name::{

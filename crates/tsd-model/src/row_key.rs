@@ -6,7 +6,13 @@
 //!
 //! A key without tags is a row of global annotations.
 
-use crate::{base_time::BaseTime, table_schema::TableSchema, tsuid::Tsuid};
+use crate::{
+    base_time::BaseTime,
+    kind_uid::{MetricUid, TagkUid, TagvUid},
+    table_schema::TableSchema,
+    tsuid::Tsuid,
+    uid::Uid,
+};
 
 /// A row key, split into its fields. Borrows the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,10 +64,16 @@ impl<'a> RowKey<'a> {
         self.salt
     }
 
-    /// The metric UID.
+    /// The bytes of the metric UID.
     #[must_use]
     pub const fn metric(&self) -> &'a [u8] {
         self.metric
+    }
+
+    /// The metric UID.
+    #[must_use]
+    pub fn metric_uid(&self) -> MetricUid {
+        MetricUid::new(Uid::of_field(self.metric))
     }
 
     /// The hour the row covers.
@@ -78,9 +90,12 @@ impl<'a> RowKey<'a> {
 
     /// The tag pairs, key and value UID.
     #[must_use]
-    pub fn tags(&self) -> impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
+    pub fn tags(&self) -> impl ExactSizeIterator<Item = (TagkUid, TagvUid)> + use<'a> {
         let tagk_width = self.tagk_width;
-        self.tags.chunks_exact(self.pair_width).map(move |pair| pair.split_at(tagk_width))
+        self.tags.chunks_exact(self.pair_width).map(move |pair| {
+            let (tagk, tagv) = pair.split_at(tagk_width);
+            (TagkUid::new(Uid::of_field(tagk)), TagvUid::new(Uid::of_field(tagv)))
+        })
     }
 
     /// True for a row of global annotations: no tags.
@@ -112,8 +127,10 @@ mod tests {
         assert_eq!(row.salt(), [9]);
         assert_eq!(row.metric(), [0, 0, 0, 1]);
         assert_eq!(row.base_time().as_secs(), 1_356_998_400);
-        let tags: Vec<_> = row.tags().collect();
-        assert_eq!(tags, [(&[0, 1][..], &[0, 0, 0, 0, 1][..]), (&[0, 2], &[0, 0, 0, 0, 15])]);
+        assert_eq!(row.metric_uid().as_bytes(), row.metric());
+        let tags: Vec<_> = row.tags().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+        let tags: Vec<_> = tags.iter().map(|(k, v)| (&**k, &**v)).collect();
+        assert_eq!(tags, [("0001", "0000000001"), ("0002", "000000000F")]);
         assert_eq!(row.tsuid().to_string(), "0000000100010000000001000200000000".to_owned() + "0F");
     }
 
@@ -136,6 +153,13 @@ mod tests {
                 let length = row.salt().len() + row.metric().len() + 4 + row.tag_bytes().len();
                 prop_assert_eq!(length, key.len());
                 prop_assert_eq!(row.tags().len() * (k + v), row.tag_bytes().len());
+                let mut pairs = Vec::new();
+                for (tagk, tagv) in row.tags() {
+                    pairs.extend([tagk.as_bytes(), tagv.as_bytes()].concat());
+                }
+                prop_assert_eq!(&pairs[..], row.tag_bytes());
+                let metric = row.metric_uid();
+                prop_assert_eq!(metric.as_bytes(), row.metric());
             }
         }
     }

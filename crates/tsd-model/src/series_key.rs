@@ -10,10 +10,11 @@ use smallvec::SmallVec;
 use crate::{
     base_time::BaseTime,
     java_hash::{continue_bytes_hash, java_bytes_hash},
+    kind_uid::{KindUid, KnownKind, MetricUid, TagkUid, TagvUid},
     row_key::{RowKey, RowKeyError},
     table_schema::TableSchema,
     tsuid::{Tsuid, TsuidError},
-    uid::{Uid, UidKind},
+    uid::UidKind,
 };
 
 /// Number of a salt bucket, below the schema's bucket count.
@@ -97,16 +98,16 @@ impl SeriesKey {
     /// encoded pairs, unsigned.
     pub fn try_new(
         schema: &TableSchema,
-        metric: &Uid,
-        tags: &[(Uid, Uid)],
+        metric: MetricUid,
+        tags: &[(TagkUid, TagvUid)],
     ) -> Result<Self, SeriesKeyError> {
-        check_width(*schema, UidKind::Metric, metric)?;
-        let mut sorted: SmallVec<[(Uid, Uid); 8]> = SmallVec::from_slice(tags);
+        check_width(*schema, metric)?;
+        let mut sorted: SmallVec<[(TagkUid, TagvUid); 8]> = SmallVec::from_slice(tags);
         sorted.sort_unstable();
         let mut pairs: SmallVec<[u8; 64]> = SmallVec::new();
         for (tagk, tagv) in &sorted {
-            check_width(*schema, UidKind::Tagk, tagk)?;
-            check_width(*schema, UidKind::Tagv, tagv)?;
+            check_width(*schema, *tagk)?;
+            check_width(*schema, *tagv)?;
             pairs.extend_from_slice(tagk.as_bytes());
             pairs.extend_from_slice(tagv.as_bytes());
         }
@@ -214,8 +215,8 @@ impl SeriesKey {
     }
 }
 
-fn check_width(schema: TableSchema, kind: UidKind, uid: &Uid) -> Result<(), SeriesKeyError> {
-    let (expected, actual) = (kind.width(&schema), uid.width());
+fn check_width<K: KnownKind>(schema: TableSchema, uid: KindUid<K>) -> Result<(), SeriesKeyError> {
+    let (kind, expected, actual) = (K::KIND, K::KIND.width(&schema), uid.width());
     if expected == actual { Ok(()) } else { Err(SeriesKeyError::Width { kind, expected, actual }) }
 }
 
@@ -227,8 +228,8 @@ mod tests {
 
     use super::*;
 
-    fn uid(number: u64) -> Uid {
-        Uid::from_number(number, 3).unwrap()
+    fn uid<K: KnownKind>(number: u64) -> KindUid<K> {
+        KindUid::from_number(number, 3).unwrap()
     }
 
     #[test]
@@ -236,7 +237,7 @@ mod tests {
         let schema = TableSchema::opentsdb_default();
         let key = SeriesKey::try_new(
             &schema,
-            &uid(1),
+            uid(1),
             &[(uid(0x80_0000), uid(1)), (uid(0x7F_FFFF), uid(2))],
         )
         .unwrap();
@@ -267,12 +268,12 @@ mod tests {
     #[test]
     fn wrong_widths_and_no_tags_are_errors() {
         let schema = TableSchema::opentsdb_default();
-        let wide = Uid::from_number(1, 4).unwrap();
+        let wide = TagkUid::from_number(1, 4).unwrap();
         assert!(matches!(
-            SeriesKey::try_new(&schema, &uid(1), &[(wide, uid(1))]),
+            SeriesKey::try_new(&schema, uid(1), &[(wide, uid(1))]),
             Err(SeriesKeyError::Width { kind: UidKind::Tagk, expected: 3, actual: 4 })
         ));
-        assert_eq!(SeriesKey::try_new(&schema, &uid(1), &[]), Err(SeriesKeyError::NoTags));
+        assert_eq!(SeriesKey::try_new(&schema, uid(1), &[]), Err(SeriesKeyError::NoTags));
     }
 
     proptest! {
@@ -285,10 +286,13 @@ mod tests {
             let schema = TableSchema::try_new(m, k, v, salt, buckets).unwrap();
             let tags: Vec<_> = tags
                 .into_iter()
-                .map(|(a, b)| (Uid::from_number(a, k).unwrap(), Uid::from_number(b, v).unwrap()))
+                .map(|(tagk, tagv)| {
+                    let tagk = TagkUid::from_number(tagk, k).unwrap();
+                    (tagk, TagvUid::from_number(tagv, v).unwrap())
+                })
                 .collect();
-            let key =
-                SeriesKey::try_new(&schema, &Uid::from_number(metric, m).unwrap(), &tags).unwrap();
+            let metric = MetricUid::from_number(metric, m).unwrap();
+            let key = SeriesKey::try_new(&schema, metric, &tags).unwrap();
             let base = BaseTime::containing(secs);
             let row = key.row_key(base);
             prop_assert_eq!(row.len(), key.key_len());

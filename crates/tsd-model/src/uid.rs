@@ -133,6 +133,13 @@ impl Uid {
         Ok(Self { bytes: padded, len: bytes.len() as u8 })
     }
 
+    /// The UID in a field of a key. Every [`TableSchema`] gives the field one to eight bytes.
+    pub(crate) fn of_field(bytes: &[u8]) -> Self {
+        let mut padded = [0; 8];
+        padded.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+        Self { bytes: padded, len: bytes.len().min(padded.len()) as u8 }
+    }
+
     /// Creates a UID from bytes of the expected width.
     pub fn with_width(bytes: &[u8], width: usize) -> Result<Self, UidError> {
         if bytes.len() != width {

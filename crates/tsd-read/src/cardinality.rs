@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tsd_meta::UidError;
-use tsd_model::{Uid, UidKind, to_hex};
+use tsd_model::{KindUid, KnownKind, MetricUid, TagkUid, TagvUid, Uid};
 use tsd_query::{QueryError, SeriesError};
 use tsd_series_index::SeriesIndex;
 
@@ -53,15 +53,13 @@ pub struct Cardinality {
     pub active_series: Vec<(u32, u64)>,
 }
 
-type UidBytes = Box<[u8]>;
-
 /// Counts by UID.
 #[derive(Default)]
 struct Counts {
-    metrics: HashMap<UidBytes, u64, RandomState>,
-    keys: HashMap<UidBytes, u64, RandomState>,
+    metrics: HashMap<MetricUid, u64, RandomState>,
+    keys: HashMap<TagkUid, u64, RandomState>,
     /// By tag key, and the value's UID as a number.
-    values: HashMap<UidBytes, HashMap<u64, u64, RandomState>, RandomState>,
+    values: HashMap<TagkUid, HashMap<u64, u64, RandomState>, RandomState>,
     days: BTreeMap<u32, u64>,
 }
 
@@ -102,24 +100,27 @@ async fn count(
         tracing::debug!(%error, "the series index cannot be refreshed: the counts lack series");
     }
     let metrics = match metric {
-        Some(uid) => vec![uid.as_bytes().into()],
+        Some(uid) => vec![uid],
         None => index.metrics(),
     };
     let counts = count_metrics(&index, context, metrics).await?;
-    let top_metrics = largest(counts.metrics.iter().map(|(uid, n)| (uid, *n)), request.limit);
-    let top_keys = largest(counts.keys.iter().map(|(uid, n)| (uid, *n)), request.limit);
+    let top_metrics = largest(counts.metrics.iter().map(|(uid, n)| (*uid, *n)), request.limit);
+    let top_keys = largest(counts.keys.iter().map(|(uid, n)| (*uid, *n)), request.limit);
     let values = counts.values.iter();
-    let pairs = values.flat_map(|(tagk, values)| values.iter().map(move |(v, n)| ((tagk, *v), *n)));
+    let pairs =
+        values.flat_map(|(tagk, values)| values.iter().map(move |(v, n)| ((*tagk, *v), *n)));
     let top_pairs = largest(pairs, request.limit);
 
-    let metric_names = names(shared, UidKind::Metric, top_metrics.iter().map(|(uid, _)| &***uid));
-    let key_names = names(shared, UidKind::Tagk, top_keys.iter().map(|(uid, _)| &***uid));
-    let keys_of_pairs = top_pairs.iter().map(|((tagk, _), _)| &***tagk);
-    let keys_of_pairs = names(shared, UidKind::Tagk, keys_of_pairs);
+    let metric_names = names(shared, top_metrics.iter().map(|(uid, _)| *uid));
+    let key_names = names(shared, top_keys.iter().map(|(uid, _)| *uid));
+    let keys_of_pairs = names(shared, top_pairs.iter().map(|((tagk, _), _)| *tagk));
     let width = shared.schema.tagv_width();
-    let values: Vec<[u8; 8]> = top_pairs.iter().map(|((_, v), _)| v.to_be_bytes()).collect();
-    let values = values.iter().map(|v| v.get(v.len().saturating_sub(width)..).unwrap_or_default());
-    let values_of_pairs = names(shared, UidKind::Tagv, values);
+    let value = |number: u64| {
+        let bytes = number.to_be_bytes();
+        TagvUid::try_new(bytes.get(bytes.len().saturating_sub(width)..)?).ok()
+    };
+    let values = top_pairs.iter().filter_map(|((_, number), _)| value(*number));
+    let values_of_pairs = names(shared, values);
     Ok(Cardinality {
         is_complete: refreshed.is_ok() && index.is_complete(),
         metrics: counts.metrics.len(),
@@ -130,7 +131,7 @@ async fn count(
             .into_iter()
             .zip(&top_keys)
             .map(|(name, (tagk, n))| {
-                (name, *n, counts.values.get(*tagk).map_or(0, HashMap::len) as u64)
+                (name, *n, counts.values.get(tagk).map_or(0, HashMap::len) as u64)
             })
             .collect(),
         top_tag_pairs: keys_of_pairs
@@ -148,20 +149,20 @@ async fn count(
 async fn count_metrics(
     index: &SeriesIndex,
     context: &QueryContext,
-    metrics: Vec<UidBytes>,
+    metrics: Vec<MetricUid>,
 ) -> Result<Counts, QueryFailure> {
     let mut counts = Counts::default();
     for uid in metrics {
-        let Some(metric) = index.metric(&uid) else { continue };
+        let Some(metric) = index.metric(uid) else { continue };
         context.check_time()?;
         let slice = context.time_slice().await?;
         for (day, series) in metric.last_days(DAYS) {
             *counts.days.entry(day).or_default() += series;
         }
         for (tagk, series) in metric.key_counts() {
-            let found = metric.counts_of_values(&tagk);
+            let found = metric.counts_of_values(tagk);
             context.reserve(found.len() * COUNT_BYTES)?;
-            *counts.keys.entry(tagk.clone()).or_default() += series;
+            *counts.keys.entry(tagk).or_default() += series;
             let values = counts.values.entry(tagk).or_default();
             for (value, series) in found {
                 *values.entry(value).or_default() += series;
@@ -190,8 +191,8 @@ fn numbers<K>(entries: &[(K, u64)]) -> impl Iterator<Item = u64> {
     entries.iter().map(|(_, number)| *number)
 }
 
-async fn metric_uid(shared: &ReadShared, name: &str) -> Result<Uid, QueryFailure> {
-    shared.names.uid_of(UidKind::Metric, name).await.map_err(|error| match error {
+async fn metric_uid(shared: &ReadShared, name: &str) -> Result<MetricUid, QueryFailure> {
+    shared.names.uid(name).await.map_err(|error| match error {
         UidError::NoSuchName { name, .. } => {
             QueryError::from(SeriesError::NoSuchMetric(name)).into()
         }
@@ -200,13 +201,12 @@ async fn metric_uid(shared: &ReadShared, name: &str) -> Result<Uid, QueryFailure
 }
 
 /// Names of UIDs, or their hexadecimal digits.
-async fn names(
+async fn names<K: KnownKind>(
     shared: &ReadShared,
-    kind: UidKind,
-    uids: impl Iterator<Item = &[u8]> + Send,
+    uids: impl Iterator<Item = KindUid<K>> + Send,
 ) -> Result<Vec<String>, QueryFailure> {
-    let uids: Vec<Uid> = uids.filter_map(|uid| Uid::try_new(uid).ok()).collect();
-    let names = shared.names.names_of(kind, &uids).await?;
-    let name = |(name, uid): (Option<String>, &Uid)| name.unwrap_or_else(|| to_hex(uid.as_bytes()));
+    let uids: Vec<Uid> = uids.map(KindUid::uid).collect();
+    let names = shared.names.names_of(K::KIND, &uids).await?;
+    let name = |(name, uid): (Option<String>, &Uid)| name.unwrap_or_else(|| uid.to_string());
     Ok(names.into_iter().zip(&uids).map(name).collect())
 }

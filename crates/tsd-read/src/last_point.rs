@@ -11,8 +11,8 @@ use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tsd_meta::UidError;
 use tsd_model::{
-    BaseTime, Family, MergeRule, PointColumns, RowExtras, SeriesKey, TS_COUNTER_QUALIFIER, Tsuid,
-    Uid, UidKind, Value, decode_row,
+    BaseTime, Family, MergeRule, MetricUid, PointColumns, RowExtras, SeriesKey,
+    TS_COUNTER_QUALIFIER, TagkUid, TagvUid, Tsuid, Value, decode_row,
 };
 use tsd_query::{DataError, QueryError, SeriesError};
 use tsd_series_index::SeriesIndex;
@@ -230,7 +230,7 @@ impl LastPointSearch<'_> {
                 if back_scan_hours == 0 {
                     return self.all_of_metric(metric, tags, candidates).await;
                 }
-                let key = SeriesKey::try_new(&self.shared.schema, &metric, &tags);
+                let key = SeriesKey::try_new(&self.shared.schema, metric, &tags);
                 key.map_err(|error| QueryError::from(SeriesError::Key(error)))?.tsuid()
             }
         };
@@ -249,14 +249,14 @@ impl LastPointSearch<'_> {
     /// Adds the series of a metric that have these tags: the tracked ones, or else those of the series index.
     async fn all_of_metric(
         &self,
-        metric: Uid,
-        tags: Vec<(Uid, Uid)>,
+        metric: MetricUid,
+        tags: Vec<(TagkUid, TagvUid)>,
         candidates: &mut Vec<Candidate>,
     ) -> Result<(), QueryFailure> {
         let tags: TagUids =
             tags.into_iter().map(|(tagk, tagv)| (tagk, Some([tagv].into()))).collect();
         let before = candidates.len();
-        self.tracked(&metric, &tags, candidates).await?;
+        self.tracked(metric, &tags, candidates).await?;
         if candidates.len() > before || self.days.is_none() {
             return Ok(());
         }
@@ -286,14 +286,14 @@ impl LastPointSearch<'_> {
         &self,
         metric: &str,
         tags: &[(String, String)],
-    ) -> Result<(Uid, Vec<(Uid, Uid)>), QueryFailure> {
+    ) -> Result<(MetricUid, Vec<(TagkUid, TagvUid)>), QueryFailure> {
         let names = &self.shared.names;
-        let metric = names.uid_of(UidKind::Metric, metric).await.map_err(unresolved)?;
+        let metric = names.uid(metric).await.map_err(unresolved)?;
         let mut pairs = Vec::with_capacity(tags.len());
         for (tagk, tagv) in tags {
             pairs.push((
-                names.uid_of(UidKind::Tagk, tagk).await.map_err(unresolved)?,
-                names.uid_of(UidKind::Tagv, tagv).await.map_err(unresolved)?,
+                names.uid(tagk).await.map_err(unresolved)?,
+                names.uid(tagv).await.map_err(unresolved)?,
             ));
         }
         Ok((metric, pairs))
@@ -302,7 +302,7 @@ impl LastPointSearch<'_> {
     /// Adds the tracked series of a metric that have these tags, with the hours of their counters.
     async fn tracked(
         &self,
-        metric: &Uid,
+        metric: MetricUid,
         tags: &TagUids,
         candidates: &mut Vec<Candidate>,
     ) -> Result<(), QueryFailure> {
@@ -349,7 +349,9 @@ impl LastPointSearch<'_> {
         let index = self.days.as_ref()?;
         let width = self.shared.schema.metric_width();
         let (metric, tags) = tsuid.as_bytes().split_at_checked(width)?;
-        let Some(metric) = index.metric(metric) else { return Some(Vec::new()) };
+        let Some(metric) = index.metric(MetricUid::try_new(metric).ok()?) else {
+            return Some(Vec::new());
+        };
         let days = metric.rows(&metric.of_tags([tags]), from, to);
         Some(days.into_iter().flat_map(|day| day.hours).collect())
     }

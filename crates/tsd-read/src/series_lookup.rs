@@ -19,7 +19,7 @@ use std::{
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tsd_meta::UidError;
-use tsd_model::{BaseTime, Family, RowKey, SaltBucket, Tsuid, Uid, UidKind};
+use tsd_model::{BaseTime, Family, KindUid, KnownKind, RowKey, SaltBucket, Tsuid, UidKind};
 use tsd_query::{LimitError, LookupStep, MissingName, QueryError, SeriesError};
 use tsd_storage::{Scan, Table, prefix_end, prefix_range, tags_filter};
 
@@ -216,13 +216,9 @@ async fn named_series(
 
 /// Resolves names to UIDs. The details of an error show which name has no UID.
 async fn resolve(shared: &ReadShared, lookup: &Lookup) -> Result<ResolvedLookup, QueryFailure> {
-    let uid = async |kind, name: &str| {
-        let found = shared.names.uid_of(kind, name).await;
-        found.map_err(|e| unresolved(e, LookupStep::Names))
-    };
     let mut resolved = ResolvedLookup::default();
     if let Some(metric) = named(lookup.metric.as_deref()) {
-        resolved.metric = Some(uid(UidKind::Metric, metric).await?);
+        resolved.metric = Some(uid(shared, metric).await?);
     }
     for (tagk, tagv) in &lookup.tags {
         match (named(tagk.as_deref()), named(tagv.as_deref())) {
@@ -230,14 +226,14 @@ async fn resolve(shared: &ReadShared, lookup: &Lookup) -> Result<ResolvedLookup,
                 return Err(QueryError::from(SeriesError::EmptyLookupTag).into());
             }
             (None, Some(tagv)) => {
-                resolved.tagvs.insert(uid(UidKind::Tagv, tagv).await?);
+                resolved.tagvs.insert(uid(shared, tagv).await?);
             }
             (Some(tagk), None) => {
-                resolved.tags.insert(uid(UidKind::Tagk, tagk).await?, None);
+                resolved.tags.insert(uid(shared, tagk).await?, None);
             }
             (Some(tagk), Some(tagv)) => {
-                let tagk = uid(UidKind::Tagk, tagk).await?;
-                let tagv = uid(UidKind::Tagv, tagv).await?;
+                let tagk = uid(shared, tagk).await?;
+                let tagv = uid(shared, tagv).await?;
                 let tagvs = resolved.tags.entry(tagk).or_insert_with(|| Some(BTreeSet::new()));
                 if let Some(tagvs) = tagvs {
                     tagvs.insert(tagv);
@@ -246,6 +242,10 @@ async fn resolve(shared: &ReadShared, lookup: &Lookup) -> Result<ResolvedLookup,
         }
     }
     Ok(resolved)
+}
+
+async fn uid<K: KnownKind>(shared: &ReadShared, name: &str) -> Result<KindUid<K>, QueryFailure> {
+    shared.names.uid(name).await.map_err(|error| unresolved(error, LookupStep::Names))
 }
 
 /// A name that is not a wildcard.
@@ -265,9 +265,14 @@ impl SeriesScans<'_> {
         self.tsuids(&self.shared.tables.data, self.data_scans(), false).await
     }
 
+    /// The UID of the metric; empty if the look-up is for any metric.
+    fn metric_bytes(&self) -> &[u8] {
+        self.resolved.metric.as_ref().map(AsRef::as_ref).unwrap_or_default()
+    }
+
     fn meta_scan(&self) -> Scan {
         let schema = &self.shared.schema;
-        let metric = self.resolved.metric.as_ref().map(Uid::as_bytes).unwrap_or_default();
+        let metric = self.metric_bytes();
         let (start, stop) = prefix_range(metric);
         Scan {
             start,
@@ -284,7 +289,7 @@ impl SeriesScans<'_> {
         let buckets = if schema.salt_width() == 0 { 1 } else { schema.salt_buckets() };
         let scan_of = |bucket| {
             let mut prefix = SaltBucket::from_index(bucket).salt(schema.salt_width()).to_vec();
-            prefix.extend(self.resolved.metric.as_ref().map(Uid::as_bytes).unwrap_or_default());
+            prefix.extend(self.metric_bytes());
             let (mut start, mut stop) = prefix_range(&prefix);
             if let (Some(_), Some((from, to))) = (&self.resolved.metric, self.range) {
                 let at = |base: BaseTime| [&prefix[..], &base.as_secs().to_be_bytes()].concat();

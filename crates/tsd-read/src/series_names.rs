@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use tsd_meta::{Names, UidError};
-use tsd_model::{TableSchema, Uid, UidKind};
+use tsd_model::{KindUid, KnownKind, MetricUid, TableSchema, TagkUid, TagvUid, Uid};
 
 use crate::query::QueryFailure;
 
@@ -47,8 +47,8 @@ pub(crate) async fn reserved_names(
 
 /// The UIDs of a TSUID.
 struct SeriesUids {
-    metric: Uid,
-    tags: Vec<(Uid, Uid)>,
+    metric: MetricUid,
+    tags: Vec<(TagkUid, TagvUid)>,
 }
 
 /// Names of series, in the order of `tsuids`.
@@ -59,55 +59,60 @@ async fn series_names(
 ) -> Result<Vec<Result<SeriesName, UidError>>, UidError> {
     let series: Vec<SeriesUids> =
         tsuids.iter().map(|tsuid| split(*schema, tsuid)).collect::<Result<_, _>>()?;
-    let metrics = names(uids, UidKind::Metric, series.iter().map(|s| s.metric)).await?;
+    let metrics = names(uids, series.iter().map(|s| s.metric)).await?;
     let pairs = || series.iter().flat_map(|s| s.tags.iter().copied());
-    let tagks = names(uids, UidKind::Tagk, pairs().map(|(tagk, _)| tagk)).await?;
-    let tagvs = names(uids, UidKind::Tagv, pairs().map(|(_, tagv)| tagv)).await?;
+    let tagks = names(uids, pairs().map(|(tagk, _)| tagk)).await?;
+    let tagvs = names(uids, pairs().map(|(_, tagv)| tagv)).await?;
     let named = |s: &SeriesUids| {
-        let metric = name(&metrics, UidKind::Metric, &s.metric)?;
-        let tag = |(k, v)| Ok((name(&tagks, UidKind::Tagk, k)?, name(&tagvs, UidKind::Tagv, v)?));
-        let tags = s.tags.iter().map(|(k, v)| tag((k, v))).collect::<Result<_, UidError>>()?;
+        let metric = name(&metrics, s.metric)?;
+        let tags = s.tags.iter().map(|(k, v)| Ok((name(&tagks, *k)?, name(&tagvs, *v)?)));
+        let tags = tags.collect::<Result<_, UidError>>()?;
         Ok((metric, tags))
     };
     Ok(series.iter().map(named).collect())
 }
 
-fn name(names: &HashMap<Uid, String>, kind: UidKind, uid: &Uid) -> Result<String, UidError> {
-    let unknown = || UidError::NoSuchUid { kind, uid: uid.as_bytes().to_vec() };
-    names.get(uid).cloned().ok_or_else(unknown)
+/// Names by UID of a kind.
+type NamesOf<K> = HashMap<KindUid<K>, String>;
+
+fn name<K: KnownKind>(names: &NamesOf<K>, uid: KindUid<K>) -> Result<String, UidError> {
+    let unknown = || UidError::NoSuchUid { kind: K::KIND, uid: uid.as_bytes().to_vec() };
+    names.get(&uid).cloned().ok_or_else(unknown)
 }
 
 fn split(schema: TableSchema, tsuid: &[u8]) -> Result<SeriesUids, UidError> {
-    let uid = |kind, bytes: &[u8]| {
-        Uid::try_new(bytes).map_err(|_| UidError::NoSuchUid { kind, uid: bytes.to_vec() })
-    };
     let (metric, tags) =
         tsuid.split_at_checked(schema.metric_width()).unwrap_or((tsuid, Default::default()));
     let tags = tags
         .chunks_exact(schema.tag_pair_width())
         .map(|pair| {
             let (tagk, tagv) = pair.split_at(schema.tagk_width());
-            Ok((uid(UidKind::Tagk, tagk)?, uid(UidKind::Tagv, tagv)?))
+            Ok((uid(tagk)?, uid(tagv)?))
         })
         .collect::<Result<_, UidError>>()?;
-    Ok(SeriesUids { metric: uid(UidKind::Metric, metric)?, tags })
+    Ok(SeriesUids { metric: uid(metric)?, tags })
+}
+
+fn uid<K: KnownKind>(bytes: &[u8]) -> Result<KindUid<K>, UidError> {
+    let unknown = |_| UidError::NoSuchUid { kind: K::KIND, uid: bytes.to_vec() };
+    KindUid::try_new(bytes).map_err(unknown)
 }
 
 /// The names of the UIDs that have one.
-async fn names(
+async fn names<K: KnownKind>(
     uids: &dyn Names,
-    kind: UidKind,
-    requested: impl Iterator<Item = Uid>,
-) -> Result<HashMap<Uid, String>, UidError> {
-    let distinct: Vec<Uid> = requested.collect::<BTreeSet<_>>().into_iter().collect();
+    requested: impl Iterator<Item = KindUid<K>>,
+) -> Result<NamesOf<K>, UidError> {
+    let distinct: Vec<Uid> =
+        requested.collect::<BTreeSet<_>>().into_iter().map(KindUid::uid).collect();
     let reads: Vec<Vec<Uid>> = distinct.chunks(UIDS_PER_READ).map(<[Uid]>::to_vec).collect();
     let mut reads = stream::iter(reads)
-        .map(|chunk| async move { (uids.names_of(kind, &chunk).await, chunk) })
+        .map(|chunk| async move { (uids.names_of(K::KIND, &chunk).await, chunk) })
         .buffer_unordered(CONCURRENT_READS);
     let mut found = HashMap::with_capacity(distinct.len());
     while let Some((names, chunk)) = reads.next().await {
         for (uid, name) in chunk.into_iter().zip(names?) {
-            found.extend(name.map(|name| (uid, name)));
+            found.extend(name.map(|name| (KindUid::new(uid), name)));
         }
     }
     Ok(found)

@@ -5,8 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use tsd_model::{BaseTime, TableSchema};
+use tsd_model::{BaseTime, KindUid, KnownKind, TableSchema, TagvUid};
 use tsd_series_index::{SeriesIndex, TagCondition};
 
 #[global_allocator]
@@ -31,6 +30,10 @@ fn row_key(n: u32, hour: u32) -> Vec<u8> {
 fn uid(number: u32) -> [u8; 3] {
     let [_, a, b, c] = number.to_be_bytes();
     [a, b, c]
+}
+
+fn typed<K: KnownKind>(number: u32) -> KindUid<K> {
+    KindUid::try_new(&uid(number)).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn cpu() -> Duration {
@@ -74,15 +77,13 @@ fn main() {
         loaded
     });
     assert_eq!(loaded.size().series, u64::from(count));
-    let Some(metric) = loaded.metric(&[0, 0, 1]) else { return };
-    let value = |number: u32| vec![Bytes::copy_from_slice(&uid(number))];
+    let Some(metric) = loaded.metric(typed(1)) else { return };
+    let value = |number: u32| vec![typed(number)];
     let (from, to) = (BaseTime::containing(0), BaseTime::containing(3 * HOUR));
-    let select = |what: &str, conditions: &[(u32, Option<Vec<Bytes>>)]| {
-        let tagks: Vec<_> = conditions.iter().map(|(tagk, _)| uid(*tagk)).collect();
-        let conditions: Vec<_> = tagks
+    let select = |what: &str, conditions: &[(u32, Option<Vec<TagvUid>>)]| {
+        let conditions: Vec<_> = conditions
             .iter()
-            .zip(conditions)
-            .map(|(tagk, (_, tagvs))| TagCondition { tagk, tagvs: tagvs.as_deref() })
+            .map(|(tagk, tagvs)| TagCondition { tagk: typed(*tagk), tagvs: tagvs.as_deref() })
             .collect();
         timed(what, 1, || {
             let set = metric.matching(&conditions, false);
@@ -103,6 +104,6 @@ fn main() {
     select("any host of a region", &[(1, None), (2, Some(value(10_000_001)))]);
     select("all", &[]);
     let all = metric.matching(&[], false);
-    let hosts = timed("values of host", count / 4, || metric.values(&uid(1), &all));
+    let hosts = timed("values of host", count / 4, || metric.values(typed(1), &all));
     assert_eq!(hosts.len() as u32, count.div_ceil(4));
 }

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, hash::BuildHasher, sync::Arc};
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashTable, hash_map::Entry};
 use roaring::RoaringBitmap;
-use tsd_model::{BaseTime, DAY_SECS, TableSchema, Uid};
+use tsd_model::{BaseTime, DAY_SECS, TableSchema, TagvUid, Uid};
 
 use crate::posting::Posting;
 
@@ -219,15 +219,15 @@ impl MetricSeries {
     }
 
     /// Series with one of several values of a tag key.
-    pub(crate) fn with_values<'v>(
+    pub(crate) fn with_values(
         &self,
         tagk: &[u8],
-        values: impl IntoIterator<Item = &'v [u8]>,
+        values: impl IntoIterator<Item = TagvUid>,
     ) -> RoaringBitmap {
         let mut series = RoaringBitmap::new();
         let Some(key) = self.keys.get(tagk) else { return series };
         for value in values {
-            if let Some(posting) = key.values.get(&Uid::number_of(value)) {
+            if let Some(posting) = key.values.get(&value.to_number()) {
                 posting.add_to(&mut series);
             }
         }

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use hashbrown::hash_map::Entry;
 use roaring::RoaringBitmap;
-use tsd_model::DAY_SECS;
+use tsd_model::{DAY_SECS, MetricUid};
 
 use crate::{
     SeriesIndex,
@@ -58,10 +58,10 @@ impl SeriesIndex {
     #[must_use]
     pub fn copy_live(
         &self,
-        metric: &[u8],
+        metric: MetricUid,
         checkpoint: &mut dyn FnMut() -> bool,
     ) -> Option<LiveSeries> {
-        let former = self.shared_metric(metric)?;
+        let former = self.shared_metric(metric.as_bytes())?;
         let live_of = |former: &SharedMetric| {
             let series = former.read();
             (series.live(), series.len())
@@ -77,7 +77,7 @@ impl SeriesIndex {
         let (live, len) = live_of(&former);
         let copy = MetricSeries::new(*self.schema(), true);
         // From here on, dropping the copy ends the notes.
-        let mut found = LiveSeries { metric: metric.into(), former, copy };
+        let mut found = LiveSeries { metric: metric.as_bytes().into(), former, copy };
         found.copy_series(&live, len, checkpoint)?;
         found.add_noted(checkpoint)?;
         Some(found)
@@ -205,6 +205,10 @@ mod tests {
         [&[0, 0, metric][..], &base.to_be_bytes(), &[0, 0, 1, 0, high, low]].concat()
     }
 
+    fn uid(metric: u64) -> MetricUid {
+        MetricUid::from_number(metric, 3).unwrap()
+    }
+
     fn add(index: &SeriesIndex, metric: u8, day: u32, tags: Range<u16>) {
         let keys: Vec<_> = tags.map(|tag| key(metric, day * DAY, tag)).collect();
         index.add_rows(keys.iter().map(Vec::as_slice));
@@ -213,7 +217,7 @@ mod tests {
     fn reclaim(index: &SeriesIndex, until: u32) -> u64 {
         index.remove_days(DAY..until);
         let copies = index.metrics();
-        let copies = copies.iter().filter_map(|uid| index.copy_live(uid, &mut || true));
+        let copies = copies.into_iter().filter_map(|uid| index.copy_live(uid, &mut || true));
         copies.map(|copy| index.install(copy)).sum()
     }
 
@@ -237,16 +241,16 @@ mod tests {
         add(&index, 1, 4, 50..150);
         add(&index, 2, 3, 0..10);
         add(&index, 3, 4, 0..10);
-        let reader = index.metric(&[0, 0, 1]).unwrap();
+        let reader = index.metric(uid(1)).unwrap();
         let before = reader.matching(&[], false);
         assert_eq!(reclaim(&index, 4 * DAY), 60);
-        assert_eq!(index.metrics(), [[0, 0, 1].into(), [0, 0, 3].into()]);
+        assert_eq!(index.metrics(), [uid(1), uid(3)]);
         assert_eq!((index.size().series, index.count_wrong()), (110, 0));
         // Its selected series are unchanged.
         let mut tags = Vec::new();
         reader.for_each(&before, |_, found| tags.push(found.to_vec()));
         assert_eq!(tags.len(), 150);
-        let metric = index.metric(&[0, 0, 1]).unwrap();
+        let metric = index.metric(uid(1)).unwrap();
         let all = active(&metric);
         assert_eq!(all.len(), 1);
         assert_eq!(
@@ -261,7 +265,7 @@ mod tests {
         delta.frames.iter().for_each(|frame| loaded.load(frame).unwrap());
         index.commit(delta);
         assert!(index.delta(false).is_none());
-        assert_eq!(active(&loaded.metric(&[0, 0, 1]).unwrap()), active(&metric));
+        assert_eq!(active(&loaded.metric(uid(1)).unwrap()), active(&metric));
     }
 
     #[test]
@@ -282,7 +286,7 @@ mod tests {
         add(&index, 1, 4, 0..10);
         index.remove_days(0..4 * DAY);
         let mut step = 0;
-        let copy = index.copy_live(&[0, 0, 1], &mut || {
+        let copy = index.copy_live(uid(1), &mut || {
             step += 1;
             // A series that would be removed, a copied series and a new series; another hour.
             add(&index, 1, 4, 20..20 + step);
@@ -307,8 +311,8 @@ mod tests {
         let index = SeriesIndex::new(TableSchema::opentsdb_default());
         add(&index, 1, 3, 0..100);
         index.remove_days(0..4 * DAY);
-        assert!(index.copy_live(&[0, 0, 1], &mut || false).is_none());
-        let copy = index.copy_live(&[0, 0, 1], &mut || true).unwrap();
+        assert!(index.copy_live(uid(1), &mut || false).is_none());
+        let copy = index.copy_live(uid(1), &mut || true).unwrap();
         for day in 0..(MAX_NOTED_ROWS as u32).div_ceil(1_000) {
             add(&index, 1, 10 + day, 0..1_001);
         }

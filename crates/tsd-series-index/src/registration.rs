@@ -59,7 +59,7 @@ impl SeriesIndex {
 mod tests {
     #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
-    use tsd_model::{BaseTime, TableSchema};
+    use tsd_model::{BaseTime, MetricUid, TableSchema, TagkUid, TagvUid};
 
     use super::*;
 
@@ -86,8 +86,9 @@ mod tests {
         let schema = TableSchema::try_new(3, 3, 3, 0, 20).unwrap();
         let index = SeriesIndex::without_days(schema);
         index.add_registered([&[0, 0, 1, 0, 0, 1, 0, 0, 1][..], &[0, 0, 1, 0, 0, 1, 0, 0, 2]]);
-        let metric = index.metric(&[0, 0, 1]).unwrap();
-        let one = metric.with_values(&[0, 0, 1], [&[0, 0, 2][..]]);
+        let metric = index.metric(MetricUid::from_number(1, 3).unwrap()).unwrap();
+        let tagk = TagkUid::from_number(1, 3).unwrap();
+        let one = metric.with_values(tagk, [TagvUid::from_number(2, 3).unwrap()]);
         let (from, to) = (BaseTime::containing(3_600), BaseTime::containing(90_000));
         assert_eq!(metric.active(from, to).len(), 2);
         let counts = metric.count_rows(&one, from, to);

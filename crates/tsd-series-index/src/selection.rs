@@ -2,9 +2,8 @@
 
 use parking_lot::RwLockReadGuard;
 
-use bytes::Bytes;
 use roaring::RoaringBitmap;
-use tsd_model::{BaseTime, DAY_SECS};
+use tsd_model::{BaseTime, DAY_SECS, TagkUid, TagvUid};
 
 use crate::metric_series::{Day, MetricSeries, SharedMetric};
 
@@ -17,9 +16,9 @@ const MAX_LOOKED_UP_VALUES: usize = 16_384;
 #[derive(Clone, Copy, Debug)]
 pub struct TagCondition<'a> {
     /// UID of the tag key, which a series must have.
-    pub tagk: &'a [u8],
+    pub tagk: TagkUid,
     /// UIDs of the accepted values; `None` accepts any value.
-    pub tagvs: Option<&'a [Bytes]>,
+    pub tagvs: Option<&'a [TagvUid]>,
 }
 
 /// A set of series of a metric.
@@ -123,20 +122,20 @@ impl MetricIndex {
 
     /// Number of values of each tag key, in no order.
     #[must_use]
-    pub fn value_counts(&self) -> Vec<(Box<[u8]>, usize)> {
-        self.read().value_counts().map(|(tagk, count)| (tagk.into(), count)).collect()
+    pub fn value_counts(&self) -> Vec<(TagkUid, usize)> {
+        self.read().value_counts().filter_map(with_uid).collect()
     }
 
     /// Number of series with each tag key, in no order.
     #[must_use]
-    pub fn key_counts(&self) -> Vec<(Box<[u8]>, u64)> {
-        self.read().key_counts().map(|(tagk, count)| (tagk.into(), count)).collect()
+    pub fn key_counts(&self) -> Vec<(TagkUid, u64)> {
+        self.read().key_counts().filter_map(with_uid).collect()
     }
 
     /// UIDs of the values of a tag key, as numbers, with their numbers of series, in no order.
     #[must_use]
-    pub fn counts_of_values(&self, tagk: &[u8]) -> Vec<(u64, u64)> {
-        self.read().values_of(tagk).collect()
+    pub fn counts_of_values(&self, tagk: TagkUid) -> Vec<(u64, u64)> {
+        self.read().values_of(tagk.as_bytes()).collect()
     }
 
     /// The last days with rows, newest first: start in epoch seconds, and number of active series. Empty if
@@ -154,10 +153,8 @@ impl MetricIndex {
         let mut found: Option<RoaringBitmap> = None;
         for condition in conditions {
             let matching = match condition.tagvs {
-                None => self.read().with_key(condition.tagk),
-                Some(values) => {
-                    self.with_values(condition.tagk, values.iter().map(AsRef::as_ref)).0
-                }
+                None => self.read().with_key(condition.tagk.as_bytes()),
+                Some(values) => self.with_values(condition.tagk, values.iter().copied()).0,
             };
             match &mut found {
                 Some(found) => *found &= matching,
@@ -178,10 +175,10 @@ impl MetricIndex {
 
     /// The series with one of these values of a tag key.
     #[must_use]
-    pub fn with_values<'v>(
+    pub fn with_values(
         &self,
-        tagk: &[u8],
-        values: impl IntoIterator<Item = &'v [u8]>,
+        tagk: TagkUid,
+        values: impl IntoIterator<Item = TagvUid>,
     ) -> SeriesSet {
         let mut found = RoaringBitmap::new();
         let mut values = values.into_iter();
@@ -190,7 +187,7 @@ impl MetricIndex {
             if batch.is_empty() {
                 return SeriesSet(found);
             }
-            found |= self.read().with_values(tagk, batch);
+            found |= self.read().with_values(tagk.as_bytes(), batch);
         }
     }
 
@@ -203,8 +200,8 @@ impl MetricIndex {
 
     /// The series with a tag key.
     #[must_use]
-    pub fn with_key(&self, tagk: &[u8]) -> SeriesSet {
-        SeriesSet(self.read().with_key(tagk))
+    pub fn with_key(&self, tagk: TagkUid) -> SeriesSet {
+        SeriesSet(self.read().with_key(tagk.as_bytes()))
     }
 
     /// The series that are active on a day from the hour `from` to the hour `to`.
@@ -222,15 +219,15 @@ impl MetricIndex {
     /// UIDs of the values that the series of a set have for a tag key, as numbers (their bytes are
     /// big-endian); each once, in no order.
     #[must_use]
-    pub fn values(&self, tagk: &[u8], set: &SeriesSet) -> Vec<u64> {
-        self.read().values(tagk, &set.0)
+    pub fn values(&self, tagk: TagkUid, set: &SeriesSet) -> Vec<u64> {
+        self.read().values(tagk.as_bytes(), &set.0)
     }
 
     /// The series with one of several values of a tag key, given by their UIDs as numbers.
     #[must_use]
-    pub fn with_value_uids(&self, tagk: &[u8], uids: &[u64]) -> SeriesSet {
+    pub fn with_value_uids(&self, tagk: TagkUid, uids: &[u64]) -> SeriesSet {
         let batches = uids.chunks(MAX_LOOKED_UP_VALUES);
-        let found = batches.map(|batch| self.read().with_value_uids(tagk, batch));
+        let found = batches.map(|batch| self.read().with_value_uids(tagk.as_bytes(), batch));
         SeriesSet(found.fold(RoaringBitmap::new(), |all, found| all | found))
     }
 
@@ -312,6 +309,11 @@ impl MetricIndex {
     fn read(&self) -> RwLockReadGuard<'_, MetricSeries> {
         self.series.read()
     }
+}
+
+/// A count of a tag key with its UID.
+fn with_uid<T>((tagk, count): (&[u8], T)) -> Option<(TagkUid, T)> {
+    Some((TagkUid::try_new(tagk).ok()?, count))
 }
 
 /// Days with rows, with their numbers.

@@ -8,7 +8,7 @@ use std::sync::{
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use tsd_model::{RowKey, TableSchema};
+use tsd_model::{MetricUid, RowKey, TableSchema};
 
 use crate::{
     metric_series::{MetricSeries, SharedMetric},
@@ -136,16 +136,16 @@ impl SeriesIndex {
 
     /// The series of a metric; `None` for a metric without series.
     #[must_use]
-    pub fn metric(&self, metric: &[u8]) -> Option<MetricIndex> {
-        let metrics = self.metrics.read();
-        Some(MetricIndex::new(Arc::clone(metrics.get(metric)?)))
+    pub fn metric(&self, metric: MetricUid) -> Option<MetricIndex> {
+        self.shared_metric(metric.as_bytes()).map(MetricIndex::new)
     }
 
     /// UIDs of all metrics, ascending.
     #[must_use]
-    pub fn metrics(&self) -> Vec<Box<[u8]>> {
+    pub fn metrics(&self) -> Vec<MetricUid> {
         let metrics = self.metrics.read();
-        let mut uids: Vec<_> = metrics.keys().cloned().collect();
+        let mut uids: Vec<_> =
+            metrics.keys().filter_map(|uid| MetricUid::try_new(uid).ok()).collect();
         uids.sort_unstable();
         uids
     }

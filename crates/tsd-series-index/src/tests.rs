@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bytes::Bytes;
 use proptest::prelude::*;
-use tsd_model::{BaseTime, TableSchema};
+use tsd_model::{BaseTime, KindUid, KnownKind, TableSchema, TagvUid};
 
 use crate::{LoadError, SeriesIndex, TagCondition};
 
@@ -22,6 +21,10 @@ type ModelRow = (u8, Tags, u32);
 
 fn uid(number: u8) -> [u8; 3] {
     [0, number / 100, number]
+}
+
+fn typed<K: KnownKind>(number: u8) -> KindUid<K> {
+    KindUid::try_new(&uid(number)).unwrap()
 }
 
 fn tag_bytes(tags: &Tags) -> Vec<u8> {
@@ -100,22 +103,17 @@ impl ModelQuery {
 
 fn check_query(index: &SeriesIndex, rows: &[ModelRow], query: &ModelQuery) {
     let of_metric: Vec<_> = rows.iter().filter(|row| row.0 == query.metric).collect();
-    let Some(metric) = index.metric(&uid(query.metric)) else {
+    let Some(metric) = index.metric(typed(query.metric)) else {
         assert!(of_metric.is_empty());
         return;
     };
-    let values: Vec<_> = query
-        .conditions
+    let uids = |set: &BTreeSet<u8>| set.iter().map(|v| typed(*v)).collect::<Vec<TagvUid>>();
+    let values = query.conditions.iter().map(|(tagk, values)| (*tagk, values.as_ref().map(uids)));
+    let values: Vec<_> = values.collect();
+    let conditions: Vec<_> = values
         .iter()
-        .map(|(tagk, values)| {
-            let bytes = |set: &BTreeSet<u8>| {
-                set.iter().map(|v| Bytes::copy_from_slice(&uid(*v))).collect::<Vec<_>>()
-            };
-            (uid(*tagk), values.as_ref().map(bytes))
-        })
+        .map(|(tagk, tagvs)| TagCondition { tagk: typed(*tagk), tagvs: tagvs.as_deref() })
         .collect();
-    let conditions: Vec<_> =
-        values.iter().map(|(tagk, tagvs)| TagCondition { tagk, tagvs: tagvs.as_deref() }).collect();
     let set = metric.matching(&conditions, query.explicit);
     let mut found = BTreeSet::new();
     metric.for_each(&set, |number, tags| {
@@ -130,11 +128,11 @@ fn check_query(index: &SeriesIndex, rows: &[ModelRow], query: &ModelQuery) {
     for tagk in 1..5 {
         let expected: BTreeSet<_> =
             selected.iter().filter_map(|row| row.1.get(&tagk)).map(|v| u64::from(*v)).collect();
-        let values = metric.values(&uid(tagk), &set);
+        let values = metric.values(typed(tagk), &set);
         assert_eq!(values.len(), expected.len(), "each once: {values:?}");
-        let mut with_values = metric.with_value_uids(&uid(tagk), &values);
+        let mut with_values = metric.with_value_uids(typed(tagk), &values);
         with_values.intersect(&set);
-        let mut with_key = metric.with_key(&uid(tagk));
+        let mut with_key = metric.with_key(typed(tagk));
         with_key.intersect(&set);
         assert_eq!(with_values, with_key);
         assert_eq!(values.into_iter().collect::<BTreeSet<u64>>(), expected);
@@ -230,10 +228,10 @@ fn frames_of_a_large_metric_are_divided() {
     assert!(size.memory_bytes > 60_000 * 12, "{size:?}");
     let again = loaded(&file);
     assert_eq!(again.size().series, 60_000);
-    let metric = again.metric(&[0, 0, 1]).unwrap();
+    let metric = again.metric(typed(1)).unwrap();
     let (set, hour) = (metric.matching(&[], false), BaseTime::containing(HOUR));
     assert_eq!(metric.count_rows(&set, hour, hour).selected, 60_000);
-    assert_eq!(metric.values(&[0, 0, 1], &set).len(), 60_000);
+    assert_eq!(metric.values(typed(1), &set).len(), 60_000);
     // The same frame twice: its series are already known.
     let twice = again.load(file.first().unwrap());
     assert_eq!(twice, Err(LoadError::OutOfOrder { found: 0, expected: 60_000 }));
@@ -247,14 +245,14 @@ fn rows_that_are_not_of_series_are_ignored_and_irregular_ones_noted() {
     assert_eq!(index.size().series, 0);
     let tags: Tags = [(1, 1)].into();
     add(&index, &[(1, tags.clone(), 5)]);
-    let metric = index.metric(&uid(1)).unwrap();
+    let metric = index.metric(typed(1)).unwrap();
     assert!(metric.is_regular());
     let irregular = [&[0][..], &uid(1), &(HOUR + 1).to_be_bytes(), &tag_bytes(&tags)].concat();
     index.add_rows([&*irregular]);
     assert!(!metric.is_regular());
     let mut file = Vec::new();
     write(&index, &mut file, false);
-    assert!(!loaded(&file).metric(&uid(1)).unwrap().is_regular());
+    assert!(!loaded(&file).metric(typed(1)).unwrap().is_regular());
 }
 
 #[test]
@@ -293,7 +291,7 @@ fn a_frame_with_a_day_without_base_times_is_refused() {
     frame[day_at..day_at + 4].copy_from_slice(&last.to_le_bytes());
     let loaded = SeriesIndex::new(schema());
     loaded.load(&frame).unwrap();
-    assert_eq!(loaded.metric(&uid(1)).unwrap().last_days(1), [(last * 24 * HOUR, 1)]);
+    assert_eq!(loaded.metric(typed(1)).unwrap().last_days(1), [(last * 24 * HOUR, 1)]);
     frame[day_at..day_at + 4].copy_from_slice(&(last + 1).to_le_bytes());
     assert_eq!(SeriesIndex::new(schema()).load(&frame), Err(LoadError::Day(last + 1)));
 }

@@ -8,7 +8,6 @@ mod pattern;
 
 use bytes::Bytes;
 use hbase_rs::{Comparator, CompareOp, Filter, FuzzyKey, REGEX_DOTALL};
-use tsd_model::Uid;
 use tsd_storage::{RowFilter, Scan, TagCondition, TagPattern};
 
 /// Limit on fuzzy keys in one filter: the server tests them one after the other.
@@ -111,7 +110,7 @@ fn plan_tags(tags: &TagPattern, prefix: &[u8]) -> FilterPlan {
     let mut text = format!("^{}", pattern::any(tags.tags_start));
     for condition in &tags.conditions {
         text.push_str(&others);
-        text.push_str(&pattern::literal(&condition.tagk));
+        text.push_str(&pattern::literal(condition.tagk.as_bytes()));
         let values = condition.tagvs.as_ref().and_then(|values| pattern::one_of(values));
         text.push_str(&values.unwrap_or_else(|| pattern::any(tags.tagv_width)));
     }
@@ -136,20 +135,12 @@ fn leading_conditions(tags: &TagPattern) -> &[TagCondition] {
     for (index, condition) in tags.conditions.iter().enumerate() {
         let values = condition.tagvs.as_ref().map_or(0, Vec::len);
         keys = keys.saturating_mul(values);
-        if uid_number(&condition.tagk) != index as u64 + 1 || keys == 0 || keys > MAX_FUZZY_KEYS {
+        if condition.tagk.to_number() != index as u64 + 1 || keys == 0 || keys > MAX_FUZZY_KEYS {
             break;
         }
         count = index + 1;
     }
     tags.conditions.get(..count).unwrap_or_default()
-}
-
-/// Returns the number of a UID; the largest number if it has more than eight bytes.
-fn uid_number(uid: &[u8]) -> u64 {
-    if uid.len() > size_of::<u64>() {
-        return u64::MAX;
-    }
-    Uid::number_of(uid)
 }
 
 /// Returns the fuzzy keys of rows whose tags begin with these. Enumerates values up to [`MAX_FUZZY_KEYS`] keys.
@@ -164,17 +155,22 @@ fn fuzzy_keys(
         let values = condition.tagvs.as_deref().unwrap_or_default();
         let enumerate = !values.is_empty() && keys.len() * values.len() <= MAX_FUZZY_KEYS;
         let tails: Vec<Vec<Option<u8>>> = if enumerate {
-            values.iter().map(|value| value.iter().copied().map(Some).collect()).collect()
+            values.iter().map(|value| fixed(value.as_bytes())).collect()
         } else {
             vec![vec![None; tags.tagv_width]]
         };
-        let tagk: Vec<Option<u8>> = condition.tagk.iter().copied().map(Some).collect();
+        let tagk = fixed(condition.tagk.as_bytes());
         keys = keys
             .iter()
             .flat_map(|key| tails.iter().map(|tail| [&key[..], &tagk, tail].concat()))
             .collect();
     }
     keys
+}
+
+/// Returns the part of a fuzzy key that has these bytes.
+fn fixed(bytes: &[u8]) -> Vec<Option<u8>> {
+    bytes.iter().copied().map(Some).collect()
 }
 
 /// Returns the tests as one filter of HBase.

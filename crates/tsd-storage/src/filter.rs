@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use tsd_model::{TagkUid, TagvUid};
+
 /// A condition on the row key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -38,9 +40,9 @@ pub struct TagPattern {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagCondition {
     /// UID of the tag key.
-    pub tagk: bytes::Bytes,
+    pub tagk: TagkUid,
     /// UIDs of the accepted values, sorted; `None` accepts any value.
-    pub tagvs: Option<Vec<bytes::Bytes>>,
+    pub tagvs: Option<Vec<TagvUid>>,
 }
 
 /// A set of series of one metric.
@@ -80,9 +82,9 @@ impl TagPattern {
         for tag in tags.chunks_exact(pair) {
             let (tagk, tagv) = tag.split_at(self.tagk_width);
             match conditions.peek() {
-                Some(condition) if condition.tagk.as_ref() == tagk => {
+                Some(condition) if condition.tagk.as_bytes() == tagk => {
                     if let Some(tagvs) = &condition.tagvs
-                        && tagvs.binary_search_by(|v| v.as_ref().cmp(tagv)).is_err()
+                        && tagvs.binary_search_by(|v| v.as_bytes().cmp(tagv)).is_err()
                     {
                         return false;
                     }

@@ -6,12 +6,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use tsd_model::{SaltBucket, TableSchema, Uid};
+use tsd_model::{SaltBucket, TableSchema, TagkUid, TagvUid};
 
 use crate::filter::{RowFilter, TagCondition, TagPattern};
 
 /// Required tag keys with their allowed values; `None` allows any value.
-pub type TagUids = BTreeMap<Uid, Option<BTreeSet<Uid>>>;
+pub type TagUids = BTreeMap<TagkUid, Option<BTreeSet<TagvUid>>>;
 
 /// The filter for keys whose tags start at `tags_start`; `None` if every row matches.
 #[must_use]
@@ -19,12 +19,11 @@ pub fn tags_filter(schema: TableSchema, tags_start: usize, tags: &TagUids) -> Op
     if tags.is_empty() {
         return None;
     }
-    let bytes = |uid: &Uid| Bytes::copy_from_slice(uid.as_bytes());
     let conditions = tags
         .iter()
         .map(|(tagk, tagvs)| TagCondition {
-            tagk: bytes(tagk),
-            tagvs: tagvs.as_ref().map(|tagvs| tagvs.iter().map(bytes).collect()),
+            tagk: *tagk,
+            tagvs: tagvs.as_ref().map(|tagvs| tagvs.iter().copied().collect()),
         })
         .collect();
     Some(tag_pattern(schema, tags_start, conditions, false))

@@ -28,7 +28,7 @@ use std::sync::{Arc, atomic::AtomicBool};
 
 use futures_util::{StreamExt, stream};
 use tsd_engine::EngineHandle;
-use tsd_model::{RowKey, Uid, UidKind};
+use tsd_model::{MetricUid, RowKey};
 
 use self::{
     context::CopyContext, key_map::KeyMap, pace::CopyPace, progress::TotalProgress,
@@ -99,9 +99,8 @@ impl CopyStores {
                 for row in batch {
                     read += 1;
                     let key = RowKey::decode(&schema, &row.key);
-                    let metric = key.ok().and_then(|key| Uid::try_new(key.metric()).ok());
-                    let Some(metric) = metric else { continue };
-                    let name = engine.uids().name_of(UidKind::Metric, metric).await;
+                    let Ok(metric) = key.map(|key| key.metric_uid()) else { continue };
+                    let name = engine.uids().name_of(MetricUid::KIND, metric.uid()).await;
                     let is_global = metric.to_number() == 0;
                     fitting += u64::from(is_global || name.is_ok());
                 }

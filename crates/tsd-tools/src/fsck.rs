@@ -28,7 +28,8 @@ use tokio::time::sleep_until;
 use tsd_engine::EngineHandle;
 use tsd_meta::UidError;
 use tsd_model::{
-    BaseTime, Cell, Row, RowKey, SaltBucket, TableSchema, Uid, UidKind, java_byte_list, to_hex,
+    BaseTime, Cell, MetricUid, Row, RowKey, SaltBucket, TableSchema, UidKind, java_byte_list,
+    to_hex,
 };
 use tsd_storage::{
     CellBatch, CellRef, Column, Delete, Get, ReadVersion, RowFilter, RowRewrite, Scan, Storage,
@@ -215,13 +216,13 @@ async fn selected_ranges(
     selection: &FsckSelection,
 ) -> Result<Vec<SelectedRange>, FsckError> {
     let schema = engine.config().schema;
-    let metric = engine.uids().uid_of(UidKind::Metric, &selection.metric).await?;
+    let metric: MetricUid = engine.uids().uid(&selection.metric).await?;
     let mut tags = TagUids::new();
     for (tagk, tagvs) in &selection.tags {
-        let tagk = engine.uids().uid_of(UidKind::Tagk, tagk).await?;
+        let tagk = engine.uids().uid(tagk).await?;
         let mut uids = BTreeSet::new();
         for tagv in tagvs {
-            uids.insert(engine.uids().uid_of(UidKind::Tagv, tagv).await?);
+            uids.insert(engine.uids().uid(tagv).await?);
         }
         tags.insert(tagk, (!uids.is_empty()).then_some(uids));
     }
@@ -354,17 +355,17 @@ impl FsckContext {
 
     /// The text about a UID of the key that has no name.
     async fn unresolved(&self, key: &RowKey<'_>) -> Result<Option<String>, FsckError> {
-        let metric = [(UidKind::Metric, key.metric())];
-        let tags = key.tags().flat_map(|(k, v)| [(UidKind::Tagk, k), (UidKind::Tagv, v)]);
-        for (kind, bytes) in metric.into_iter().chain(tags) {
-            let Ok(uid) = Uid::try_new(bytes) else { continue };
+        let metric = [(UidKind::Metric, key.metric_uid().uid())];
+        let tags =
+            key.tags().flat_map(|(k, v)| [(UidKind::Tagk, k.uid()), (UidKind::Tagv, v.uid())]);
+        for (kind, uid) in metric.into_iter().chain(tags) {
             match self.engine.uids().name_of(kind, uid).await {
                 Ok(_) => {}
                 Err(UidError::NoSuchUid { .. }) => {
                     let is_metric = kind == UidKind::Metric;
                     let what = if is_metric { "the metric" } else { "the a tagk or tagv" };
                     let kind = kind.as_str();
-                    let (row, uid) = (hex_key(key), java_byte_list(bytes));
+                    let (row, uid) = (hex_key(key), java_byte_list(uid.as_bytes()));
                     return Ok(Some(format!(
                         "Unable to resolve {what} from the row key.\n\tKey: {row}\n\tNo such unique ID for \
                          '{kind}': {uid}"

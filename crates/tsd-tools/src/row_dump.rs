@@ -14,7 +14,10 @@ use std::{
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, future, stream};
 use tsd_engine::{EngineHandle, QueryFailure, RowScans};
-use tsd_model::{Cell, PackedRunError, ReplacedColumn, Row, RowKey, Uid, UidKind, to_hex};
+use tsd_model::{
+    Cell, KindUid, KnownKind, PackedRunError, ReplacedColumn, Row, RowKey, TagkUid, TagvUid, Uid,
+    to_hex,
+};
 use tsd_query::{Query, SubQuery, SubQueryPlan};
 use tsd_storage::{Delete, ReadVersion, RowRewrite, Scan, Storage, StorageError, Table, Write};
 
@@ -118,8 +121,8 @@ struct PrintedRow {
 /// Names of the tags of a batch of rows.
 #[derive(Default)]
 struct BatchNames {
-    tagks: HashMap<Uid, String>,
-    tagvs: HashMap<Uid, String>,
+    tagks: HashMap<TagkUid, String>,
+    tagvs: HashMap<TagvUid, String>,
 }
 
 impl RowDump<'_> {
@@ -160,7 +163,8 @@ impl RowDump<'_> {
                 self.unreadable(&format!("row {}: its key is invalid", to_hex(&key)));
                 continue;
             };
-            let name_of = |uid: &[u8]| Some(names.tagvs.get(&Uid::try_new(uid).ok()?)?.as_str());
+            let name_of =
+                |uid: &[u8]| Some(names.tagvs.get(&TagvUid::try_new(uid).ok()?)?.as_str());
             let tags = decoded.tag_bytes();
             if !plan.admits(tags) || !plan.accepts(tags, name_of) {
                 continue;
@@ -234,35 +238,38 @@ impl RowDump<'_> {
         for row in rows {
             let Ok(key) = RowKey::decode(schema, &row.key) else { continue };
             for (tagk, tagv) in key.tags() {
-                tagks.extend(Uid::try_new(tagk));
-                tagvs.extend(Uid::try_new(tagv));
+                tagks.insert(tagk);
+                tagvs.insert(tagv);
             }
         }
-        let named = async |kind, uids: BTreeSet<Uid>| {
-            let uids: Vec<Uid> = uids.into_iter().collect();
-            let names = self.engine.uids().names_of(kind, &uids).await;
-            let names = names.map_err(QueryFailure::from)?;
-            let named = uids.into_iter().zip(names).filter_map(|(uid, name)| Some((uid, name?)));
-            Ok::<_, QueryFailure>(named.collect())
-        };
-        let tagks = named(UidKind::Tagk, tagks).await?;
-        Ok(BatchNames { tagks, tagvs: named(UidKind::Tagv, tagvs).await? })
+        Ok(BatchNames { tagks: self.named(tagks).await?, tagvs: self.named(tagvs).await? })
     }
+
+    async fn named<K: KnownKind>(
+        &self,
+        uids: BTreeSet<KindUid<K>>,
+    ) -> Result<HashMap<KindUid<K>, String>, QueryFailure> {
+        let uids: Vec<Uid> = uids.into_iter().map(KindUid::uid).collect();
+        let names = self.engine.uids().names_of(K::KIND, &uids).await?;
+        let named = uids.into_iter().map(KindUid::new).zip(names);
+        Ok(named.filter_map(|(uid, name)| Some((uid, name?))).collect())
+    }
+}
+
+fn name<K: KnownKind>(
+    names: &HashMap<KindUid<K>, String>,
+    uid: KindUid<K>,
+) -> Result<String, UnnamedUidError> {
+    let unnamed = || UnnamedUidError { kind: K::KIND, uid: uid.as_bytes().to_vec() };
+    names.get(&uid).cloned().ok_or_else(unnamed)
 }
 
 impl BatchNames {
     /// The tags of a row in the order of Java's map. Fails if a UID has no name.
     fn tags(&self, key: &RowKey<'_>) -> RowTags {
-        let name = |names: &HashMap<Uid, String>, kind, bytes: &[u8]| {
-            let found = Uid::try_new(bytes).ok().and_then(|uid| names.get(&uid).cloned());
-            found.ok_or_else(|| UnnamedUidError { kind, uid: bytes.to_vec() })
-        };
         let mut tags: Vec<(String, String)> = key
             .tags()
-            .map(|(tagk, tagv)| {
-                let tagk = name(&self.tagks, UidKind::Tagk, tagk)?;
-                Ok((tagk, name(&self.tagvs, UidKind::Tagv, tagv)?))
-            })
+            .map(|(tagk, tagv)| Ok((name(&self.tagks, tagk)?, name(&self.tagvs, tagv)?)))
             .collect::<Result<_, UnnamedUidError>>()?;
         tsd_model::sort_as_sized_hash_map(&mut tags, |(tagk, _)| tagk);
         Ok(tags)

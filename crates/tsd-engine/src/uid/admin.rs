@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use bytes::Bytes;
 use tsd_meta::{Names, UidError};
 use tsd_model::{
-    Family, MAX_NAME_BYTES, NameError, NameRole, UID_COUNTER_ROW, Uid, UidKind, decode_latin1,
-    encode_latin1, encode_latin1_lossy,
+    Family, KindUid, KnownKind, MAX_NAME_BYTES, NameError, NameRole, UID_COUNTER_ROW, Uid, UidKind,
+    decode_latin1, encode_latin1, encode_latin1_lossy,
 };
 use tsd_storage::{BoxFuture, Recovery, RowScanner, Scan, StorageError, prefix_end};
 
@@ -100,6 +100,11 @@ impl UidAdmin {
         self.find(kind, stored)
             .await?
             .ok_or_else(|| UidError::NoSuchName { kind, name: name.to_owned() })
+    }
+
+    /// UID of a name of a known kind.
+    pub async fn uid<K: KnownKind>(&self, name: &str) -> Result<KindUid<K>, UidError> {
+        self.uid_of(K::KIND, name).await.map(KindUid::new)
     }
 
     /// UIDs of names. Reads those that are not cached in one call.

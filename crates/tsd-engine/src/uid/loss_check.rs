@@ -153,18 +153,15 @@ async fn check_rows(
 ) -> Result<u64, StorageError> {
     let mut count = 0;
     let mut rows = table.storage.scan(series_table, Scan::default());
-    let mut raise = |kind, uid: &[u8]| {
-        let number = Uid::try_new(uid).map_or(0, Uid::to_number);
-        highest[kind] = highest[kind].max(number);
-    };
+    let mut raise = |kind, uid: Uid| highest[kind] = highest[kind].max(uid.to_number());
     while let Some(batch) = rows.next_rows().await? {
         count += batch.len() as u64;
         for row in batch {
             let Ok(key) = RowKey::decode(&table.schema, &row.key) else { continue };
-            raise(UidKind::Metric, key.metric());
+            raise(UidKind::Metric, key.metric_uid().uid());
             for (tagk, tagv) in key.tags() {
-                raise(UidKind::Tagk, tagk);
-                raise(UidKind::Tagv, tagv);
+                raise(UidKind::Tagk, tagk.uid());
+                raise(UidKind::Tagv, tagv.uid());
             }
         }
     }

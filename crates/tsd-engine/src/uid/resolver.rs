@@ -10,7 +10,10 @@ use bytes::Bytes;
 use hashbrown::{HashMap, hash_map::Entry};
 use smallvec::SmallVec;
 use tsd_meta::UidError;
-use tsd_model::{BaseTime, PerKind, SeriesKey, TableSchema, Uid, UidKind, decode_latin1};
+use tsd_model::{
+    BaseTime, KindUid, KnownKind, MetricUid, PerKind, SeriesKey, TableSchema, TagkUid, TagvUid,
+    Uid, UidKind, decode_latin1,
+};
 use tsd_runtime::{ActorRef, AskError};
 
 use super::{
@@ -53,6 +56,12 @@ enum ResolvedName {
     Error(UidError),
 }
 
+/// The UIDs of a point's names.
+struct PointUids {
+    metric: MetricUid,
+    tags: SmallVec<[(TagkUid, TagvUid); 8]>,
+}
+
 /// A point with names that are not cached.
 struct OpenPoint<'a> {
     names: &'a NameList,
@@ -68,6 +77,27 @@ const fn kind_at(i: usize) -> UidKind {
     }
 }
 
+impl PointUids {
+    /// Looks up the names of a point, in their order; `None` after the first name without a UID.
+    fn of(names: &NameList, mut uid_of: impl FnMut(UidKind, &[u8]) -> Option<Uid>) -> Option<Self> {
+        let mut names = names.iter();
+        let metric = find(&mut uid_of, names.next()?)?;
+        let mut tags = SmallVec::new();
+        while let (Some(tagk), Some(tagv)) = (names.next(), names.next()) {
+            tags.push((find(&mut uid_of, tagk)?, find(&mut uid_of, tagv)?));
+        }
+        Some(Self { metric, tags })
+    }
+}
+
+/// The UID of a name of a known kind.
+fn find<K: KnownKind>(
+    uid_of: &mut impl FnMut(UidKind, &[u8]) -> Option<Uid>,
+    name: &[u8],
+) -> Option<KindUid<K>> {
+    uid_of(K::KIND, name).map(KindUid::new)
+}
+
 impl Resolver {
     /// The series of points, in their order. Creates only new names that are `creatable`.
     pub(crate) async fn resolve(
@@ -78,11 +108,7 @@ impl Resolver {
         let mut results: Vec<Result<ResolvedSeries, UidError>> = Vec::with_capacity(points.len());
         let mut open = Vec::new();
         for (index, names) in points.iter().enumerate() {
-            let uids: Option<SmallVec<[Uid; 9]>> = names
-                .iter()
-                .enumerate()
-                .map(|(i, name)| self.caches.uid(kind_at(i), name))
-                .collect();
+            let uids = PointUids::of(names, |kind, name| self.caches.uid(kind, name));
             results.push(if let Some(uids) = uids {
                 self.admitted_series(names, &uids)
             } else {
@@ -102,15 +128,8 @@ impl Resolver {
         }
         self.create_missing(&open, &mut resolved).await;
         for point in open {
-            let uids: Result<SmallVec<[Uid; 9]>, UidError> = point
-                .keys()
-                .map(|(kind, name)| match resolved.get(&(kind, name)) {
-                    Some(ResolvedName::Uid(uid)) => Ok(*uid),
-                    Some(ResolvedName::Error(error)) => Err(error.clone()),
-                    Some(ResolvedName::Absent) | None => Err(UidError::Lost),
-                })
-                .collect();
             if let Some(result) = results.get_mut(point.index) {
+                let uids = resolved_uids(point.names, &resolved);
                 *result = uids.and_then(|uids| self.admitted_series(point.names, &uids));
             }
         }
@@ -130,7 +149,7 @@ impl Resolver {
             let mut names = point.keys().map(|key| resolved.get(&key));
             let Some(Some(ResolvedName::Uid(metric))) = names.next() else { return true };
             let is_new = names.any(|name| matches!(name, Some(ResolvedName::Absent)));
-            if is_new && limit.full_metric(*metric).is_some() {
+            if is_new && limit.full_metric(MetricUid::new(*metric)).is_some() {
                 refused.push((point.index, limit.error(point.names)));
                 return false;
             }
@@ -140,10 +159,14 @@ impl Resolver {
     }
 
     /// The series; an error if it is new and its metric is at its limit.
-    fn admitted_series(&self, names: &NameList, uids: &[Uid]) -> Result<ResolvedSeries, UidError> {
+    fn admitted_series(
+        &self,
+        names: &NameList,
+        uids: &PointUids,
+    ) -> Result<ResolvedSeries, UidError> {
         let resolved = self.series(uids)?;
-        if let (Some(limit), Some(metric)) = (&self.limit, uids.first())
-            && let Some(series) = limit.full_metric(*metric)
+        if let Some(limit) = &self.limit
+            && let Some(series) = limit.full_metric(uids.metric)
         {
             let tags = resolved.template.get(self.schema.tags_start()..).unwrap_or_default();
             if series.of_tags([tags]).is_empty() {
@@ -153,17 +176,10 @@ impl Resolver {
         Ok(resolved)
     }
 
-    fn series(&self, uids: &[Uid]) -> Result<ResolvedSeries, UidError> {
-        let (metric, tags) = uids.split_first().ok_or(UidError::Lost)?;
-        let tags: SmallVec<[(Uid, Uid); 8]> = tags
-            .chunks_exact(2)
-            .filter_map(|pair| match pair {
-                [tagk, tagv] => Some((*tagk, *tagv)),
-                _ => None,
-            })
-            .collect();
+    fn series(&self, uids: &PointUids) -> Result<ResolvedSeries, UidError> {
         // Widths were checked when the UIDs were read.
-        let key = SeriesKey::try_new(&self.schema, metric, &tags).map_err(|_| UidError::Lost)?;
+        let key = SeriesKey::try_new(&self.schema, uids.metric, &uids.tags);
+        let key = key.map_err(|_| UidError::Lost)?;
         let mut template = Vec::with_capacity(key.key_len());
         key.write_row_key(BaseTime::containing(0), &mut template);
         let shard = key.bucket().index() as usize % self.shards.max(1);
@@ -346,6 +362,20 @@ impl OpenPoint<'_> {
             })
             .flatten()
     }
+}
+
+/// The UIDs of the names of a point, or the error of its first name without a UID.
+fn resolved_uids(names: &NameList, resolved: &ResolvedNames) -> Result<PointUids, UidError> {
+    let mut error = UidError::Lost;
+    let uids = PointUids::of(names, |kind, name| {
+        match resolved.get(&(kind, Bytes::copy_from_slice(name))) {
+            Some(ResolvedName::Uid(uid)) => return Some(*uid),
+            Some(ResolvedName::Error(found)) => error = found.clone(),
+            Some(ResolvedName::Absent) | None => {}
+        }
+        None
+    });
+    uids.ok_or(error)
 }
 
 /// Pairs names with their results. Without a response, every name fails.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use metrics::Counter;
 use tsd_meta::UidError;
-use tsd_model::{Uid, decode_latin1};
+use tsd_model::{MetricUid, decode_latin1};
 use tsd_series_index::MetricIndex;
 use tsd_storage::{Storage, Table};
 
@@ -23,10 +23,10 @@ pub(crate) struct SeriesLimit {
 
 impl SeriesLimit {
     /// The series of a metric, if it is at its limit.
-    pub(crate) fn full_metric(&self, metric: Uid) -> Option<MetricIndex> {
+    pub(crate) fn full_metric(&self, metric: MetricUid) -> Option<MetricIndex> {
         let index =
             self.storage.series().series_index(&self.table).filter(|index| index.is_complete())?;
-        let series = index.metric(metric.as_bytes())?;
+        let series = index.metric(metric)?;
         (series.series_count() >= self.most).then_some(series)
     }
 

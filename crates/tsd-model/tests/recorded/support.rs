@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf};
 
 use bytes::Bytes;
 use serde_json::Value;
-use tsd_model::{Cell, Family, TableSchema, Uid, from_hex, to_hex};
+use tsd_model::{Cell, Family, KindUid, KnownKind, TableSchema, from_hex, to_hex};
 
 /// Path of a file under the workspace's `tests/data`.
 pub(crate) fn data_path(name: &str) -> PathBuf {
@@ -58,8 +58,8 @@ impl Fields for Value {
     }
 }
 
-pub(crate) fn uid(text: &str) -> Uid {
-    Uid::try_new(&hex(text)).unwrap_or_else(|e| panic!("{text}: {e}"))
+pub(crate) fn uid<K: KnownKind>(text: &str) -> KindUid<K> {
+    KindUid::try_new(&hex(text)).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
 pub(crate) fn schema(widths: [usize; 3], salt_width: usize, buckets: u32) -> TableSchema {

@@ -10,7 +10,7 @@ use tsd_model::{
     Annotation, AnnotationKey, AppendedPoints, BaseTime, Cell, ColumnError, ColumnKind, Family,
     Flags, FlushPace, HistogramBucket, InputFormat, MergeRule, PointValue, Qualifier,
     RollupAggregator, RollupInterval, RollupQualifier, RowError, RowSpan, SaltBucket, SeriesKey,
-    SimpleHistogram, StoredPoint, TableSchema, Timestamp, TimestampError, Tsuid, Uid,
+    SimpleHistogram, StoredPoint, TableSchema, TagkUid, TagvUid, Timestamp, TimestampError, Tsuid,
     ValueTextError, append_entry, compare_queued_rows, encode_column, fix_up, histogram_qualifier,
     java_bytes_hash, parse_point_value, parse_telnet_timestamp, plan_row_compaction,
     read_points_strictly, to_hex,
@@ -69,16 +69,18 @@ fn timestamp(number: i64) -> Timestamp {
     Timestamp::try_new(number).unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn tags(list: &[Value]) -> Vec<(Uid, Uid)> {
-    let text = |pair: &Value, at: usize| uid(pair.get(at).and_then(Value::as_str).unwrap_or(""));
-    list.iter().map(|pair| (text(pair, 0), text(pair, 1))).collect()
+fn tags(list: &[Value]) -> Vec<(TagkUid, TagvUid)> {
+    fn text(pair: &Value, at: usize) -> &str {
+        pair.get(at).and_then(Value::as_str).unwrap_or("")
+    }
+    list.iter().map(|pair| (uid(text(pair, 0)), uid(text(pair, 1)))).collect()
 }
 
 fn series(schema: TableSchema, metric: &str, list: &[Value]) -> SeriesKey {
     if list.is_empty() {
         return SeriesKey::global_annotations(&schema);
     }
-    SeriesKey::try_new(&schema, &uid(metric), &tags(list)).unwrap_or_else(|e| panic!("{e}"))
+    SeriesKey::try_new(&schema, uid(metric), &tags(list)).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn unsalted() -> TableSchema {

@@ -141,7 +141,7 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
     use proptest::prelude::*;
-    use tsd_model::{TableSchema, Value};
+    use tsd_model::{MetricUid, TableSchema, Value};
 
     use super::*;
     use crate::{
@@ -163,7 +163,7 @@ mod tests {
     }
 
     fn plan(sub: &SubQuery) -> SubQueryPlan {
-        let metric = Bytes::from_static(&[0, 0, 1]);
+        let metric = MetricUid::from_number(1, 3).unwrap();
         let resolved = ResolvedSubQuery::Metric { metric, filters: Vec::new() };
         let schema = TableSchema::opentsdb_default();
         SubQueryPlan::new(sub, &resolved, RANGE, &schema, &PlanSettings::default())

@@ -31,11 +31,11 @@ impl fmt::Display for SubQueryPlan {
             }
             SeriesSelection::Tags(tags) => {
                 for condition in &tags.conditions {
-                    write!(f, "pushed down: {} = ", to_hex(&condition.tagk))?;
+                    write!(f, "pushed down: {} = ", condition.tagk)?;
                     match &condition.tagvs {
                         None => writeln!(f, "any")?,
                         Some(values) => {
-                            let values: Vec<_> = values.iter().map(|v| to_hex(v)).collect();
+                            let values: Vec<_> = values.iter().map(ToString::to_string).collect();
                             writeln!(f, "{}", values.join(" or "))?;
                         }
                     }
@@ -47,10 +47,11 @@ impl fmt::Display for SubQueryPlan {
         }
         for post in &self.post_filters {
             let (kind, filter) = (post.filter.type_name(), &post.filter.filter);
-            writeln!(f, "checked afterwards: {} {kind}({filter})", to_hex(&post.tagk))?;
+            let tagk = post.tagk.map(|tagk| tagk.to_string()).unwrap_or_default();
+            writeln!(f, "checked afterwards: {tagk} {kind}({filter})")?;
         }
         for tagk in &self.group_by {
-            writeln!(f, "group by {}", to_hex(tagk))?;
+            writeln!(f, "group by {tagk}")?;
         }
         Ok(())
     }

@@ -1,7 +1,9 @@
 //! Resolution of the names in a sub query to UIDs.
 
 use bytes::Bytes;
-use tsd_model::{TableSchema, UidKind, from_hex};
+use tsd_model::{
+    KindUid, KnownKind, MetricUid, TableSchema, TagkUid, TagvUid, Uid, UidKind, from_hex,
+};
 
 use crate::{
     error::{QueryError, SeriesError},
@@ -34,7 +36,7 @@ pub enum ResolvedSubQuery {
     /// Series of a metric.
     Metric {
         /// UID of the metric.
-        metric: Bytes,
+        metric: MetricUid,
         /// UIDs of each filter of the sub query, in the same order.
         filters: Vec<ResolvedFilter>,
     },
@@ -42,9 +44,9 @@ pub enum ResolvedSubQuery {
     Tsuids {
         /// The TSUIDs, sorted.
         tsuids: Vec<Bytes>,
-        /// UID of the tag key of each filter, in the order of the filters. Empty for an unassigned
+        /// UID of the tag key of each filter, in the order of the filters. `None` for an unassigned
         /// key, which no series has.
-        tagks: Vec<Bytes>,
+        tagks: Vec<Option<TagkUid>>,
     },
 }
 
@@ -52,10 +54,10 @@ pub enum ResolvedSubQuery {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolvedFilter {
     /// UID of the tag key.
-    pub tagk: Bytes,
+    pub tagk: TagkUid,
     /// UIDs of the literals, in request order. `None` if they were not looked up: the filter is
     /// then applied to names after the scan.
-    pub literals: Option<Vec<Bytes>>,
+    pub literals: Option<Vec<TagvUid>>,
 }
 
 impl SubQuery {
@@ -80,23 +82,22 @@ impl SubQuery {
         &self,
         schema: &TableSchema,
         settings: &PlanSettings,
-        mut uid_of: impl FnMut(UidKind, &str) -> Option<Bytes>,
+        mut uid_of: impl FnMut(UidKind, &str) -> Option<Uid>,
     ) -> Result<ResolvedSubQuery, QueryError> {
         let metric = match &self.source {
             SeriesSource::Tsuids(tsuids) => {
                 let tsuids = resolve_tsuids(tsuids, *schema)?;
-                let tagks = self.filters.iter().map(|filter| uid_of(UidKind::Tagk, &filter.tagk));
-                let tagks = tagks.map(Option::unwrap_or_default).collect();
-                return Ok(ResolvedSubQuery::Tsuids { tsuids, tagks });
+                let tagks = self.filters.iter().map(|filter| find(&mut uid_of, &filter.tagk));
+                return Ok(ResolvedSubQuery::Tsuids { tsuids, tagks: tagks.collect() });
             }
             SeriesSource::Metric(metric) => metric,
         };
         let missing = |kind: UidKind, name: &str| QueryError::no_such_name(kind, name);
         let metric_uid =
-            uid_of(UidKind::Metric, metric).ok_or_else(|| missing(UidKind::Metric, metric))?;
+            find(&mut uid_of, metric).ok_or_else(|| missing(UidKind::Metric, metric))?;
         let mut filters = Vec::with_capacity(self.filters.len());
         for filter in &self.filters {
-            let tagk = uid_of(UidKind::Tagk, &filter.tagk)
+            let tagk = find(&mut uid_of, &filter.tagk)
                 .ok_or_else(|| missing(UidKind::Tagk, &filter.tagk))?;
             let mut literals = None;
             if let Some(names) = pushed_literals(filter, settings) {
@@ -105,7 +106,7 @@ impl SubQuery {
                     if name.is_empty() {
                         return Err(SeriesError::EmptyTagValue.into());
                     }
-                    match uid_of(UidKind::Tagv, name) {
+                    match find(&mut uid_of, name) {
                         Some(uid) => uids.push(uid),
                         None if settings.skip_unresolved_tagvs => {}
                         None => return Err(missing(UidKind::Tagv, name)),
@@ -117,6 +118,14 @@ impl SubQuery {
         }
         Ok(ResolvedSubQuery::Metric { metric: metric_uid, filters })
     }
+}
+
+/// The UID of a name of a known kind.
+fn find<K: KnownKind>(
+    uid_of: &mut impl FnMut(UidKind, &str) -> Option<Uid>,
+    name: &str,
+) -> Option<KindUid<K>> {
+    uid_of(K::KIND, name).map(KindUid::new)
 }
 
 /// The literals of a filter to look up; `None` for a filter without literals or with too many.

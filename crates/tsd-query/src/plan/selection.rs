@@ -1,6 +1,7 @@
 //! Selection of series by the bytes of their row keys.
 
 use bytes::Bytes;
+use tsd_model::{TagkUid, TagvUid};
 
 /// Selects the series of a metric to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,9 +28,9 @@ pub struct TagSelection {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagUidCondition {
     /// UID of the tag key.
-    pub tagk: Bytes,
+    pub tagk: TagkUid,
     /// UIDs of the accepted values, sorted; `None` accepts any value.
-    pub tagvs: Option<Vec<Bytes>>,
+    pub tagvs: Option<Vec<TagvUid>>,
 }
 
 impl SeriesSelection {
@@ -63,9 +64,9 @@ impl TagSelection {
         let mut deviations = 0;
         for pair in tags.chunks_exact(tagk_width + tagv_width) {
             let (tagk, tagv) = pair.split_at(tagk_width);
-            match conditions.next_if(|condition| condition.tagk.as_ref() == tagk) {
+            match conditions.next_if(|condition| condition.tagk.as_bytes() == tagk) {
                 Some(TagUidCondition { tagvs: Some(tagvs), .. }) => {
-                    match tagvs.binary_search_by(|v| v.as_ref().cmp(tagv)) {
+                    match tagvs.binary_search_by(|v| v.as_bytes().cmp(tagv)) {
                         Ok(0) => {}
                         Ok(_) => deviations += 1,
                         Err(_) => return false,
@@ -81,12 +82,14 @@ impl TagSelection {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
     use super::*;
 
     fn condition(tagk: u8, tagvs: Option<&[u8]>) -> TagUidCondition {
         TagUidCondition {
-            tagk: vec![tagk].into(),
-            tagvs: tagvs.map(|v| v.iter().map(|v| vec![*v].into()).collect()),
+            tagk: TagkUid::try_new(&[tagk]).unwrap(),
+            tagvs: tagvs.map(|v| v.iter().map(|v| TagvUid::try_new(&[*v]).unwrap()).collect()),
         }
     }
 

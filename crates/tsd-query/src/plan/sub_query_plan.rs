@@ -1,7 +1,7 @@
 //! The plan of one sub query.
 
 use bytes::Bytes;
-use tsd_model::TableSchema;
+use tsd_model::{TableSchema, TagkUid, TagvUid};
 
 use super::{
     KeyRange, PlanSettings, ResolvedFilter, ResolvedSubQuery, ScanWindow, SeriesSelection,
@@ -17,7 +17,7 @@ use crate::{
 pub struct SubQueryPlan {
     /// Widths and salting of the keys below.
     pub schema: TableSchema,
-    /// UID of the metric.
+    /// Bytes of the UID of the metric; empty if no series is selected.
     pub metric: Bytes,
     /// The query range and the range of rows.
     pub window: ScanWindow,
@@ -28,14 +28,14 @@ pub struct SubQueryPlan {
     /// Filters that are checked by name after the scan.
     pub post_filters: Vec<PostFilter>,
     /// UIDs of the group-by tag keys, ascending.
-    pub group_by: Vec<Bytes>,
+    pub group_by: Vec<TagkUid>,
 }
 
 /// A filter on the name of a tag value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PostFilter {
-    /// UID of the tag key.
-    pub tagk: Bytes,
+    /// UID of the tag key; `None` for an unassigned key, which no series has.
+    pub tagk: Option<TagkUid>,
     /// The filter.
     pub filter: TagFilter,
 }
@@ -66,7 +66,7 @@ impl SubQueryPlan {
     ) -> Self {
         match resolved {
             ResolvedSubQuery::Tsuids { tsuids, tagks } => {
-                let filters = tagks.iter().cloned().zip(sub.filters.iter().cloned());
+                let filters = tagks.iter().copied().zip(sub.filters.iter().cloned());
                 // A bare star accepts even series without the key.
                 let filters = filters.filter(|(_, filter)| !filter.accepts_all());
                 let filters = filters.map(|(tagk, filter)| PostFilter { tagk, filter });
@@ -83,9 +83,9 @@ impl SubQueryPlan {
                 };
                 Self {
                     schema: *schema,
-                    metric: metric.clone(),
+                    metric: Bytes::copy_from_slice(metric.as_bytes()),
                     window,
-                    ranges: key_ranges(*schema, metric, &window, &stop_tail),
+                    ranges: key_ranges(*schema, metric.as_bytes(), &window, &stop_tail),
                     selection: SeriesSelection::Tags(selection),
                     post_filters,
                     group_by: keys
@@ -144,7 +144,7 @@ impl SubQueryPlan {
         mut name_of: impl FnMut(&[u8]) -> Option<&'n str>,
     ) -> bool {
         self.post_filters.iter().all(|post| {
-            match self.value_of(tags, &post.tagk) {
+            match post.tagk.and_then(|tagk| self.value_of(tags, tagk)) {
                 Some(value) => name_of(value).is_some_and(|name| post.filter.accepts(name)),
                 // Only series that are named by TSUID may lack the key of a filter.
                 None => post.filter.accepts_absence(),
@@ -163,7 +163,7 @@ impl SubQueryPlan {
     /// Appends the [`Self::group_key`] of a series; false if the series lacks a tag of the group.
     pub(crate) fn push_group_key(&self, tags: &[u8], key: &mut Vec<u8>) -> bool {
         self.group_by.iter().all(|tagk| {
-            let value = self.value_of(tags, tagk);
+            let value = self.value_of(tags, *tagk);
             key.extend_from_slice(value.unwrap_or_default());
             value.is_some()
         })
@@ -171,28 +171,28 @@ impl SubQueryPlan {
 
     /// UID of the value that a series has for a tag key.
     #[must_use]
-    pub fn value_of<'a>(&self, tags: &'a [u8], tagk: &[u8]) -> Option<&'a [u8]> {
+    pub fn value_of<'a>(&self, tags: &'a [u8], tagk: TagkUid) -> Option<&'a [u8]> {
         tags.chunks_exact(self.schema.tag_pair_width())
             .map(|pair| pair.split_at(self.schema.tagk_width()))
-            .find(|(key, _)| *key == tagk)
+            .find(|(key, _)| *key == tagk.as_bytes())
             .map(|(_, value)| value)
     }
 }
 
 /// A filter, and the UIDs of its literals if they were looked up.
-type KeyFilter<'a> = (&'a TagFilter, Option<&'a [Bytes]>);
+type KeyFilter<'a> = (&'a TagFilter, Option<&'a [TagvUid]>);
 
 /// Filters by tag key, keys ascending by UID, filters of a key in request order.
 fn keys_in_order<'a>(
     filters: &'a [TagFilter],
     resolved: &'a [ResolvedFilter],
-) -> Vec<(Bytes, Vec<KeyFilter<'a>>)> {
-    let mut keys: Vec<(Bytes, Vec<KeyFilter<'a>>)> = Vec::new();
+) -> Vec<(TagkUid, Vec<KeyFilter<'a>>)> {
+    let mut keys: Vec<(TagkUid, Vec<KeyFilter<'a>>)> = Vec::new();
     for (filter, resolved) in filters.iter().zip(resolved) {
         let entry = (filter, resolved.literals.as_deref());
         match keys.iter_mut().find(|(tagk, _)| *tagk == resolved.tagk) {
             Some((_, filters)) => filters.push(entry),
-            None => keys.push((resolved.tagk.clone(), vec![entry])),
+            None => keys.push((resolved.tagk, vec![entry])),
         }
     }
     keys.sort_by(|a, b| a.0.cmp(&b.0));
@@ -201,7 +201,7 @@ fn keys_in_order<'a>(
 
 /// What is pushed down of the filters, and the filters to apply afterwards.
 fn select_tags(
-    keys: &[(Bytes, Vec<KeyFilter<'_>>)],
+    keys: &[(TagkUid, Vec<KeyFilter<'_>>)],
     explicit_tags: bool,
     settings: &PlanSettings,
 ) -> (TagSelection, Vec<PostFilter>) {
@@ -222,11 +222,11 @@ fn select_tags(
         for (filter, literals) in filters {
             let is_pushed_down = literals.is_some() && !over_budget;
             if !is_pushed_down && !filter.accepts_all() {
-                let tagk = tagk.clone();
-                post_filters.push(PostFilter { tagk, filter: (*filter).clone() });
+                let filter = (*filter).clone();
+                post_filters.push(PostFilter { tagk: Some(*tagk), filter });
             }
         }
-        conditions.push(TagUidCondition { tagk: tagk.clone(), tagvs });
+        conditions.push(TagUidCondition { tagk: *tagk, tagvs });
     }
     let one_deviation = explicit && settings.fuzzy_filter;
     (TagSelection { conditions, explicit, one_deviation }, post_filters)
@@ -237,8 +237,8 @@ fn select_tags(
 /// With several filters on one key, OpenTSDB takes the union of the literals on the lowest key. On
 /// later keys each filter replaces the literals of earlier filters. Results depend on this, so the
 /// plan does the same.
-fn pushed_values(filters: &[KeyFilter<'_>], lowest_key: bool) -> Option<Vec<Bytes>> {
-    let mut values: Option<Vec<Bytes>> = None;
+fn pushed_values(filters: &[KeyFilter<'_>], lowest_key: bool) -> Option<Vec<TagvUid>> {
+    let mut values: Option<Vec<TagvUid>> = None;
     for (filter, literals) in filters {
         if !matches!(filter.kind, FilterKind::LiteralOr(_)) {
             if !lowest_key {
@@ -263,7 +263,7 @@ fn pushed_values(filters: &[KeyFilter<'_>], lowest_key: bool) -> Option<Vec<Byte
 mod tests {
     #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
-    use tsd_model::UidKind;
+    use tsd_model::{Uid, UidKind};
 
     use super::*;
     use crate::error::{QueryError, SeriesError};
@@ -273,7 +273,7 @@ mod tests {
     };
 
     /// UIDs by name: `h` is tag key 1, `d` tag key 2, values are their own number.
-    fn uid_of(kind: UidKind, name: &str) -> Option<Bytes> {
+    fn uid_of(kind: UidKind, name: &str) -> Option<Uid> {
         let number = match (kind, name) {
             (UidKind::Metric, "m") => 9,
             (UidKind::Tagk, "h") => 1,
@@ -281,7 +281,7 @@ mod tests {
             (UidKind::Tagv, value) => value.parse().ok()?,
             _ => return None,
         };
-        Some(vec![0, 0, number].into())
+        Uid::try_new(&[0, 0, number]).ok()
     }
 
     fn sub_query(m: &str) -> SubQuery {
@@ -323,10 +323,10 @@ mod tests {
             .conditions
             .iter()
             .map(|condition| match &condition.tagvs {
-                None => format!("{}=*", condition.tagk[2]),
+                None => format!("{}=*", condition.tagk.to_number()),
                 Some(values) => {
-                    let values: Vec<_> = values.iter().map(|v| v[2].to_string()).collect();
-                    format!("{}={}", condition.tagk[2], values.join(","))
+                    let values: Vec<_> = values.iter().map(|v| v.to_number().to_string()).collect();
+                    format!("{}={}", condition.tagk.to_number(), values.join(","))
                 }
             })
             .collect();
@@ -367,7 +367,7 @@ mod tests {
     #[test]
     fn group_by_keys_are_ordered_by_uid() {
         let plan = plan("sum:m{d=*,h=*}");
-        assert_eq!(plan.group_by.iter().map(|k| k[2]).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(plan.group_by.iter().map(|k| k.to_number()).collect::<Vec<_>>(), [1, 2]);
         assert!(self::plan("sum:m{}{h=*}").group_by.is_empty());
     }
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use serde_json::{Value as Json, json};
-use tsd_model::{UidKind, Value};
+use tsd_model::{Uid, UidKind, Value};
 use tsd_protocol::ApiError;
 use tsd_query::{
     Clock, ExpOutput, FillPolicy, GexpQuery, GroupEvaluation, NamedSeries, OutputSeries,
@@ -101,7 +101,8 @@ impl QueryExecutor<'_> {
     ) -> Result<Vec<NamedSeries>, QueryError> {
         let Self { tables, settings } = self;
         let schema = &tables.schema;
-        let resolved = sub.resolve(schema, settings, |kind, name| tables.names.uid(kind, name))?;
+        let uid_of = |kind, name: &str| Uid::try_new(&tables.names.uid(kind, name)?).ok();
+        let resolved = sub.resolve(schema, settings, uid_of)?;
         let range = (query.start_ms, query.end_ms);
         let named = |metric: String, series: OutputSeries| {
             let name_of = |kind, uid: &[u8]| tables.names.name(kind, uid).to_owned();

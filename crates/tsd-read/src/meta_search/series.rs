@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 use bytes::Bytes;
 use tsd_meta::{Names, StoredSeriesMeta, cell_of, uids_of_series};
 use tsd_model::{
-    Family, NamedUidMeta, Row, SeriesMeta, TS_COUNTER_QUALIFIER, TS_META_QUALIFIER, Uid, UidKind,
-    decode_counter,
+    Family, MetricUid, NamedUidMeta, Row, SeriesMeta, TS_COUNTER_QUALIFIER, TS_META_QUALIFIER, Uid,
+    UidKind, decode_counter,
 };
 use tsd_storage::{Get, Scan, TagUids, prefix_range, tags_filter};
 
@@ -92,11 +92,11 @@ pub(super) async fn list(
 ) -> Result<Vec<SeriesMeta>, QueryFailure> {
     let names = &shared.names;
     let schema = &shared.schema;
-    let metric = names.uid_of(UidKind::Metric, metric).await?;
+    let metric: MetricUid = names.uid(metric).await?;
     let mut conditions = TagUids::new();
     for (tagk, tagv) in tags {
-        let tagk = names.uid_of(UidKind::Tagk, tagk).await?;
-        let tagv = names.uid_of(UidKind::Tagv, tagv).await?;
+        let tagk = names.uid(tagk).await?;
+        let tagv = names.uid(tagv).await?;
         conditions.insert(tagk, Some(BTreeSet::from([tagv])));
     }
     let (start, stop) = prefix_range(metric.as_bytes());

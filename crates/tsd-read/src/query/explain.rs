@@ -6,8 +6,7 @@ mod summaries;
 
 use std::fmt::Write;
 
-use bytes::Bytes;
-use tsd_model::{UidKind, to_hex};
+use tsd_model::{KindUid, KnownKind, TagkKind, TagkUid, TagvKind, TagvUid, to_hex};
 use tsd_query::{
     Query, ReadAttempt, ResolvedSubQuery, RollupCells, SeriesPipeline, SeriesSelection, SubQuery,
     SubQueryPlan, TagSelection,
@@ -88,8 +87,8 @@ pub struct ExplainedRange {
 
 /// Names of the UIDs in a plan, for the explanation.
 struct PlanNames {
-    tagks: NameMap,
-    tagvs: NameMap,
+    tagks: NameMap<TagkKind>,
+    tagvs: NameMap<TagvKind>,
 }
 
 impl QueryEngine {
@@ -162,7 +161,8 @@ impl QueryEngine {
         });
         let post_filters = plan.post_filters.iter().map(|post| {
             let (kind, filter) = (post.filter.type_name(), &post.filter.filter);
-            format!("{} {kind}({filter})", names.tagk(&post.tagk))
+            let tagk = post.tagk.map(|tagk| names.tagk(tagk)).unwrap_or_default();
+            format!("{tagk} {kind}({filter})")
         });
         let mut read = ExplainedRead {
             table: table.as_str().to_owned(),
@@ -172,7 +172,7 @@ impl QueryEngine {
             ranges: ranges.collect(),
             pushed_down: pushed_down(&plan, &names),
             checked_afterwards: post_filters.collect(),
-            group_by: plan.group_by.iter().map(|tagk| names.tagk(tagk)).collect(),
+            group_by: plan.group_by.iter().map(|tagk| names.tagk(*tagk)).collect(),
             by_key,
             by_series,
             summaries,
@@ -207,35 +207,31 @@ impl QueryEngine {
     }
 
     async fn plan_names(&self, plan: &SubQueryPlan) -> Result<PlanNames, QueryFailure> {
-        let (mut tagks, mut tagvs): (Vec<&Bytes>, Vec<&Bytes>) = (Vec::new(), Vec::new());
+        let (mut tagks, mut tagvs) = (Vec::new(), Vec::new());
         if let SeriesSelection::Tags(tags) = &plan.selection {
-            tagks.extend(tags.conditions.iter().map(|condition| &condition.tagk));
-            tagvs.extend(
-                tags.conditions.iter().filter_map(|condition| condition.tagvs.as_ref()).flatten(),
-            );
+            tagks.extend(tags.conditions.iter().map(|condition| condition.tagk));
+            let values = tags.conditions.iter().filter_map(|condition| condition.tagvs.as_ref());
+            tagvs.extend(values.flatten().copied());
         }
-        Ok(PlanNames {
-            tagks: self.names(UidKind::Tagk, tagks).await?,
-            tagvs: self.names(UidKind::Tagv, tagvs).await?,
-        })
+        Ok(PlanNames { tagks: self.names(tagks).await?, tagvs: self.names(tagvs).await? })
     }
 }
 
 impl PlanNames {
-    fn tagk(&self, uid: &Bytes) -> String {
+    fn tagk(&self, uid: TagkUid) -> String {
         name_and_uid(&self.tagks, uid)
     }
 
-    fn tagv(&self, uid: &Bytes) -> String {
+    fn tagv(&self, uid: TagvUid) -> String {
         name_and_uid(&self.tagvs, uid)
     }
 }
 
 /// A name with its UID.
-fn name_and_uid(names: &NameMap, uid: &Bytes) -> String {
-    match names.get(uid) {
-        Some(name) => format!("{name} ({})", to_hex(uid)),
-        None => to_hex(uid),
+fn name_and_uid<K: KnownKind>(names: &NameMap<K>, uid: KindUid<K>) -> String {
+    match names.get(&uid) {
+        Some(name) => format!("{name} ({uid})"),
+        None => uid.to_string(),
     }
 }
 
@@ -253,11 +249,11 @@ fn pushed_down(plan: &SubQueryPlan, names: &PlanNames) -> Vec<String> {
             let values = match &condition.tagvs {
                 None => "anything".to_owned(),
                 Some(values) => {
-                    let values: Vec<_> = values.iter().map(|value| names.tagv(value)).collect();
+                    let values: Vec<_> = values.iter().map(|value| names.tagv(*value)).collect();
                     values.join(" or ")
                 }
             };
-            format!("{} is {values}", names.tagk(&condition.tagk))
+            format!("{} is {values}", names.tagk(condition.tagk))
         })
         .collect();
     if *explicit {

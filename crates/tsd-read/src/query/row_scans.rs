@@ -30,7 +30,7 @@ impl QueryEngine {
         if plan.is_empty() {
             return Ok(None);
         }
-        let metric = self.metric_name(&plan.metric).await?;
+        let metric = self.metric_name(self.metric_uid(&resolved)).await?;
         let scan = |range: &KeyRange| Scan {
             start: range.start.clone(),
             stop: range.stop.clone(),

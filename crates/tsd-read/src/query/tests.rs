@@ -4,8 +4,7 @@
 
 mod fill_memory;
 
-use bytes::Bytes;
-use tsd_model::TableSchema;
+use tsd_model::{MetricUid, TableSchema};
 use tsd_query::{
     Clock, PlanSettings, Query, RawQuery, ResolvedSubQuery, SubQueryPlan, parse_m_parameter,
 };
@@ -32,8 +31,10 @@ fn range_of_an_unsalted_table_is_split_without_gaps() {
     let schema = TableSchema::opentsdb_default();
     let request = query(HOUR, HOUR + 23 * 3_600, &["sum:m"]);
     let sub = &request.sub_queries[0];
-    let resolved =
-        ResolvedSubQuery::Metric { metric: Bytes::from_static(&[0, 0, 1]), filters: Vec::new() };
+    let resolved = ResolvedSubQuery::Metric {
+        metric: MetricUid::from_number(1, 3).unwrap(),
+        filters: Vec::new(),
+    };
     let settings = PlanSettings::default();
     let range = (request.start_ms, request.end_ms);
     let plan = SubQueryPlan::new(sub, &resolved, range, &schema, &settings);

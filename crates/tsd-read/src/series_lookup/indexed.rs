@@ -4,7 +4,7 @@
 //! millions of series would cost more than the page, so these stay in the order in which they were first seen.
 
 use bytes::Bytes;
-use tsd_model::{BaseTime, Uid};
+use tsd_model::{BaseTime, MetricUid, TagkUid, TagvUid};
 use tsd_series_index::{MetricIndex, SeriesSet, TagCondition};
 
 use super::resolved::{LookupPage, ResolvedLookup, SERIES_BYTES};
@@ -32,14 +32,14 @@ pub(crate) async fn tsuids(
     let (schema, data) = (&shared.schema, &shared.tables.data);
     let usable = usable_index(&*shared.storage, data, schema, shared.config.series_index);
     let Some(index) = usable.await else { return Ok(None) };
-    let metrics = match &resolved.metric {
-        Some(metric) => vec![metric.as_bytes().into()],
+    let metrics = match resolved.metric {
+        Some(metric) => vec![metric],
         None => index.metrics(),
     };
     let mut found: Vec<Bytes> = Vec::new();
     let mut left_out = page.start as u64;
     for uid in metrics {
-        let Some(metric) = index.metric(&uid) else { continue };
+        let Some(metric) = index.metric(uid) else { continue };
         let slice = context.time_slice().await?;
         let mut set = matching(&metric, resolved, range);
         let skipped = left_out.min(set.len());
@@ -50,13 +50,13 @@ pub(crate) async fn tsuids(
         if set.len() <= MAX_SORTED {
             let sorting = set.len() as usize * SORTED_BYTES;
             context.reserve(sorting)?;
-            found.extend(sorted_page(&metric, &set, &uid, (skipped as usize, most)));
+            found.extend(sorted_page(&metric, &set, uid, (skipped as usize, most)));
             context.release(sorting);
         } else {
             set.skip(skipped);
             set.truncate(most as u64);
             let start = found.len();
-            metric.for_each(&set, |_, tags| found.push([&*uid, tags].concat().into()));
+            metric.for_each(&set, |_, tags| found.push([uid.as_bytes(), tags].concat().into()));
             if let Some(of_metric) = found.get_mut(start..) {
                 of_metric.sort_unstable();
             }
@@ -73,7 +73,7 @@ pub(crate) async fn tsuids(
 fn sorted_page(
     metric: &MetricIndex,
     set: &SeriesSet,
-    uid: &[u8],
+    uid: MetricUid,
     (skipped, most): (usize, usize),
 ) -> Vec<Bytes> {
     let (mut tags, mut places) = (Vec::new(), Vec::with_capacity(set.len() as usize));
@@ -85,7 +85,7 @@ fn sorted_page(
     let tags_of = |(start, end): (usize, usize)| tags.get(start..end).unwrap_or_default();
     places.sort_unstable_by(|one, other| tags_of(*one).cmp(tags_of(*other)));
     let page = places.into_iter().skip(skipped).take(most);
-    page.map(|place| [uid, tags_of(place)].concat().into()).collect()
+    page.map(|place| [uid.as_bytes(), tags_of(place)].concat().into()).collect()
 }
 
 /// The series of a metric that match, and are active in the range.
@@ -94,22 +94,21 @@ fn matching(
     resolved: &ResolvedLookup,
     range: Option<(BaseTime, BaseTime)>,
 ) -> SeriesSet {
-    let tagvs: Vec<(&[u8], Option<Vec<Bytes>>)> = resolved
+    let tagvs: Vec<(TagkUid, Option<Vec<TagvUid>>)> = resolved
         .tags
         .iter()
-        .map(|(tagk, tagvs)| {
-            let bytes = |uid: &Uid| Bytes::copy_from_slice(uid.as_bytes());
-            (tagk.as_bytes(), tagvs.as_ref().map(|tagvs| tagvs.iter().map(bytes).collect()))
-        })
+        .map(|(tagk, tagvs)| (*tagk, tagvs.as_ref().map(|tagvs| tagvs.iter().copied().collect())))
         .collect();
-    let conditions: Vec<_> =
-        tagvs.iter().map(|(tagk, tagvs)| TagCondition { tagk, tagvs: tagvs.as_deref() }).collect();
+    let conditions: Vec<_> = tagvs
+        .iter()
+        .map(|(tagk, tagvs)| TagCondition { tagk: *tagk, tagvs: tagvs.as_deref() })
+        .collect();
     let mut set = metric.matching(&conditions, false);
     if !resolved.tagvs.is_empty() {
         let mut with_value = SeriesSet::default();
         for (tagk, _) in metric.value_counts() {
-            let values = resolved.tagvs.iter().map(Uid::as_bytes);
-            with_value.unite(&metric.with_values(&tagk, values));
+            let values = resolved.tagvs.iter().copied();
+            with_value.unite(&metric.with_values(tagk, values));
         }
         set.intersect(&with_value);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tsd_model::Uid;
+use tsd_model::{MetricUid, TagvUid};
 use tsd_storage::TagUids;
 
 /// Memory of a series in addition to its TSUID and the texts of its names.
@@ -11,10 +11,10 @@ pub(super) const SERIES_BYTES: usize = 256;
 /// A look-up with UIDs instead of names.
 #[derive(Default)]
 pub(crate) struct ResolvedLookup {
-    pub(crate) metric: Option<Uid>,
+    pub(crate) metric: Option<MetricUid>,
     pub(crate) tags: TagUids,
     /// Values for any key; an empty set matches all.
-    pub(crate) tagvs: BTreeSet<Uid>,
+    pub(crate) tagvs: BTreeSet<TagvUid>,
 }
 
 /// The page of matching series to list.

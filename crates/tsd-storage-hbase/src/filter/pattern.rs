@@ -6,8 +6,6 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
-use bytes::Bytes;
-
 /// Longest expression of a set, in bytes.
 const MAX_SET: usize = 32 * 1024;
 /// Size of a set, in bytes, above which no expression is built.
@@ -32,8 +30,8 @@ pub(super) fn literal(bytes: &[u8]) -> String {
 }
 
 /// Matches one of `members`, which are sorted; `None` if the expression is too long.
-pub(super) fn one_of(members: &[Bytes]) -> Option<String> {
-    if members.iter().map(|member| member.len() + 1).sum::<usize>() > MAX_MEMBERS {
+pub(super) fn one_of<T: AsRef<[u8]>>(members: &[T]) -> Option<String> {
+    if members.iter().map(|member| member.as_ref().len() + 1).sum::<usize>() > MAX_MEMBERS {
         return None;
     }
     let text = trie(members, 0);
@@ -41,13 +39,14 @@ pub(super) fn one_of(members: &[Bytes]) -> Option<String> {
 }
 
 /// Matches what follows the first `depth` bytes, which all members share.
-fn trie(members: &[Bytes], depth: usize) -> String {
-    let ended = members.iter().take_while(|member| member.len() <= depth).count();
+fn trie<T: AsRef<[u8]>>(members: &[T], depth: usize) -> String {
+    let ended = members.iter().take_while(|member| member.as_ref().len() <= depth).count();
     let mut rest = members.get(ended..).unwrap_or_default();
+    let byte_at = |member: &T| member.as_ref().get(depth).copied();
     // The next bytes, by the expression for the rest.
     let mut branches: BTreeMap<String, Vec<u8>> = BTreeMap::new();
-    while let Some(byte) = rest.first().and_then(|member| member.get(depth)).copied() {
-        let same = rest.iter().take_while(|member| member.get(depth) == Some(&byte)).count();
+    while let Some(byte) = rest.first().and_then(byte_at) {
+        let same = rest.iter().take_while(|member| byte_at(member) == Some(byte)).count();
         let (these, others) = rest.split_at(same);
         branches.entry(trie(these, depth + 1)).or_default().push(byte);
         rest = others;
@@ -101,6 +100,8 @@ fn push_byte(byte: u8, text: &mut String) {
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use bytes::Bytes;
 
     use super::*;
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use regex::bytes::Regex;
+use tsd_model::{TagkUid, TagvUid};
 use tsd_storage::{SeriesSet, TagCondition};
 
 use super::*;
@@ -38,6 +39,13 @@ fn uid() -> impl Strategy<Value = Bytes> {
     .prop_map(Bytes::from_static)
 }
 
+fn condition(tagk: &[u8], tagvs: Option<&[Bytes]>) -> TagCondition {
+    TagCondition {
+        tagk: TagkUid::try_new(tagk).unwrap(),
+        tagvs: tagvs.map(|tagvs| tagvs.iter().map(|v| TagvUid::try_new(v).unwrap()).collect()),
+    }
+}
+
 fn sorted<T: Ord>(mut of: Vec<T>) -> Vec<T> {
     of.sort();
     of.dedup();
@@ -63,7 +71,7 @@ fn pattern() -> impl Strategy<Value = RowFilter> {
     (prop::collection::btree_map(uid(), values, 0..4), any::<bool>()).prop_map(
         |(conditions, explicit)| {
             let conditions =
-                conditions.into_iter().map(|(tagk, tagvs)| TagCondition { tagk, tagvs }).collect();
+                conditions.iter().map(|(tagk, tagvs)| condition(tagk, tagvs.as_deref())).collect();
             let (tagk_width, tagv_width) = (2, 2);
             let tags =
                 TagPattern { tags_start: HEAD, tagk_width, tagv_width, conditions, explicit };
@@ -124,18 +132,12 @@ proptest! {
 
 #[test]
 fn pattern_of_tags_is_anchored_and_ordered() {
-    let condition = |tagk: &'static [u8], tagvs: Option<&[&'static [u8]]>| TagCondition {
-        tagk: Bytes::from_static(tagk),
-        tagvs: tagvs.map(|values| values.iter().map(|v| Bytes::from_static(v)).collect()),
-    };
+    let values = [&[0, 0, 9], &[0, 1, 9]].map(|value| Bytes::from_static(value));
     let mut tags = TagPattern {
         tags_start: 7,
         tagk_width: 3,
         tagv_width: 3,
-        conditions: vec![
-            condition(&[0, 0, 1], None),
-            condition(&[0, 0, 2], Some(&[&[0, 0, 9], &[0, 1, 9]])),
-        ],
+        conditions: vec![condition(&[0, 0, 1], None), condition(&[0, 0, 2], Some(&values))],
         explicit: false,
     };
     let text = |tags: &TagPattern| match plan_tags(tags, b"abc") {
@@ -161,10 +163,7 @@ fn filter_without_matches_makes_no_call() {
         tags_start: 7,
         tagk_width: 3,
         tagv_width: 3,
-        conditions: vec![TagCondition {
-            tagk: Bytes::from_static(b"abc"),
-            tagvs: Some(Vec::new()),
-        }],
+        conditions: vec![condition(b"abc", Some(&[]))],
         explicit: false,
     };
     assert_eq!(plan_tags(&none, b""), FilterPlan::NoRow);
@@ -182,10 +181,7 @@ fn too_many_values_match_any_value() {
         tags_start: 0,
         tagk_width: 1,
         tagv_width: 4,
-        conditions: vec![TagCondition {
-            tagk: Bytes::from_static(b"k"),
-            tagvs: Some(scattered(20_000)),
-        }],
+        conditions: vec![condition(b"k", Some(&scattered(20_000)))],
         explicit: false,
     };
     assert_eq!(
@@ -202,9 +198,9 @@ fn the_server_skips_to_tags_whose_position_is_known() {
         let value = |n: usize| Bytes::copy_from_slice(&(n as u16 + 1).to_be_bytes());
         let conditions = conditions
             .iter()
-            .map(|(tagk, values)| TagCondition {
-                tagk: Bytes::from_static(tagk),
-                tagvs: values.map(|count| (0..count).map(value).collect()),
+            .map(|(tagk, values)| {
+                let values = values.map(|count| (0..count).map(value).collect::<Vec<_>>());
+                condition(tagk, values.as_deref())
             })
             .collect();
         let (tagk_width, tagv_width, explicit) = (2, 2, false);

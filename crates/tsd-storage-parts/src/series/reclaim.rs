@@ -20,7 +20,7 @@ impl TableSeries {
         self.index.remove_days(dropped);
         let mut removed = 0;
         for metric in self.index.metrics() {
-            let Some(live) = self.index.copy_live(&metric, checkpoint) else { continue };
+            let Some(live) = self.index.copy_live(metric, checkpoint) else { continue };
             // The lock prevents appends to the file until it is marked as renumbered.
             let mut file = self.file();
             file.is_renumbered = true;

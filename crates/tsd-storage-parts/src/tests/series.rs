@@ -52,14 +52,14 @@ fn indexed(store: &PartStorage) -> BTreeSet<(u8, u8, u32)> {
     let index = store.series().series_index(&data()).unwrap();
     let mut found = BTreeSet::new();
     for uid in index.metrics() {
-        let metric = index.metric(&uid).unwrap();
+        let metric = index.metric(uid).unwrap();
         let all = metric.matching(&[], false);
         let (from, to) = (0, 100 * 24 * HOUR);
         let base = tsd_model::BaseTime::containing;
         for day in metric.rows(&all, base(from), base(to)) {
             let number = day.hours.first().unwrap().as_secs() / (24 * HOUR);
             metric.for_each(&day.series, |_, tags| {
-                found.insert((uid[2], *tags.last().unwrap(), number));
+                found.insert((uid.as_bytes()[2], *tags.last().unwrap(), number));
             });
         }
     }

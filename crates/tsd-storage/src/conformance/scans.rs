@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tsd_model::Family;
+use tsd_model::{Family, TagkUid, TagvUid};
 
 use super::fixture::{batch, bytes, data, delete_columns, put, row_cells, scan, scan_keys, t};
 use crate::{
@@ -128,8 +128,9 @@ pub(super) async fn row_filters_match_keys(store: Arc<dyn Storage>) {
             tagk_width: 1,
             tagv_width: 1,
             conditions: vec![TagCondition {
-                tagk: bytes(b"k"),
-                tagvs: tagvs.map(|values| values.iter().map(bytes).collect()),
+                tagk: TagkUid::try_new(b"k").unwrap(),
+                tagvs: tagvs
+                    .map(|values| values.iter().map(|v| TagvUid::try_new(v).unwrap()).collect()),
             }],
             explicit,
         }))

@@ -9,7 +9,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use tsd_model::{BaseTime, Cell, Family, MergeRule, PointColumns, Row, RowExtras, decode_row};
+use tsd_model::{
+    BaseTime, Cell, Family, MergeRule, PointColumns, Row, RowExtras, TagkUid, TagvUid, decode_row,
+};
 
 use super::fixture::{bytes, data};
 use crate::{
@@ -267,14 +269,14 @@ pub(super) async fn reads_of_series_return_what_scans_return(store: Arc<dyn Stor
             (DAY + 5 * 3_600, DAY + 5 * 3_600),
             (DAY + 5 * 3_600, DAY + 40 * 3_600 + numbers.below(3_600)),
         ];
-        let value = tags(4)[3..].to_vec();
+        let value = TagvUid::try_new(&tags(4)[3..]).unwrap();
         let filter = RowFilter::Tags(Arc::new(TagPattern {
             tags_start: 7,
             tagk_width: 3,
             tagv_width: 3,
             conditions: vec![TagCondition {
-                tagk: bytes([0, 0, 1]),
-                tagvs: Some(vec![value.into()]),
+                tagk: TagkUid::from_number(1, 3).unwrap(),
+                tagvs: Some(vec![value]),
             }],
             explicit: false,
         }));

@@ -426,14 +426,17 @@ impl ComparedSide {
     /// Describes a row for the operator.
     async fn describe(&self, key: &Bytes) -> String {
         let uids = self.side.engine.uids();
-        let name = async |kind, bytes: &[u8]| match Uid::try_new(bytes) {
-            Ok(uid) => uids.name_of(kind, uid).await.unwrap_or_else(|_| to_hex(bytes)),
-            Err(_) => to_hex(bytes),
+        let name = async |kind, uid: Uid| {
+            uids.name_of(kind, uid).await.unwrap_or_else(|_| uid.to_string())
         };
         if self.kind == CopiedKind::Uid {
             return match split_name_key(key) {
                 (Some(kind), uid) if self.map.is_some() => {
-                    format!("{kind} name {}", name(kind, &uid).await)
+                    let name = match Uid::try_new(&uid) {
+                        Ok(uid) => name(kind, uid).await,
+                        Err(_) => to_hex(&uid),
+                    };
+                    format!("{kind} name {name}")
                 }
                 _ => format!("row {} ({})", to_hex(key), decode_latin1(key)),
             };
@@ -442,9 +445,10 @@ impl ComparedSide {
         let Some(decoded) = decoded.ok().filter(|_| self.kind.has_row_keys()) else {
             return format!("row {}", to_hex(key));
         };
-        let mut text = name(UidKind::Metric, decoded.metric()).await;
+        let mut text = name(UidKind::Metric, decoded.metric_uid().uid()).await;
         for (tagk, tagv) in decoded.tags() {
-            let (k, v) = (name(UidKind::Tagk, tagk).await, name(UidKind::Tagv, tagv).await);
+            let k = name(UidKind::Tagk, tagk.uid()).await;
+            let v = name(UidKind::Tagv, tagv.uid()).await;
             text.extend([" ", &k, "=", &v]);
         }
         format!("row {} ({text} at {})", to_hex(key), decoded.base_time().as_secs())

@@ -9,7 +9,7 @@ use std::{
 };
 
 use tsd_engine::EngineHandle;
-use tsd_model::Uid;
+use tsd_model::MetricUid;
 
 use super::{
     key_map::KeyMap,
@@ -29,7 +29,7 @@ pub(super) struct CopyContext {
     pub(super) map: Option<KeyMap>,
     pub(super) pace: CopyPace,
     /// Selected metrics of the source; `None` selects all.
-    pub(super) metrics: Option<BTreeSet<Uid>>,
+    pub(super) metrics: Option<BTreeSet<MetricUid>>,
     pub(super) observer: Arc<dyn CopyObserver>,
     pub(super) stop: Arc<AtomicBool>,
     pub(super) progress: TotalProgress,

@@ -12,8 +12,9 @@ use futures_util::{StreamExt, stream};
 use tsd_engine::EngineHandle;
 use tsd_meta::UidError;
 use tsd_model::{
-    Annotation, Cell, ColumnKind, Leaf, RowKey, SeriesKey, TS_META_QUALIFIER, TableSchema,
-    TreeColumn, TsMeta, Tsuid, Uid, UidKind, from_hex, to_hex,
+    Annotation, Cell, ColumnKind, KindUid, KnownKind, Leaf, MetricUid, RowKey, SeriesKey,
+    TS_META_QUALIFIER, TableSchema, TagkUid, TagvUid, TreeColumn, TsMeta, Tsuid, Uid, UidKind,
+    from_hex, to_hex,
 };
 
 use super::{error::CopyError, options::CopiedKind};
@@ -24,8 +25,7 @@ const MAX_CACHED: usize = 1 << 20;
 const CONCURRENT_NAMES: usize = 256;
 
 type UidOf = (UidKind, Uid);
-/// Tag pairs: UIDs of key and value.
-type TagBytes<'k> = Vec<(&'k [u8], &'k [u8])>;
+type TagPairs = Vec<(TagkUid, TagvUid)>;
 
 /// Translates UIDs of one store to those of another.
 pub(super) struct KeyMap {
@@ -194,28 +194,25 @@ fn add_key(schema: TableSchema, kind: CopiedKind, key: &[u8], wanted: &mut BTree
         && let Ok(key) = RowKey::decode(&schema, key)
         && !key.is_global()
     {
-        wanted.extend(uids(series_uids(key.metric(), key.tags())));
+        wanted.extend(series_uids(key.metric_uid(), key.tags()));
     }
 }
 
 fn add_tsuid(schema: TableSchema, tsuid: &[u8], wanted: &mut BTreeSet<UidOf>) {
     if let Some((metric, tags)) = split_tsuid(schema, tsuid) {
-        wanted.extend(uids(series_uids(metric, tags.into_iter())));
+        wanted.extend(series_uids(metric, tags.into_iter()));
     }
 }
 
-fn uids<'k>(of: impl Iterator<Item = (UidKind, &'k [u8])>) -> impl Iterator<Item = UidOf> {
-    of.filter_map(|(kind, bytes)| Some((kind, Uid::try_new(bytes).ok()?)))
-}
-
 /// Metric and tags of a TSUID.
-fn split_tsuid<'k>(schema: TableSchema, tsuid: &'k [u8]) -> Option<(&'k [u8], TagBytes<'k>)> {
+fn split_tsuid(schema: TableSchema, tsuid: &[u8]) -> Option<(MetricUid, TagPairs)> {
     Tsuid::try_new(&schema, tsuid).ok()?;
     let (metric, tags) = tsuid.split_at_checked(schema.metric_width())?;
-    let pairs = tags.chunks_exact(schema.tag_pair_width());
-    let tags: TagBytes<'k> =
-        pairs.filter_map(|p| p.split_at_checked(schema.tagk_width())).collect();
-    Some((metric, tags))
+    let pairs = tags.chunks_exact(schema.tag_pair_width()).map(|pair| {
+        let (tagk, tagv) = pair.split_at_checked(schema.tagk_width())?;
+        Some((TagkUid::try_new(tagk).ok()?, TagvUid::try_new(tagv).ok()?))
+    });
+    Some((MetricUid::try_new(metric).ok()?, pairs.collect::<Option<_>>()?))
 }
 
 /// A series that a cell names outside of its row key.
@@ -296,7 +293,7 @@ impl BatchKeys {
             }
             return Ok(SeriesKey::global_annotations(&self.to).row_key(key.base_time()));
         }
-        Ok(self.series(key.metric(), key.tags())?.row_key(key.base_time()))
+        Ok(self.series(key.metric_uid(), key.tags())?.row_key(key.base_time()))
     }
 
     fn tsuid(&self, bytes: &[u8]) -> Result<Tsuid, Untranslated> {
@@ -305,24 +302,24 @@ impl BatchKeys {
         Ok(self.series(metric, tags.into_iter())?.tsuid())
     }
 
-    fn series<'k>(
+    fn series(
         &self,
-        metric: &[u8],
-        tags: impl Iterator<Item = (&'k [u8], &'k [u8])>,
+        metric: MetricUid,
+        tags: impl Iterator<Item = (TagkUid, TagvUid)>,
     ) -> Result<SeriesKey, Untranslated> {
-        let metric = self.uid(UidKind::Metric, metric)?;
-        let tags: Vec<(Uid, Uid)> = tags
-            .map(|(k, v)| Ok((self.uid(UidKind::Tagk, k)?, self.uid(UidKind::Tagv, v)?)))
+        let metric = self.uid(metric)?;
+        let tags: TagPairs = tags
+            .map(|(tagk, tagv)| Ok((self.uid(tagk)?, self.uid(tagv)?)))
             .collect::<Result<_, Untranslated>>()?;
-        SeriesKey::try_new(&self.to, &metric, &tags)
+        SeriesKey::try_new(&self.to, metric, &tags)
             .map_err(|error| Untranslated::Damaged(error.to_string()))
     }
 
-    fn uid(&self, kind: UidKind, bytes: &[u8]) -> Result<Uid, Untranslated> {
-        let uid = Uid::try_new(bytes).ok();
-        let found = uid.and_then(|uid| self.uids.get(&(kind, uid)));
-        let missing = || Err(Untranslated::Damaged(format!("{kind} UID {}", to_hex(bytes))));
-        found.cloned().unwrap_or_else(missing)
+    /// The UID of the same name in the other store.
+    fn uid<K: KnownKind>(&self, uid: KindUid<K>) -> Result<KindUid<K>, Untranslated> {
+        let found = self.uids.get(&(K::KIND, uid.uid())).cloned();
+        let missing = || Err(Untranslated::Damaged(format!("{} UID {uid}", K::KIND)));
+        found.unwrap_or_else(missing).map(KindUid::new)
     }
 
     /// Translates a cell that names another series.
@@ -375,12 +372,13 @@ fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
 }
 
 /// The UID kinds of a series in the order of its key.
-fn series_uids<'k>(
-    metric: &'k [u8],
-    tags: impl Iterator<Item = (&'k [u8], &'k [u8])>,
-) -> impl Iterator<Item = (UidKind, &'k [u8])> {
-    let tags = tags.flat_map(|(k, v)| [(UidKind::Tagk, k), (UidKind::Tagv, v)]);
-    std::iter::once((UidKind::Metric, metric)).chain(tags)
+fn series_uids(
+    metric: MetricUid,
+    tags: impl Iterator<Item = (TagkUid, TagvUid)>,
+) -> impl Iterator<Item = UidOf> {
+    let tags =
+        tags.flat_map(|(tagk, tagv)| [(TagkUid::KIND, tagk.uid()), (TagvUid::KIND, tagv.uid())]);
+    std::iter::once((MetricUid::KIND, metric.uid())).chain(tags)
 }
 
 #[cfg(test)]

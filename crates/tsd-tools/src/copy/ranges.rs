@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use tsd_engine::EngineHandle;
-use tsd_model::{TableSchema, Uid, UidKind};
+use tsd_model::{MetricUid, TableSchema, Uid};
 use tsd_storage::{Table, prefix_range, salts};
 
 use super::{
@@ -63,7 +63,7 @@ pub(super) async fn selected_metrics(
     of: &EngineHandle,
     selection: &CopySelection,
     must_exist: bool,
-) -> Result<Option<BTreeSet<Uid>>, CopyError> {
+) -> Result<Option<BTreeSet<MetricUid>>, CopyError> {
     if selection.metrics.is_empty() {
         return Ok(None);
     }
@@ -72,9 +72,9 @@ pub(super) async fn selected_metrics(
     for pattern in &selection.metrics {
         let before = found.len();
         let matches = |name: &str| matches_pattern(pattern, name);
-        let listed = of.uids().list(Some(UidKind::Metric), matches, |mapping| {
+        let listed = of.uids().list(Some(MetricUid::KIND), matches, |mapping| {
             if !mapping.is_counter
-                && let Ok(uid) = Uid::try_new(&mapping.uid)
+                && let Ok(uid) = MetricUid::try_new(&mapping.uid)
             {
                 found.insert(uid);
             }
@@ -93,7 +93,7 @@ pub(super) fn of_table(
     of: &EngineHandle,
     table: &CopiedTable,
     selection: &CopySelection,
-    metrics: Option<&BTreeSet<Uid>>,
+    metrics: Option<&BTreeSet<MetricUid>>,
 ) -> Vec<TableRange> {
     let schema = of.config().schema;
     let bases = selection.seconds.filter(|_| table.kind.has_row_keys()).map(|(first, last)| {

@@ -12,8 +12,8 @@ use std::{
 use bytes::Bytes;
 use tsd_engine::testing::{self, TestStore};
 use tsd_model::{
-    Annotation, BaseTime, Cell, Family, SeriesKey, TableSchema, TreeColumn, TsMeta, UidMeta,
-    from_hex,
+    Annotation, BaseTime, Cell, Family, KindUid, KnownKind, MetricKind, SeriesKey, TableSchema,
+    TagvKind, TreeColumn, TsMeta, UidKind, UidMeta, from_hex,
 };
 use tsd_storage::{
     CellBatch, CellRef, Delete, Fault, Get, Operation, Storage, StorageError, StorageExt, Table,
@@ -43,15 +43,14 @@ impl End {
         self.engine.config().schema
     }
 
-    async fn uid(&self, kind: UidKind, name: &str) -> Uid {
-        self.engine.uids().get_or_assign(kind, name).await.unwrap()
+    async fn uid<K: KnownKind>(&self, name: &str) -> KindUid<K> {
+        KindUid::new(self.engine.uids().get_or_assign(K::KIND, name).await.unwrap())
     }
 
     /// The series of a metric with one tag.
     async fn series(&self, metric: &str, host: &str) -> SeriesKey {
-        let metric = self.uid(UidKind::Metric, metric).await;
-        let (k, v) = (self.uid(UidKind::Tagk, "host").await, self.uid(UidKind::Tagv, host).await);
-        SeriesKey::try_new(&self.schema(), &metric, &[(k, v)]).unwrap()
+        let tag = (self.uid("host").await, self.uid(host).await);
+        SeriesKey::try_new(&self.schema(), self.uid(metric).await, &[tag]).unwrap()
     }
 
     /// The first row of `sys.cpu host=a`.
@@ -222,7 +221,7 @@ async fn plant(end: &End) {
     let counter = 60_i64.to_be_bytes();
     let cells = [(&b"ts_ctr"[..], &counter[..], 1), (b"ts_meta", meta.as_bytes(), 2)];
     end.put("tsdb-meta", series.tsuid().as_bytes(), Family::Name, &cells).await;
-    let metric = end.uid(UidKind::Metric, "sys.cpu").await;
+    let metric = end.uid::<MetricKind>("sys.cpu").await;
     let meta = UidMeta::new(UidKind::Metric, 5).to_json();
     let cell = (&b"metric_meta"[..], meta.as_bytes(), 3);
     end.put("tsdb-uid", metric.as_bytes(), Family::Name, &[cell]).await;
@@ -294,7 +293,7 @@ async fn other_keys_are_rebuilt_from_names() {
         assert_eq!(annotation.description, former, "only the field is replaced");
         let meta = f.to.value("tsdb-meta", series.tsuid().as_bytes(), b"ts_meta").await.unwrap();
         assert_eq!(TsMeta::from_json(&meta).unwrap().tsuid, tsuid);
-        let metric = f.to.uid(UidKind::Metric, "sys.cpu").await;
+        let metric = f.to.uid::<MetricKind>("sys.cpu").await;
         let meta = f.to.value("tsdb-uid", metric.as_bytes(), b"metric_meta").await;
         assert_eq!(meta.unwrap(), UidMeta::new(UidKind::Metric, 5).to_json().into_bytes());
         let leaf = f.to.value("tsdb-tree", &[0, 1], &TreeColumn::leaf("a").qualifier()).await;
@@ -305,7 +304,7 @@ async fn other_keys_are_rebuilt_from_names() {
         assert_eq!(first, Some(tsuid.into_bytes()));
         f.assert_equal(run()).await;
         // A name that only the target has.
-        f.to.uid(UidKind::Tagv, "own").await;
+        f.to.uid::<TagvKind>("own").await;
         let compared = f.compare(run()).await;
         let names = compared.iter().find(|table| table.from.as_str() == "tsdb-uid").unwrap();
         assert_eq!((names.only_in_target, names.only_in_source, names.different), (1, 0, 0));
@@ -339,7 +338,7 @@ async fn metrics_and_times_are_selected() {
         assert_eq!(f.to.cells("tsdb").await.len(), 3 * 60 + 3 * 3 + 1);
         assert!(f.to.cells("tsdb-tree").await.is_empty());
         assert_eq!(f.to.cells("tsdb-meta").await.len(), 2);
-        let metric = f.to.uid(UidKind::Metric, "sys.cpu").await;
+        let metric = f.to.uid::<MetricKind>("sys.cpu").await;
         assert!(f.to.value("tsdb-uid", metric.as_bytes(), b"metric_meta").await.is_some());
         f.assert_equal(metrics).await;
         let error = f.copy(selected(&["nothing"], None)).await.unwrap_err();
@@ -543,8 +542,8 @@ async fn renames_are_followed_and_new_contradictions_are_not() {
     assert_eq!((names.only_in_target, names.different, names.only_in_source), (1, 0, 0));
     assert!(f.progress.found().iter().any(|line| line.contains("(m): only in the target")));
     // Both sides have assigned a UID since.
-    f.from.uid(UidKind::Metric, "x").await;
-    f.to.uid(UidKind::Metric, "y").await;
+    f.from.uid::<MetricKind>("x").await;
+    f.to.uid::<MetricKind>("y").await;
     let earlier = CopyRun { copied_before_ms: Some(2), ..known };
     let error = f.copy(earlier).await.unwrap_err().to_string();
     assert!(error.contains("000002 is x in the source and y in the target"), "{error}");

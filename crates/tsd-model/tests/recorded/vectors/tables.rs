@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use serde_json::Value;
 use tsd_model::{
-    Branch, Family, Leaf, TS_COUNTER_QUALIFIER, TS_META_QUALIFIER, TreeColumn, TreeDefinition,
-    TreeId, TreeRule, TreeRuleKind, TsMeta, Uid, UidCell, UidKind, UidMeta, encode_counter,
-    encode_latin1, encode_latin1_lossy, to_hex,
+    Branch, Family, Leaf, MetricUid, TS_COUNTER_QUALIFIER, TS_META_QUALIFIER, TreeColumn,
+    TreeDefinition, TreeId, TreeRule, TreeRuleKind, TsMeta, Uid, UidCell, UidKind, UidMeta,
+    encode_counter, encode_latin1, encode_latin1_lossy, to_hex,
 };
 
 use crate::support::{Fields, uid};
@@ -50,7 +50,8 @@ pub(super) fn uid_table(id: &str, input: &Value, expected: &Value) {
         }
         "u-05" => {
             let meta = UidMeta::new(UidKind::Metric, input.int("created"));
-            let cell = UidCell::Meta(UidKind::Metric, uid(input.text("uid")), meta);
+            let uid: MetricUid = uid(input.text("uid"));
+            let cell = UidCell::Meta(UidKind::Metric, uid.uid(), meta);
             let (row, family, qualifier, value) = cell.encode();
             assert_eq!(to_hex(&row), expected.text("row"));
             assert_eq!(family.as_str(), expected.text("family"));

@@ -1,15 +1,14 @@
 //! Resolves names to UIDs for a plan, and UIDs to names for its result.
 
-use bytes::Bytes;
 use hashbrown::HashMap;
 use tsd_meta::UidError;
-use tsd_model::{Uid, UidKind};
+use tsd_model::{KindUid, KnownKind, MetricUid, Uid, UidKind};
 use tsd_query::{PlanSettings, ResolvedSubQuery, SeriesSource, SubQuery};
 
 use crate::query::{engine::QueryEngine, failure::QueryFailure};
 
-/// Names by UID.
-pub(crate) type NameMap = HashMap<Bytes, String, foldhash::fast::RandomState>;
+/// Names by UID of a kind.
+pub(crate) type NameMap<K> = HashMap<KindUid<K>, String, foldhash::fast::RandomState>;
 
 type UidMap = HashMap<(UidKind, String), Uid, foldhash::fast::RandomState>;
 
@@ -37,8 +36,7 @@ impl QueryEngine {
             }
         }
         let resolved = sub.resolve(&self.shared.schema, settings, |kind, name| {
-            let uid = uids.get(&(kind, name.to_owned()))?;
-            Some(Bytes::copy_from_slice(uid.as_bytes()))
+            uids.get(&(kind, name.to_owned())).copied()
         })?;
         Ok(resolved)
     }
@@ -52,44 +50,45 @@ impl QueryEngine {
         match &sub.source {
             _ if self.shared.config.overrides.is_empty() => Ok(String::new()),
             SeriesSource::Metric(name) => Ok(name.clone()),
-            SeriesSource::Tsuids(_) => self.metric_name(&self.metric_uid(resolved)).await,
+            SeriesSource::Tsuids(_) => self.metric_name(self.metric_uid(resolved)).await,
         }
     }
 
-    /// UID of the metric that a sub query reads.
-    pub(crate) fn metric_uid(&self, resolved: &ResolvedSubQuery) -> Bytes {
+    /// UID of the metric that a sub query reads; `None` without series.
+    pub(crate) fn metric_uid(&self, resolved: &ResolvedSubQuery) -> Option<MetricUid> {
         match resolved {
-            ResolvedSubQuery::Metric { metric, .. } => metric.clone(),
+            ResolvedSubQuery::Metric { metric, .. } => Some(*metric),
             ResolvedSubQuery::Tsuids { tsuids, .. } => {
-                let first = tsuids.first().map(|tsuid| &**tsuid).unwrap_or_default();
-                let metric = first.get(..self.shared.schema.metric_width()).unwrap_or_default();
-                Bytes::copy_from_slice(metric)
+                let metric = tsuids.first()?.get(..self.shared.schema.metric_width())?;
+                MetricUid::try_new(metric).ok()
             }
         }
     }
 
-    /// Name of a metric; fails if its UID has no name.
-    pub(crate) async fn metric_name(&self, metric: &Bytes) -> Result<String, QueryFailure> {
-        let names = self.names(UidKind::Metric, vec![metric]).await?;
+    /// Name of a metric; empty without a metric. Fails if its UID has no name.
+    pub(crate) async fn metric_name(
+        &self,
+        metric: Option<MetricUid>,
+    ) -> Result<String, QueryFailure> {
+        let names = self.names(metric.into_iter().collect()).await?;
         Ok(names.into_values().next().unwrap_or_default())
     }
 
     /// Names of UIDs; fails if one of them has no name.
-    pub(crate) async fn names(
+    pub(crate) async fn names<K: KnownKind>(
         &self,
-        kind: UidKind,
-        uids: Vec<&Bytes>,
-    ) -> Result<NameMap, QueryFailure> {
-        let mut distinct: Vec<Uid> =
-            uids.into_iter().filter_map(|uid| Uid::try_new(uid).ok()).collect();
+        uids: Vec<KindUid<K>>,
+    ) -> Result<NameMap<K>, QueryFailure> {
+        let mut distinct: Vec<Uid> = uids.into_iter().map(KindUid::uid).collect();
         distinct.sort_unstable();
         distinct.dedup();
+        let kind = K::KIND;
         let names = self.shared.names.names_of(kind, &distinct).await?;
         distinct
             .into_iter()
             .zip(names)
             .map(|(uid, name)| match name {
-                Some(name) => Ok((Bytes::copy_from_slice(uid.as_bytes()), name)),
+                Some(name) => Ok((KindUid::new(uid), name)),
                 None => Err(UidError::NoSuchUid { kind, uid: uid.as_bytes().to_vec() }.into()),
             })
             .collect()

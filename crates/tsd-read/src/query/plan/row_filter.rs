@@ -15,7 +15,7 @@ pub(crate) fn row_filter(plan: &SubQueryPlan) -> Option<RowFilter> {
             let conditions = tags
                 .conditions
                 .iter()
-                .map(|tag| TagCondition { tagk: tag.tagk.clone(), tagvs: tag.tagvs.clone() })
+                .map(|tag| TagCondition { tagk: tag.tagk, tagvs: tag.tagvs.clone() })
                 .collect();
             let tags_start = plan.schema.tags_start();
             Some(tag_pattern(plan.schema, tags_start, conditions, tags.explicit))

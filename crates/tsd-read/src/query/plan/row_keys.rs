@@ -97,7 +97,9 @@ fn combinations(tags: &TagSelection, max: u64) -> Option<Vec<Bytes>> {
         }
         combinations = combinations
             .iter()
-            .flat_map(|prefix| values.iter().map(|v| [prefix, &*condition.tagk, v].concat()))
+            .flat_map(|prefix| {
+                values.iter().map(|v| [prefix, condition.tagk.as_bytes(), v.as_bytes()].concat())
+            })
             .collect();
     }
     Some(combinations.into_iter().map(Bytes::from).collect())

@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use tsd_model::{BaseTime, DAY_SECS, SeriesKey, Uid, UidKind};
+use tsd_model::{BaseTime, DAY_SECS, MetricUid, SeriesKey, Uid, UidKind};
 use tsd_query::{PostFilter, SeriesSelection, SubQueryPlan, TagFilter};
 use tsd_series_index::{MetricIndex, SeriesSet, TagCondition};
 use tsd_storage::Table;
@@ -83,7 +83,8 @@ impl QueryEngine {
             self.shared.config.series_index,
         );
         let (Some(index), Some((from, to))) = (usable.await, hours(plan)) else { return Ok(None) };
-        let Some(metric) = index.metric(&plan.metric) else {
+        let metric = MetricUid::try_new(&plan.metric).ok().and_then(|uid| index.metric(uid));
+        let Some(metric) = metric else {
             let by_key = Some(SeriesRows::default());
             return Ok(Some(IndexedRead { by_key, ..IndexedRead::default() }));
         };
@@ -133,18 +134,25 @@ impl QueryEngine {
         post: &PostFilter,
         context: Option<&QueryContext>,
     ) -> Result<(), QueryFailure> {
-        let values = metric.values(&post.tagk, set);
+        let Some(tagk) = post.tagk else {
+            // No series has the key.
+            if !post.filter.accepts_absence() {
+                *set = SeriesSet::default();
+            }
+            return Ok(());
+        };
+        let values = metric.values(tagk, set);
         let (accepted, rejected) = self.divide_values(&post.filter, &values, context).await?;
         // Looks up the shorter list. Only a selection by TSUID may contain series without the key.
-        let with_key = metric.with_key(&post.tagk);
+        let with_key = metric.with_key(tagk);
         if !post.filter.accepts_absence() {
             set.intersect(&with_key);
         }
         if rejected.len() <= accepted.len() {
-            set.subtract(&metric.with_value_uids(&post.tagk, &rejected));
+            set.subtract(&metric.with_value_uids(tagk, &rejected));
         } else {
             let mut others = with_key;
-            others.subtract(&metric.with_value_uids(&post.tagk, &accepted));
+            others.subtract(&metric.with_value_uids(tagk, &accepted));
             set.subtract(&others);
         }
         Ok(())
@@ -223,7 +231,7 @@ fn selected(metric: &MetricIndex, selection: &SeriesSelection) -> SeriesSet {
             let conditions: Vec<_> = tags
                 .conditions
                 .iter()
-                .map(|tag| TagCondition { tagk: &tag.tagk, tagvs: tag.tagvs.as_deref() })
+                .map(|tag| TagCondition { tagk: tag.tagk, tagvs: tag.tagvs.as_deref() })
                 .collect();
             metric.matching(&conditions, tags.explicit)
         }

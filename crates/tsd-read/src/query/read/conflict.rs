@@ -3,7 +3,7 @@
 //! The error of a row has its key in bytes. To let an operator find the cells, this adds the names of the series, the
 //! instant, and the conflicting cells.
 
-use tsd_model::{Row, RowKey, Uid, UidKind, conflicting_points};
+use tsd_model::{KindUid, KnownKind, Row, RowKey, conflicting_points};
 use tsd_query::{DataError, PointConflict, QueryError};
 
 use crate::query::{engine::QueryEngine, failure::QueryFailure};
@@ -25,11 +25,11 @@ impl QueryEngine {
         let Ok(key) = RowKey::decode(&self.shared.schema, &row.key) else {
             return QueryError::from(DataError::Row(error)).into();
         };
-        let metric = self.name_or_uid(UidKind::Metric, key.metric()).await;
+        let metric = self.name_or_uid(key.metric_uid()).await;
         let mut tags = Vec::new();
         for (tagk, tagv) in key.tags() {
-            let tagk = self.name_or_uid(UidKind::Tagk, tagk).await;
-            let tagv = self.name_or_uid(UidKind::Tagv, tagv).await;
+            let tagk = self.name_or_uid(tagk).await;
+            let tagv = self.name_or_uid(tagv).await;
             tags.push((tagk, tagv));
         }
         let time_ms = key.base_time().as_millis() + i64::from(offset_ms);
@@ -40,12 +40,9 @@ impl QueryEngine {
     }
 
     /// The name of a UID, or the UID in hex if it has no name or the look-up fails.
-    pub(crate) async fn name_or_uid(&self, kind: UidKind, uid: &[u8]) -> String {
-        let name = match Uid::try_new(uid) {
-            Ok(uid) => self.shared.names.names_of(kind, &[uid]).await.ok(),
-            Err(_) => None,
-        };
+    pub(crate) async fn name_or_uid<K: KnownKind>(&self, uid: KindUid<K>) -> String {
+        let name = self.shared.names.names_of(K::KIND, &[uid.uid()]).await.ok();
         let name = name.and_then(|names| names.into_iter().next().flatten());
-        name.map_or_else(|| tsd_model::to_hex(uid), |name| (*name).to_string())
+        name.unwrap_or_else(|| uid.to_string())
     }
 }

@@ -17,7 +17,7 @@ pub(crate) async fn apply_name_filters<'t>(
 ) -> Result<(), QueryFailure> {
     let plan = &job.plan;
     for filter in &plan.post_filters {
-        let value = |index: usize| plan.value_of(tags_of(index)?, &filter.tagk).map(Uid::number_of);
+        let value = |index: usize| plan.value_of(tags_of(index)?, filter.tagk?).map(Uid::number_of);
         let numbers = admitted.iter().enumerate().filter(|(_, admitted)| **admitted);
         let mut values: Vec<u64> = numbers.filter_map(|(index, _)| value(index)).collect();
         values.sort_unstable();

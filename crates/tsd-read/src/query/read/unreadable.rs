@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use tsd_model::{RowKey, UidKind};
+use tsd_model::RowKey;
 use tsd_query::SubQueryPlan;
 use tsd_storage::{StorageError, UnreadableRows};
 
@@ -37,11 +37,11 @@ impl QueryEngine {
         let mut series = Vec::new();
         for key in keys {
             let Ok(key) = RowKey::decode(&self.shared.schema, key) else { continue };
-            let metric = self.name_or_uid(UidKind::Metric, key.metric()).await;
+            let metric = self.name_or_uid(key.metric_uid()).await;
             let mut tags = Vec::new();
             for (tagk, tagv) in key.tags() {
-                let tagk = self.name_or_uid(UidKind::Tagk, tagk).await;
-                let tagv = self.name_or_uid(UidKind::Tagv, tagv).await;
+                let tagk = self.name_or_uid(tagk).await;
+                let tagv = self.name_or_uid(tagv).await;
                 tags.push(format!("{tagk}={tagv}"));
             }
             series.push(format!("{metric}{{{}}}", tags.join(",")));

@@ -1,6 +1,6 @@
 //! Resolves the UIDs in a result to names.
 
-use tsd_model::UidKind;
+use tsd_model::{KindUid, KnownKind, TagkUid, TagvUid, UidKind};
 use tsd_query::{NamedSeries, ResolvedSubQuery};
 
 use super::result::ResultSeries;
@@ -29,14 +29,13 @@ impl QueryEngine {
         let metric = self.metric_uid(resolved);
         let (mut tagks, mut tagvs) = (Vec::new(), Vec::new());
         for tags in groups.iter().map(|group| &group.series.group_tags) {
-            tagks.extend(tags.tags.iter().map(|(tagk, _)| tagk).chain(&tags.aggregate_tags));
-            tagvs.extend(tags.tags.iter().map(|(_, tagv)| tagv));
+            let keys = tags.tags.iter().map(|(tagk, _)| tagk).chain(&tags.aggregate_tags);
+            tagks.extend(keys.filter_map(|tagk| TagkUid::try_new(tagk).ok()));
+            tagvs.extend(tags.tags.iter().filter_map(|(_, tagv)| TagvUid::try_new(tagv).ok()));
         }
-        let metric = self.metric_name(&metric).await?;
-        let tagks = self.names(UidKind::Tagk, tagks).await?;
-        let tagvs = self.names(UidKind::Tagv, tagvs).await?;
-        // All UIDs were looked up, and a UID without a name is an error, so the default is never used.
-        let name = |names: &NameMap, uid: &[u8]| names.get(uid).cloned().unwrap_or_default();
+        let metric = self.metric_name(metric).await?;
+        let tagks = self.names(tagks).await?;
+        let tagvs = self.names(tagvs).await?;
         let name_of = |kind, uid: &[u8]| match kind {
             UidKind::Metric => metric.clone(),
             UidKind::Tagk => name(&tagks, uid),
@@ -53,4 +52,10 @@ impl QueryEngine {
         });
         Ok(named.collect())
     }
+}
+
+/// The name of a UID. All UIDs were looked up, and a UID without a name is an error, so the default is never used.
+fn name<K: KnownKind>(names: &NameMap<K>, uid: &[u8]) -> String {
+    let uid = KindUid::try_new(uid).ok();
+    uid.and_then(|uid| names.get(&uid).cloned()).unwrap_or_default()
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use tokio::{runtime, sync::Semaphore};
 use tsd_meta::{AnnotationObserver, Annotations, MetaObjects, Names, UidError};
-use tsd_model::{Annotation, PointColumns, TableSchema, Uid, UidKind, Value};
+use tsd_model::{Annotation, MetricUid, PointColumns, TableSchema, Uid, UidKind, Value};
 use tsd_query::{LimitError, QueryError, ResolvedSubQuery, SeriesPipeline, SubQueryPlan};
 use tsd_runtime::{ProcessMemory, SystemClock};
 use tsd_storage::{BoxFuture, MemoryStorage, SeriesBlock, Storage, StorageError};
@@ -144,8 +144,10 @@ fn job(engine: Arc<QueryEngine>, limit: usize) -> ScanJob {
     let context = Arc::new(QueryContext::new(QueryId(1), 1, new));
     let request = query(HOUR, HOUR + 3_599, &["sum:1s-avg-zero:m"]);
     let sub = &request.sub_queries[0];
-    let resolved =
-        ResolvedSubQuery::Metric { metric: Bytes::from_static(&[0, 0, 1]), filters: Vec::new() };
+    let resolved = ResolvedSubQuery::Metric {
+        metric: MetricUid::from_number(1, 3).unwrap(),
+        filters: Vec::new(),
+    };
     let range = (request.start_ms, request.end_ms);
     let plan =
         SubQueryPlan::new(sub, &resolved, range, &engine.shared.schema, &engine.plan_settings());

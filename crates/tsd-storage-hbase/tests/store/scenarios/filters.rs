@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tsd_model::Family;
+use tsd_model::{Family, TagkUid, TagvUid};
 use tsd_storage::{
     CellBatch, CellRef, RowFilter, Scan, SeriesSet, StorageExt, TagCondition, TagPattern,
 };
@@ -37,8 +37,9 @@ fn keys() -> Vec<Vec<u8>> {
 
 fn filters() -> Vec<RowFilter> {
     let condition = |tagk: u8, tagvs: Option<&[u8]>| TagCondition {
-        tagk: bytes([tagk]),
-        tagvs: tagvs.map(|values| values.iter().map(|v| bytes([*v])).collect()),
+        tagk: TagkUid::try_new(&[tagk]).unwrap(),
+        tagvs: tagvs
+            .map(|values| values.iter().map(|v| TagvUid::try_new(&[*v]).unwrap()).collect()),
     };
     let tags = |conditions: &[TagCondition], explicit| {
         let conditions = conditions.to_vec();
