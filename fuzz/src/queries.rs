@@ -1,7 +1,7 @@
 //! Languages inside queries: times, filters, downsampling, expressions.
 
 use bytes::Bytes;
-use tsd_model::{PointColumns, TableSchema, Uid, Value};
+use tsd_model::{PointColumns, TableSchema, TagkUid, TagvUid, Uid, Value};
 use tsd_protocol::{parse_exp_body, render_exp_query};
 use tsd_query::{
     Clock, Duration, GexpQuery, GroupTags, NamedSeries, PlanSettings, Query, RawExpExpression,
@@ -163,7 +163,10 @@ fn series() -> Vec<NamedSeries> {
             tags: vec![("host".to_owned(), tagv.to_string())],
             aggregate_tags: Vec::new(),
             group_tags: GroupTags {
-                tags: vec![(Bytes::from_static(&[0, 0, 1]), Bytes::copy_from_slice(&[0, 0, tagv]))],
+                tags: TagkUid::from_number(1, 3)
+                    .into_iter()
+                    .zip(TagvUid::try_new(&[0, 0, tagv]))
+                    .collect(),
                 aggregate_tags: Vec::new(),
             },
             tsuids: vec![Bytes::copy_from_slice(&[0, 0, 1, 0, 0, 1, 0, 0, tagv])],

@@ -5,8 +5,7 @@ use std::{
     collections::{BTreeMap, HashMap},
 };
 
-use bytes::Bytes;
-use tsd_model::{PointColumns, Value, sort_as_grown_hash_map, sort_as_sized_hash_map};
+use tsd_model::{PointColumns, TagkUid, Value, sort_as_grown_hash_map, sort_as_sized_hash_map};
 
 use super::{
     ExpQuery,
@@ -183,11 +182,12 @@ fn column_head(
         named.group_tags.tags.clone_from(&present.group_tags.tags);
     }
     // By UID.
-    let aggregated: BTreeMap<&Bytes, &String> = present_in(variables, column)
-        .flat_map(|(_, series)| series.group_tags.aggregate_tags.iter().zip(&series.aggregate_tags))
+    let aggregated: BTreeMap<TagkUid, &String> = present_in(variables, column)
+        .flat_map(|(_, series)| {
+            series.group_tags.aggregate_tags.iter().copied().zip(&series.aggregate_tags)
+        })
         .collect();
-    let (uids, names) =
-        aggregated.iter().map(|(uid, name)| ((*uid).clone(), (*name).clone())).unzip();
+    let (uids, names) = aggregated.into_iter().map(|(uid, name)| (uid, name.clone())).unzip();
     (named.group_tags.aggregate_tags, named.aggregate_tags) = (uids, names);
     named
 }

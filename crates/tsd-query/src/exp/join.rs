@@ -2,8 +2,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use bytes::Bytes;
-use tsd_model::PointColumns;
+use tsd_model::{PointColumns, Uid};
 
 use super::expression::{ExpExpression, JoinOperator};
 use crate::{
@@ -67,7 +66,7 @@ pub(super) fn join(
     expression: &ExpExpression,
     variables: &[&Variable<'_>],
 ) -> Result<Joined, QueryError> {
-    let mut columns: BTreeMap<Vec<Bytes>, KeyedColumn<'_>> = BTreeMap::new();
+    let mut columns: BTreeMap<Vec<Uid>, KeyedColumn<'_>> = BTreeMap::new();
     for (index, variable) in variables.iter().enumerate() {
         for (at, series) in variable.series.iter().enumerate() {
             let column = columns.entry(join_key(expression, variable, series)).or_default();
@@ -96,11 +95,7 @@ pub(super) fn join(
 
 /// UIDs by which a series is joined: its tag pairs, then its aggregated tags; empty without tag
 /// pairs.
-fn join_key(
-    expression: &ExpExpression,
-    variable: &Variable<'_>,
-    series: &NamedSeries,
-) -> Vec<Bytes> {
+fn join_key(expression: &ExpExpression, variable: &Variable<'_>, series: &NamedSeries) -> Vec<Uid> {
     if series.group_tags.tags.is_empty() {
         return Vec::new();
     }
@@ -112,12 +107,12 @@ fn join_key(
     let mut key = Vec::new();
     for (i, (tagk, tagv)) in series.group_tags.tags.iter().enumerate() {
         if is_join_key(series.tags.get(i).map(|(name, _)| name)) {
-            key.push(tagk.clone());
-            key.push(tagv.clone());
+            key.push(tagk.uid());
+            key.push(tagv.uid());
         }
     }
     if expression.include_agg_tags {
-        key.extend(series.group_tags.aggregate_tags.iter().cloned());
+        key.extend(series.group_tags.aggregate_tags.iter().map(|tagk| tagk.uid()));
     }
     key
 }

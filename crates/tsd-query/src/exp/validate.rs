@@ -293,7 +293,7 @@ fn fill_value(fill: Option<&RawExpFill>) -> Result<f64, ExpError> {
 mod tests {
     #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
-    use tsd_model::PointColumns;
+    use tsd_model::{PointColumns, TagkUid, TagvUid};
 
     use super::*;
     use crate::{
@@ -413,7 +413,8 @@ mod tests {
                     points: PointColumns::default(),
                     ..NamedSeries::default()
                 };
-                series.group_tags.tags = vec![(vec![1].into(), vec![*host].into())];
+                let tag = (TagkUid::try_new(&[1]).unwrap(), TagvUid::try_new(&[*host]).unwrap());
+                series.group_tags.tags = vec![tag];
                 for (time, value) in *values {
                     series
                         .points

@@ -5,8 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
-use tsd_model::{PointColumns, Value};
+use tsd_model::{PointColumns, TagkUid, TagvUid, Value};
 
 use super::{function::Function, gexp_series::GexpSeries};
 use crate::{
@@ -29,7 +28,7 @@ pub(super) fn combine(
         return Err(GexpError::Sets { min: MIN_SETS, max: MAX_SETS, given: sets.len() }.into());
     }
     // The series of each set, by tag UIDs.
-    let mut joined: BTreeMap<&[(Bytes, Bytes)], Vec<Option<&NamedSeries>>> = BTreeMap::new();
+    let mut joined: BTreeMap<&[(TagkUid, TagvUid)], Vec<Option<&NamedSeries>>> = BTreeMap::new();
     for (index, set) in sets.iter().enumerate() {
         for output in set {
             let row = joined.entry(&output.series.group_tags.tags).or_default();
@@ -82,12 +81,14 @@ fn combine_row(function: Function, row: &[Option<&NamedSeries>]) -> Result<GexpS
         series.tags.clone_from(&first.tags);
         series.group_tags.tags.clone_from(&first.group_tags.tags);
     }
-    let aggregated: BTreeMap<&Bytes, &String> = present
+    let aggregated: BTreeMap<TagkUid, &String> = present
         .iter()
-        .flat_map(|series| series.group_tags.aggregate_tags.iter().zip(&series.aggregate_tags))
+        .flat_map(|series| {
+            series.group_tags.aggregate_tags.iter().copied().zip(&series.aggregate_tags)
+        })
         .collect();
     for (uid, name) in aggregated {
-        series.group_tags.aggregate_tags.push(uid.clone());
+        series.group_tags.aggregate_tags.push(uid);
         series.aggregate_tags.push(name.clone());
     }
     // TSUIDs begin with the UID of the metric.

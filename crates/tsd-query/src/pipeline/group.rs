@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
-use tsd_model::PointColumns;
+use tsd_model::{PointColumns, TagkUid, TagvUid};
 
 use super::span_list::{
     OrderedSpans, PointSlices, SERIES_PER_CHECK, SeriesPoints, SharedSpans, Span, SpanId, SpanList,
@@ -26,9 +26,9 @@ pub struct SpanGroup {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupTags {
     /// Tag keys with the same value in all series that have the key, and that value.
-    pub tags: Vec<(Bytes, Bytes)>,
+    pub tags: Vec<(TagkUid, TagvUid)>,
     /// Tag keys with several values.
-    pub aggregate_tags: Vec<Bytes>,
+    pub aggregate_tags: Vec<TagkUid>,
 }
 
 /// [`group_ordered`] of series in any order.
@@ -216,11 +216,13 @@ impl GroupTags {
         }
         let mut group = Self::default();
         for (tagk, tagv, differs) in keys {
-            let tagk = Bytes::copy_from_slice(tagk);
+            let (Ok(tagk), Ok(tagv)) = (TagkUid::try_new(tagk), TagvUid::try_new(tagv)) else {
+                continue;
+            };
             if differs {
                 group.aggregate_tags.push(tagk);
             } else {
-                group.tags.push((tagk, Bytes::copy_from_slice(tagv)));
+                group.tags.push((tagk, tagv));
             }
         }
         group

@@ -1,7 +1,7 @@
 //! A series of a result with names instead of UIDs.
 
 use bytes::Bytes;
-use tsd_model::{Annotation, PointColumns, UidKind};
+use tsd_model::{Annotation, PointColumns, TagkUid, TagvUid};
 
 use super::{evaluate::OutputSeries, group::GroupTags};
 
@@ -25,19 +25,20 @@ pub struct NamedSeries {
 }
 
 impl NamedSeries {
-    /// Names a series. `name_of` returns the name of a UID.
+    /// Names a series. `tagk_name` and `tagv_name` return the names of UIDs.
     pub fn new(
         metric: String,
         series: OutputSeries,
-        mut name_of: impl FnMut(UidKind, &[u8]) -> String,
+        mut tagk_name: impl FnMut(TagkUid) -> String,
+        mut tagv_name: impl FnMut(TagvUid) -> String,
     ) -> Self {
         let OutputSeries { group_tags, tsuids, points, .. } = series;
         let mut tags = Vec::with_capacity(group_tags.tags.len());
         for (tagk, tagv) in &group_tags.tags {
-            tags.push((name_of(UidKind::Tagk, tagk), name_of(UidKind::Tagv, tagv)));
+            tags.push((tagk_name(*tagk), tagv_name(*tagv)));
         }
         let aggregate_tags =
-            group_tags.aggregate_tags.iter().map(|tagk| name_of(UidKind::Tagk, tagk)).collect();
+            group_tags.aggregate_tags.iter().map(|tagk| tagk_name(*tagk)).collect();
         Self { metric, tags, aggregate_tags, group_tags, tsuids, points, annotations: None }
     }
 

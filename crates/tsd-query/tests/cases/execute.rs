@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use serde_json::{Value as Json, json};
-use tsd_model::{Uid, UidKind, Value};
+use tsd_model::{TagkUid, TagvUid, Uid, UidKind, Value};
 use tsd_protocol::ApiError;
 use tsd_query::{
     Clock, ExpOutput, FillPolicy, GexpQuery, GroupEvaluation, NamedSeries, OutputSeries,
@@ -105,8 +105,10 @@ impl QueryExecutor<'_> {
         let resolved = sub.resolve(schema, settings, uid_of)?;
         let range = (query.start_ms, query.end_ms);
         let named = |metric: String, series: OutputSeries| {
-            let name_of = |kind, uid: &[u8]| tables.names.name(kind, uid).to_owned();
-            NamedSeries::new(metric, series, name_of)
+            let name_of = |kind, uid: Uid| tables.names.name(kind, uid.as_bytes()).to_owned();
+            let tagk_name = |tagk: TagkUid| name_of(UidKind::Tagk, tagk.uid());
+            let tagv_name = |tagv: TagvUid| name_of(UidKind::Tagv, tagv.uid());
+            NamedSeries::new(metric, series, tagk_name, tagv_name)
         };
         if sub.is_histogram() {
             let plan = SubQueryPlan::new(sub, &resolved, range, schema, settings);

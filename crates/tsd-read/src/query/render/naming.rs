@@ -1,6 +1,6 @@
 //! Resolves the UIDs in a result to names.
 
-use tsd_model::{KindUid, KnownKind, TagkUid, TagvUid, UidKind};
+use tsd_model::{KindUid, KnownKind};
 use tsd_query::{NamedSeries, ResolvedSubQuery};
 
 use super::result::ResultSeries;
@@ -30,17 +30,14 @@ impl QueryEngine {
         let (mut tagks, mut tagvs) = (Vec::new(), Vec::new());
         for tags in groups.iter().map(|group| &group.series.group_tags) {
             let keys = tags.tags.iter().map(|(tagk, _)| tagk).chain(&tags.aggregate_tags);
-            tagks.extend(keys.filter_map(|tagk| TagkUid::try_new(tagk).ok()));
-            tagvs.extend(tags.tags.iter().filter_map(|(_, tagv)| TagvUid::try_new(tagv).ok()));
+            tagks.extend(keys.copied());
+            tagvs.extend(tags.tags.iter().map(|(_, tagv)| *tagv));
         }
         let metric = self.metric_name(metric).await?;
         let tagks = self.names(tagks).await?;
         let tagvs = self.names(tagvs).await?;
-        let name_of = |kind, uid: &[u8]| match kind {
-            UidKind::Metric => metric.clone(),
-            UidKind::Tagk => name(&tagks, uid),
-            UidKind::Tagv => name(&tagvs, uid),
-        };
+        let tagk_name = |tagk| name(&tagks, tagk);
+        let tagv_name = |tagv| name(&tagvs, tagv);
         let named = groups.into_iter().map(|group| {
             let metric = if group.is_annotation_only {
                 String::new()
@@ -48,14 +45,16 @@ impl QueryEngine {
                 format!("{metric}{}", group.metric_suffix)
             };
             let annotations = group.annotations;
-            NamedSeries { annotations, ..NamedSeries::new(metric, group.series, name_of) }
+            NamedSeries {
+                annotations,
+                ..NamedSeries::new(metric, group.series, tagk_name, tagv_name)
+            }
         });
         Ok(named.collect())
     }
 }
 
 /// The name of a UID. All UIDs were looked up, and a UID without a name is an error, so the default is never used.
-fn name<K: KnownKind>(names: &NameMap<K>, uid: &[u8]) -> String {
-    let uid = KindUid::try_new(uid).ok();
-    uid.and_then(|uid| names.get(&uid).cloned()).unwrap_or_default()
+fn name<K: KnownKind>(names: &NameMap<K>, uid: KindUid<K>) -> String {
+    names.get(&uid).cloned().unwrap_or_default()
 }
