@@ -94,7 +94,7 @@ fn run(
             return;
         }
     };
-    let pool = &query_pool;
+    let queries = &query_pool;
     run_actors(async move {
         if config.check_tables
             && let Err(error) = check_tables(&config, &*storage).await
@@ -110,10 +110,11 @@ fn run(
         let threads = ActorThreads::start(actor_threads);
         // A thread of its own, so that query actors reply at once whatever the other actors do.
         let coordinators = ActorThreads::start(1);
-        let query_threads = (pool, coordinators.get(0));
+        let engine_threads =
+            EngineThreads { actors: &threads, queries, coordinators: coordinators.get(0) };
         let (stop, mut stopped) = tokio::sync::mpsc::channel(1);
         let is_available = config.check_tables;
-        let handle = build(config, storage, filter, &threads, query_threads, StopSignal(stop));
+        let handle = build(config, storage, filter, &engine_threads, StopSignal(stop));
         let finishing = finish_name_changes(handle.clone());
         if is_available {
             finishing.await;
@@ -152,24 +153,31 @@ async fn check_tables(config: &EngineConfig, storage: &dyn Storage) -> Result<()
     Ok(())
 }
 
+/// The threads of an engine.
+struct EngineThreads<'a> {
+    actors: &'a ActorThreads,
+    queries: &'a QueryPool,
+    /// The thread of the query actors.
+    coordinators: ActorThread,
+}
+
 /// Starts the parts of an engine, each with those that it needs.
 fn build(
     config: EngineConfig,
     storage: Arc<dyn Storage>,
     filter: Arc<NameFilter>,
-    threads: &ActorThreads,
-    query_threads: (&QueryPool, ActorThread),
+    threads: &EngineThreads<'_>,
     stop: StopSignal,
 ) -> EngineHandle {
     describe_metrics();
-    let start = EngineStart { config: &config, storage: &storage, threads };
+    let start = EngineStart { config: &config, storage: &storage, threads: threads.actors };
     let names = EngineNames::start(start, filter);
     let objects = SeriesObjects::new(start, &names);
     let compactors = RowCompactors::start(start);
     let tracking = SeriesTracking::start(start, &objects.trees);
     let ingest = Arc::new(IngestShared::start(start, &names, &compactors, &tracking));
     let fragmented = compactors.fragmented_rows(&config);
-    let reads = start_reads(start, query_threads, fragmented, (&names, &objects));
+    let reads = start_reads(start, threads, fragmented, (&names, &objects));
     EngineHandle::new(EngineShared {
         config,
         storage,
@@ -186,7 +194,7 @@ fn build(
 
 fn start_reads(
     start: EngineStart<'_>,
-    (pool, coordinators): (&QueryPool, ActorThread),
+    threads: &EngineThreads<'_>,
     fragmented: Option<Arc<dyn FragmentedRows>>,
     (names, objects): (&EngineNames, &SeriesObjects),
 ) -> Reads {
@@ -207,5 +215,5 @@ fn start_reads(
         memory: config.memory.clone(),
         fragmented,
     };
-    Reads::new(shared, pool, coordinators)
+    Reads::new(shared, threads.queries, threads.coordinators.clone())
 }

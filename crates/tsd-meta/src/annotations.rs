@@ -16,8 +16,8 @@ use tsd_model::{
     TableSchema, TagkUid, TagvUid, Timestamp, Tsuid, millis_of,
 };
 use tsd_storage::{
-    Column, Delete, Get, Retention, RowFilter, Scan, Storage, StorageError, StorageExt, Table,
-    TagCondition, prefix_end, tag_pattern,
+    Column, Delete, Get, NewValue, Retention, RowFilter, Scan, Storage, StorageError, StorageExt,
+    Table, TagCondition, prefix_end, tag_pattern,
 };
 
 pub use edit::{AnnotationEdit, AnnotationEditOutcome, AnnotationError};
@@ -94,7 +94,9 @@ impl Annotations {
             let swapped = if self.use_otsdb_timestamp {
                 let time =
                     Timestamp::try_new(annotation.start_time).map_or(0, Timestamp::as_millis);
-                self.storage.compare_and_set_at(table, column, expected, value, time).await?
+                self.storage
+                    .compare_and_set_at(table, column, expected, NewValue::at(value, time))
+                    .await?
             } else {
                 self.storage.compare_and_set(table, column, expected, value).await?
             };

@@ -138,7 +138,7 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     /// Writes all memtable rows to the backend.
     fn flush(&self) -> StorageFuture<'_, ()>;
 
-    /// Flushes and stops background work; later calls fail with [`StorageError::Closed`].
+    /// Flushes and stops background work; later calls fail with [`StorageError::Closed`](crate::StorageError::Closed).
     fn close(&self) -> StorageFuture<'_, ()>;
 
     /// Reads of whole series. The default is for stores without them.

@@ -66,17 +66,15 @@ pub trait StorageExt: Storage {
         swapped(self, table, Swap { column, expected, new: Some(value.into()) })
     }
 
-    /// As [`Self::compare_and_set`], with an explicit timestamp of the cell.
+    /// As [`Self::compare_and_set`], with the timestamp of the cell ([`NewValue::at`]).
     fn compare_and_set_at(
         &self,
         table: &Table,
         column: Column,
         expected: Option<Bytes>,
-        value: Bytes,
-        timestamp_ms: i64,
+        new: NewValue,
     ) -> impl Future<Output = Result<bool, StorageError>> + Send {
-        let new = Some(NewValue { value, timestamp_ms: Some(timestamp_ms) });
-        swapped(self, table, Swap { column, expected, new })
+        swapped(self, table, Swap { column, expected, new: Some(new) })
     }
 
     /// As [`Self::compare_and_set`], but deletes the column.

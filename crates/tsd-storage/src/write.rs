@@ -83,6 +83,14 @@ pub struct NewValue {
     pub timestamp_ms: Option<i64>,
 }
 
+impl NewValue {
+    /// A value with the timestamp of its cell, in epoch milliseconds.
+    #[must_use]
+    pub const fn at(value: Bytes, timestamp_ms: i64) -> Self {
+        Self { value, timestamp_ms: Some(timestamp_ms) }
+    }
+}
+
 /// A row, or columns of a row, to delete.
 #[derive(Clone, Debug)]
 pub enum Delete {

@@ -32,8 +32,8 @@ use tsd_model::{
     to_hex,
 };
 use tsd_storage::{
-    CellBatch, CellRef, Column, Delete, Get, ReadVersion, RowFilter, RowRewrite, Scan, Storage,
-    StorageError, StorageExt, Table, TagUids, prefix_range, tags_filter,
+    CellBatch, CellRef, Column, Delete, Get, NewValue, ReadVersion, RowFilter, RowRewrite, Scan,
+    Storage, StorageError, StorageExt, Table, TagUids, prefix_range, tags_filter,
 };
 
 pub use options::{FsckLevel, FsckOptions};
@@ -391,7 +391,9 @@ impl FsckContext {
             let column = Column { row: key.clone(), family: old.family, qualifier: old.qualifier };
             let (old_value, at) = (Some(old.value), old.timestamp_ms);
             // A cell that was changed meanwhile stays unchanged.
-            self.storage.compare_and_set_at(&self.table, column, old_value, value, at).await?;
+            self.storage
+                .compare_and_set_at(&self.table, column, old_value, NewValue::at(value, at))
+                .await?;
         }
         if !repairs.put.is_empty() {
             let mut batch = CellBatch::new();

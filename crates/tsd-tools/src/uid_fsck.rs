@@ -27,7 +27,7 @@ use tsd_model::{
 };
 use tsd_storage::{Column, Delete, Get, Scan, StorageError, StorageExt, Table};
 
-use self::{counter::KindCounts, sums::MappingSums};
+use self::sums::MappingSums;
 pub use self::{
     options::{UidFsckObserver, UidFsckOptions},
     report::UidFsckReport,
@@ -99,6 +99,20 @@ fn series_tables(engine: &EngineHandle) -> Vec<Table> {
     let EngineConfig { tables, rollups, .. } = engine.config();
     let rollups = rollups.iter().flat_map(Rollups::tables);
     std::iter::once(tables.data.clone()).chain(rollups).collect()
+}
+
+/// Counts of one kind.
+#[derive(Clone, Copy, Debug, Default)]
+struct KindCounts {
+    errors: u64,
+    /// The counter; 0 if it cannot be read.
+    counter: i64,
+    /// Mappings from names.
+    names: u64,
+    /// Mappings from UIDs.
+    uids: u64,
+    /// The highest UID of a name.
+    highest: u64,
 }
 
 /// A check in progress.

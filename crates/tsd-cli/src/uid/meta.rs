@@ -25,7 +25,8 @@ pub(super) async fn sync(engine: &EngineHandle, flags: UidFlags, out: &mut UidOu
         ("creation times corrected", &progress.corrected_times),
         ("skipped", &progress.skipped),
     ];
-    shown("metasync", run, &progress.rows, &counts, flags, out).await
+    shown(run, MetaCounts { what: "metasync", rows: &progress.rows, counts: &counts }, flags, out)
+        .await
 }
 
 pub(super) async fn purge(engine: &EngineHandle, flags: UidFlags, out: &mut UidOutput<'_>) -> u8 {
@@ -35,15 +36,21 @@ pub(super) async fn purge(engine: &EngineHandle, flags: UidFlags, out: &mut UidO
         ("UIDMeta deleted", &progress.uid_metas),
         ("TSMeta and counters deleted", &progress.series_cells),
     ];
-    shown("metapurge", run, &progress.rows, &counts, flags, out).await
+    shown(run, MetaCounts { what: "metapurge", rows: &progress.rows, counts: &counts }, flags, out)
+        .await
+}
+
+/// The counts of a run, which other tasks increase.
+struct MetaCounts<'a> {
+    what: &'static str,
+    rows: &'a AtomicU64,
+    counts: &'a [(&'static str, &'a AtomicU64)],
 }
 
 /// Waits for a run, and shows the rows and the first count. Prints all counts at the end; returns the exit status.
 async fn shown<E: Into<anyhow::Error>>(
-    what: &'static str,
     run: impl Future<Output = Result<(), E>>,
-    rows: &AtomicU64,
-    counts: &[(&'static str, &AtomicU64)],
+    MetaCounts { what, rows, counts }: MetaCounts<'_>,
     flags: UidFlags,
     out: &mut UidOutput<'_>,
 ) -> u8 {

@@ -57,6 +57,14 @@ pub(super) struct PutFrame {
     permits: Vec<Arc<OwnedSemaphorePermit>>,
 }
 
+/// What is forwarded with each write: its table, the generation of the assignment that names the owner, and the deadline.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Forwarding<'a> {
+    pub(super) generation: u64,
+    pub(super) table: &'a Table,
+    pub(super) deadline: Instant,
+}
+
 /// The outcome of a put.
 #[derive(Debug)]
 pub(super) struct PutOutcome {
@@ -85,12 +93,11 @@ impl PutQueue {
     /// Adds a put.
     pub(super) fn add(
         self: &Arc<Self>,
-        generation: u64,
-        table: &Table,
+        forwarding: Forwarding<'_>,
         batch: &CellBatch,
-        deadline: Instant,
         permit: Arc<OwnedSemaphorePermit>,
     ) -> AddedPut {
+        let Forwarding { generation, table, deadline } = forwarding;
         let mut state = self.0.lock();
         let may_send = state.in_progress < FRAMES_IN_PROGRESS;
         state.in_progress += usize::from(may_send);
@@ -211,7 +218,9 @@ mod tests {
         let deadline = Instant::now() + Duration::from_millis(100) * number.into();
         let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let batch = batch(number, value);
-        queue.add(number.into(), &Table::new(table), &batch, deadline, Arc::new(permit))
+        let forwarding =
+            Forwarding { generation: number.into(), table: &Table::new(table), deadline };
+        queue.add(forwarding, &batch, Arc::new(permit))
     }
 
     /// Adds a put that is sent at once.

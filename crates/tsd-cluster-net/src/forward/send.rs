@@ -9,12 +9,12 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 use tsd_cluster::{Member, Settlement};
-use tsd_storage::{CellBatch, StorageError, Table, Write, WriteResult};
+use tsd_storage::{StorageError, Table, Write, WriteResult};
 
 use super::{
     frame_outcome::FrameOutcome,
     metrics::{ForwardMetrics, RefusedReason},
-    put_queue::{AddedPut, PutFrame, PutQueue, SendPermit},
+    put_queue::{AddedPut, Forwarding, PutFrame, PutQueue, SendPermit},
     slots::ClusterSlots,
     wire::{ForwardMessage, ForwardResponse, ForwardedMessage},
 };
@@ -122,11 +122,10 @@ impl SlotSender {
     pub(super) async fn send(
         &self,
         to: u64,
-        generation: u64,
-        table: &Table,
+        forwarding: Forwarding<'_>,
         write: &Write,
-        deadline: Instant,
     ) -> SentWrite {
+        let Forwarding { generation, table, deadline } = forwarding;
         let Some(member) = self.frames.slots.membership().member(to) else {
             return SentWrite::NotMade(format!("the node of incarnation {to} is gone"));
         };
@@ -143,8 +142,8 @@ impl SlotSender {
         let begun = Instant::now();
         let joined = match write {
             Write::Put(batch) => {
-                let put = (generation, table, batch);
-                self.send_joined(&queue, &member, put, deadline, Arc::clone(&permit)).await
+                let put = queue.puts.add(forwarding, batch, Arc::clone(&permit));
+                self.send_joined(&member, put).await
             }
             _ => None,
         };
@@ -175,15 +174,8 @@ impl SlotSender {
 
     /// Sends a put together with waiting puts. Returns `None` if the put has to be sent alone, because its frame
     /// was rejected, perhaps because of another put.
-    async fn send_joined(
-        &self,
-        queue: &PeerQueue,
-        member: &Member,
-        (generation, table, batch): (u64, &Table, &CellBatch),
-        deadline: Instant,
-        permit: Arc<OwnedSemaphorePermit>,
-    ) -> Option<FrameOutcome> {
-        match queue.puts.add(generation, table, batch, deadline, permit) {
+    async fn send_joined(&self, member: &Member, put: AddedPut) -> Option<FrameOutcome> {
+        match put {
             AddedPut::Alone(send_permit, frame) => {
                 let send_permit = Some(send_permit);
                 let _waiting = WaitingFrames { frames: &self.frames, to: member, send_permit };

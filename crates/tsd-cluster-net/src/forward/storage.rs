@@ -11,8 +11,13 @@ use tsd_storage::{
 };
 
 use super::{
-    ForwardedWrites, batch_shares::divide, metrics::ForwardMetrics, put_queue::FRAME_BYTES,
-    route_table::BatchRoutes, send::SentWrite, slots::SlotView,
+    ForwardedWrites,
+    batch_shares::divide,
+    metrics::ForwardMetrics,
+    put_queue::{FRAME_BYTES, Forwarding},
+    route_table::BatchRoutes,
+    send::SentWrite,
+    slots::SlotView,
 };
 
 impl<S: Storage + ?Sized> ForwardedWrites<S> {
@@ -84,7 +89,8 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
             // A release waits for the view, so it is not kept during a request to another node.
             drop(view);
             if let SlotRoute::Peer(to) = route {
-                match self.sender.send(to, generation, table, &write, deadline).await {
+                let forwarding = Forwarding { generation, table, deadline };
+                match self.sender.send(to, forwarding, &write).await {
                     SentWrite::Ended(result) => return result,
                     SentWrite::NotMade(text) => reason = text,
                 }
@@ -126,8 +132,8 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
                 }
                 Ok::<_, StorageError>(())
             };
-            let send =
-                |(to, batches)| self.send_batches(to, generation, table, kind, batches, deadline);
+            let forwarding = Forwarding { generation, table, deadline };
+            let send = |(to, batches)| self.send_batches(to, forwarding, kind, batches);
             let sent = join_all(to_peers.into_iter().map(send));
             let (written, sent) = tokio::join!(written_here, sent);
             written?;
@@ -152,15 +158,13 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
     async fn send_batches(
         &self,
         to: u64,
-        generation: u64,
-        table: &Table,
+        forwarding: Forwarding<'_>,
         kind: fn(CellBatch) -> Write,
         mut batches: VecDeque<CellBatch>,
-        deadline: Instant,
     ) -> Result<UnwrittenShare, StorageError> {
         while let Some(batch) = batches.pop_front() {
             let write = kind(batch);
-            match self.sender.send(to, generation, table, &write, deadline).await {
+            match self.sender.send(to, forwarding, &write).await {
                 SentWrite::Ended(result) => {
                     result?;
                 }

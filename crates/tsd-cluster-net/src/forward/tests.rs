@@ -18,7 +18,7 @@ use tsd_cluster::{
 use tsd_model::Family;
 use tsd_storage::{
     BoxFuture, CellBatch, CellRef, Column, Delete, Fault, FaultyStorage, Get, MemoryStorage,
-    Operation, StorageError, StorageExt,
+    NewValue, Operation, StorageError, StorageExt,
 };
 
 use super::*;
@@ -279,7 +279,8 @@ async fn conditional_writes_and_deletes_are_decided_by_the_owner() {
         assert!(set.await.unwrap());
         let again = second.compare_and_set(&table, column.clone(), None, "b".into());
         assert!(!again.await.unwrap());
-        let at = second.compare_and_set_at(&table, column.clone(), value, "c".into(), 7);
+        let at =
+            second.compare_and_set_at(&table, column.clone(), value, NewValue::at("c".into(), 7));
         assert!(at.await.unwrap());
         let expected = Bytes::from_static(b"c");
         assert_eq!(holders(&nodes, series).await, [owner(&shared, series)]);

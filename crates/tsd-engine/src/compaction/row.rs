@@ -5,7 +5,9 @@ use tsd_model::{
     AppendedPoints, Cell, ColumnKind, Family, MergeRule, Qualifier, Row, RowCompaction, RowError,
     RowKey, RunShape, TableSchema, plan_row_compaction,
 };
-use tsd_storage::{Column, Get, Recovery, RowRewrite, Storage, StorageError, StorageExt, Table};
+use tsd_storage::{
+    Column, Get, NewValue, Recovery, RowRewrite, Storage, StorageError, StorageExt, Table,
+};
 
 /// Rules for interpreting the cells of a row.
 #[derive(Clone, Debug)]
@@ -126,7 +128,10 @@ async fn repair_appends(
         let (row, qualifier) = (key.clone(), cell.qualifier.clone());
         let column = Column { row, family: cell.family, qualifier };
         let (old, new) = (Some(cell.value.clone()), points.repaired_value().into());
-        match storage.compare_and_set_at(table, column, old, new, cell.timestamp_ms).await {
+        match storage
+            .compare_and_set_at(table, column, old, NewValue::at(new, cell.timestamp_ms))
+            .await
+        {
             Ok(swapped) => put |= swapped,
             Err(error) if is_transient(&error) => return CompactionOutcome::RetryLater,
             Err(error) => return CompactionOutcome::WriteFailed(error),

@@ -69,7 +69,7 @@ pub struct ExpColumn {
 
 impl ExpQuery {
     /// Evaluates the request. `series_of` lists the series of each sub query, with all points that
-    /// were read ([`crate::OutputSeries::from_group`] over the range of the scan).
+    /// were read ([`crate::GroupEvaluation`] over the range of the scan).
     pub fn evaluate(&self, series_of: &[Vec<NamedSeries>]) -> Result<ExpResult, QueryError> {
         self.evaluate_with(series_of, &mut Unlimited)
     }

@@ -17,7 +17,7 @@ use tsd_model::{
     Cell, Family, PointDelete, ReplacedColumn, Row, RowError, Value, plan_point_delete,
 };
 use tsd_query::{DataError, QueryError};
-use tsd_storage::{Column, Delete, Get, RowRewrite, StorageError, StorageExt, Table};
+use tsd_storage::{Column, Delete, Get, NewValue, RowRewrite, StorageError, StorageExt, Table};
 
 pub(crate) use self::read_row::ReadRow;
 use super::{engine::QueryEngine, failure::QueryFailure};
@@ -147,7 +147,9 @@ impl QueryEngine {
         let storage = &self.shared.storage;
         let is_replaced = match new {
             Some(new) => {
-                storage.compare_and_set_at(table, column, Some(value), new, timestamp_ms).await?
+                storage
+                    .compare_and_set_at(table, column, Some(value), NewValue::at(new, timestamp_ms))
+                    .await?
             }
             None => storage.compare_and_delete(table, column, value).await?,
         };

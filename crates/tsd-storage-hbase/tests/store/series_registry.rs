@@ -6,7 +6,9 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
 use tsd_model::{BaseTime, Family, SeriesKey, TableSchema, Tsuid};
-use tsd_storage::{CellBatch, CellRef, Column, Scan, Storage, StorageError, StorageExt, Table};
+use tsd_storage::{
+    CellBatch, CellRef, Column, NewValue, Scan, Storage, StorageError, StorageExt, Table,
+};
 use tsd_storage_hbase::{HBaseConfig, HBaseStorage, SeriesIndexConfig, SeriesIndexMode};
 
 use crate::{
@@ -135,7 +137,12 @@ async fn a_series_is_registered_by_every_kind_of_write() {
     };
     let value = || Bytes::from_static(b"v");
     assert!(writer.compare_and_set(&data(), column(3), None, value()).await.unwrap());
-    assert!(writer.compare_and_set_at(&data(), column(4), None, value(), 5).await.unwrap());
+    assert!(
+        writer
+            .compare_and_set_at(&data(), column(4), None, NewValue::at(value(), 5))
+            .await
+            .unwrap()
+    );
     assert_eq!(known(&reader).await, 4);
     // Other tables have no series.
     cluster.create_table("other", &[]);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::fixture::{bytes, column, data, put, value};
-use crate::{Get, Storage, StorageError, StorageExt};
+use crate::{Get, NewValue, Storage, StorageError, StorageExt};
 
 pub(super) async fn increments_start_at_zero_and_accumulate(store: Arc<dyn Storage>) {
     let add =
@@ -57,7 +57,10 @@ pub(super) async fn compare_and_set_requires_the_expected_value(store: Arc<dyn S
 pub(super) async fn compare_and_set_at_sets_the_timestamp(store: Arc<dyn Storage>) {
     let set = async |expected: Option<&[u8]>, new: &[u8], time| {
         let (column, expected) = (column(b"row", b"q"), expected.map(bytes));
-        store.compare_and_set_at(&data(), column, expected, bytes(new), time).await.unwrap()
+        store
+            .compare_and_set_at(&data(), column, expected, NewValue::at(bytes(new), time))
+            .await
+            .unwrap()
     };
     assert!(set(None, b"1", 5_000).await);
     assert!(!set(None, b"2", 6_000).await);

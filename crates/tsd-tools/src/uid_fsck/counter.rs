@@ -1,26 +1,11 @@
-//! Counts of a kind of names, and the check of its counter of UIDs.
+//! The check of the counter of UIDs of a kind of names.
 
 use tsd_engine::UidTable;
 use tsd_model::UidKind;
 use tsd_storage::{StorageError, StorageExt};
 
-use super::UidCheck;
+use super::{KindCounts, UidCheck};
 use crate::fsck::FsckLevel;
-
-/// Counts of one kind.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct KindCounts {
-    /// Errors of the kind.
-    pub(super) errors: u64,
-    /// The counter; 0 if it cannot be read.
-    pub(super) counter: i64,
-    /// Mappings from names.
-    pub(super) names: u64,
-    /// Mappings from UIDs.
-    pub(super) uids: u64,
-    /// The highest UID of a name.
-    pub(super) highest: u64,
-}
 
 impl UidCheck<'_> {
     /// Checks that the counter of a kind is not below its highest UID.
