@@ -10,7 +10,7 @@ use prost::Message;
 use super::{
     call_result::{CallResult, class_name},
     master, row_calls, scan,
-    state::{ClusterState, SharedState},
+    state::{Call, ClusterState, SharedState},
 };
 use crate::fault::FaultKind;
 
@@ -20,15 +20,6 @@ pub(crate) enum SocketAction {
     SendLater(Duration, Bytes),
     Nothing,
     SendAndClose(Bytes),
-}
-
-/// A call of a client.
-#[derive(Clone, Debug)]
-pub(crate) struct Call {
-    server: usize,
-    method: String,
-    message: Bytes,
-    block: Bytes,
 }
 
 /// Maximum length of a decompressed cell block.

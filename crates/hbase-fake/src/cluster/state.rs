@@ -10,11 +10,20 @@ use bytes::Bytes;
 use hbase_rs::{CellKind, MovedTo, Region, ServerName, TableName};
 use hbase_rs_protobuf as pb;
 
-use super::{call::Call, call_result::RpcException, memstore::Memstores, namespaces::Namespaces};
+use super::{call_result::RpcException, memstore::Memstores, namespaces::Namespaces};
 use crate::fault::{FaultKind, InjectedFault};
 
 /// Number of polls before a procedure is complete.
 const POLLS: usize = 2;
+
+/// A call of a client.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) server: usize,
+    pub(crate) method: String,
+    pub(crate) message: Bytes,
+    pub(crate) block: Bytes,
+}
 
 /// Family and qualifier.
 pub(crate) type ColumnKey = (Bytes, Bytes);

@@ -195,7 +195,7 @@ fn keys_in_order<'a>(
             None => keys.push((resolved.tagk, vec![entry])),
         }
     }
-    keys.sort_by(|a, b| a.0.cmp(&b.0));
+    keys.sort_by_key(|(tagk, _)| *tagk);
     keys
 }
 
