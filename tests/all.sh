@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 exec </dev/null
 . tests/steps.sh
 trap finish EXIT
-trap 'kill 0; exit 1' INT TERM
+trap 'trap - INT TERM; kill 0; exit 1' INT TERM
 
 PROGRAMS=$STEPS/programs
 build() { tests/programs.sh list >"$PROGRAMS"; }
