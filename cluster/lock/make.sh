@@ -6,10 +6,15 @@ cd "$(dirname "$0")"
 # Maven appends a colour reset to its output, even without a terminal.
 home=$(mvn -B -q help:evaluate -Dexpression=settings.localRepository -DforceStdout |
     sed "s/$(printf '\033')[^m]*m//g")
-for set in hbase opentsdb; do
+
+# lock POM LOCK [OPTION]
+lock() {
+    pom=$1
+    lock=$2
+    shift 2
     list=$(mktemp)
-    mvn -B -q -f "$set/pom.xml" dependency:build-classpath -DincludeScope=runtime \
-        -Dmdep.outputFile="$list" -Dmdep.pathSeparator='|'
+    mvn -B -q -f "$pom" dependency:build-classpath -DincludeScope=runtime \
+        -Dmdep.outputFile="$list" -Dmdep.pathSeparator='|' "$@"
     {
         tr '|' '\n' <"$list"
         echo
@@ -21,6 +26,11 @@ for set in hbase opentsdb; do
         group=$(echo "${artifact%/*}" | tr / .)
         sum=$(sha256sum "$jar" | cut -d ' ' -f 1)
         echo "$group:${artifact##*/}:${version##*/} $sum $path"
-    done >"$set.lock"
+    done >"$lock"
     rm "$list"
+}
+
+for version in 2.4.18 2.5.13-hadoop3 2.6.4-hadoop3 3.0.0-alpha-4; do
+    lock hbase/pom.xml "hbase-$version.lock" "-Dhbase.version=$version"
 done
+lock opentsdb/pom.xml opentsdb.lock

@@ -1,9 +1,12 @@
 //! A running cluster: its processes, addresses and clients.
 
 mod daemons;
+mod java_admin;
+mod logged;
 mod nodes;
 mod ready;
 mod regions;
+mod secured;
 mod start;
 
 use std::{
@@ -20,7 +23,7 @@ use crate::{
     artifacts::JarLocations,
     config::ClusterConfig,
     error::ClusterError,
-    files::ClusterFiles,
+    files::{ClusterFiles, zookeeper_host},
     java,
     links::Links,
     node::Node,
@@ -56,12 +59,16 @@ pub struct Cluster {
 #[derive(Debug)]
 struct Member {
     port: u16,
+    /// Port with TLS, of ZooKeeper.
+    secure_port: Option<u16>,
     /// The running process; `None` while it is stopped.
     process: Option<Process>,
-    /// Reserves the port while the process does not listen.
-    reserved_port: Option<Port>,
+    /// Reserve the ports while the process does not listen.
+    reserved_ports: Vec<Port>,
     /// Time of its start, epoch milliseconds.
     started_ms: u64,
+    /// Length of its log at its start.
+    log_start: u64,
     /// Name of a region server.
     server: Option<ServerName>,
 }
@@ -86,9 +93,11 @@ impl Cluster {
         let member = |record: MemberRecord| {
             let member = Member {
                 port: record.port,
+                secure_port: record.secure_port,
                 process: record.process.map(Process::attached),
-                reserved_port: None,
+                reserved_ports: Vec::new(),
                 started_ms: record.started_ms,
+                log_start: record.log_start,
                 server: record.server.as_deref().and_then(ServerName::parse),
             };
             (record.node, member)
@@ -119,16 +128,24 @@ impl Cluster {
         left.map_err(|source| ClusterError::Spawn { what: "without a watchdog".into(), source })
     }
 
-    /// Address of ZooKeeper, as `127.0.0.1:PORT`; never a link.
+    /// Address of ZooKeeper without TLS, as `127.0.0.1:PORT`; never a link.
     #[must_use]
     pub fn quorum(&self) -> String {
         format!("127.0.0.1:{}", self.port(Node::ZooKeeper).unwrap_or_default())
     }
 
-    /// Address of ZooKeeper for clients: its link if the cluster has links.
+    /// Address of ZooKeeper for clients: its link if the cluster has links, its port with TLS if it has TLS. The host
+    /// is the one of its principal and certificate.
     #[must_use]
     pub fn client_quorum(&self) -> String {
-        self.links.address(Node::ZooKeeper).unwrap_or_else(|| self.quorum())
+        let port = self.links.port(Node::ZooKeeper);
+        let port = port.unwrap_or_else(|| self.zookeeper_port_of_clients());
+        format!("{}:{port}", zookeeper_host(&self.config.security))
+    }
+
+    fn zookeeper_port_of_clients(&self) -> u16 {
+        let member = self.members.get(&Node::ZooKeeper);
+        member.map(|member| member.secure_port.unwrap_or(member.port)).unwrap_or_default()
     }
 
     /// Directory of all files of the cluster. Logs are in `logs`, named after the processes.
@@ -149,7 +166,7 @@ impl Cluster {
         class_path(None, &self.jars).to_string_lossy().into_owned()
     }
 
-    /// Returns a client, which uses the links if the cluster has links.
+    /// Returns a client without credentials and encryption, which uses the links if the cluster has links.
     #[must_use]
     pub fn client(&self) -> Client {
         self.client_with(ClientConfig::new("cluster"))
@@ -217,6 +234,8 @@ impl Cluster {
         let record = |(node, member): (&Node, &Member)| MemberRecord {
             node: *node,
             port: member.port,
+            secure_port: member.secure_port,
+            log_start: member.log_start,
             process: member.process.as_ref().map(Process::identity),
             started_ms: member.started_ms,
             server: member.server.as_ref().map(ToString::to_string),

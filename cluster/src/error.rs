@@ -17,6 +17,38 @@ pub enum ClusterError {
         /// Path of Java.
         java: PathBuf,
     },
+    /// Java has no tool for its key stores.
+    #[error("no keytool next to {java}: install a JDK")]
+    NoKeytool {
+        /// Path of Java.
+        java: PathBuf,
+    },
+    /// MIT Kerberos is not installed.
+    #[error(
+        "no {tool}: install MIT Kerberos (Debian: krb5-kdc, krb5-admin-server, krb5-user), for example with \
+         cluster/install-kdc.sh"
+    )]
+    NoKdc {
+        /// The missing tool.
+        tool: &'static str,
+    },
+    /// openssl is not installed.
+    #[error("no openssl: install it, TLS needs certificates")]
+    NoOpenssl,
+    /// A tool failed.
+    #[error("{what} failed:\n{output}")]
+    Tool {
+        /// The tool.
+        what: String,
+        /// Its output.
+        output: String,
+    },
+    /// The configuration of a cluster contradicts itself, or this version of HBase cannot have it.
+    #[error("the cluster cannot be configured so: {reason}")]
+    Configuration {
+        /// The contradiction.
+        reason: String,
+    },
     /// Jars cannot be provided.
     #[error("the jars of {set} are incomplete")]
     Artifacts {

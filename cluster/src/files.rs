@@ -1,12 +1,16 @@
 //! Paths of all files of a cluster, and configuration files of HBase and ZooKeeper.
 
-use std::{
-    fmt::Write,
-    fs, io,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+mod client;
+mod site;
+mod zookeeper;
 
+use std::{fs, io, path::PathBuf};
+
+pub use self::client::ClientFiles;
+pub(crate) use self::{
+    site::{Ports, zookeeper_host},
+    zookeeper::ZooKeeperPorts,
+};
 use crate::{config::ClusterConfig, error::ClusterError, node::Node};
 
 /// Logs to standard error, which is redirected to the log file.
@@ -29,8 +33,14 @@ pub(crate) struct ClusterFiles {
 
 impl ClusterFiles {
     const PARTS: [&str; 6] = ["conf", "data", "logs", "pids", "tmp", "classes"];
+    /// Directories that are created when they are needed.
+    const OTHER_PARTS: [&str; 3] = ["kerberos", "tls", "client"];
 
-    /// Creates the directories.
+    fn all_parts() -> impl Iterator<Item = &'static str> {
+        Self::PARTS.into_iter().chain(Self::OTHER_PARTS)
+    }
+
+    /// Creates the directories of every cluster.
     pub(crate) fn create(&self) -> Result<(), ClusterError> {
         for part in Self::PARTS {
             let path = self.root.join(part);
@@ -41,12 +51,12 @@ impl ClusterFiles {
 
     /// True if a file has a name that a cluster uses.
     pub(crate) fn is_occupied(&self) -> bool {
-        Self::PARTS.iter().any(|part| self.root.join(part).exists())
+        Self::all_parts().any(|part| self.root.join(part).exists())
     }
 
     /// Removes the files of the cluster, and the directory itself if it is empty then.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        for part in Self::PARTS {
+        for part in Self::all_parts() {
             match fs::remove_dir_all(self.root.join(part)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -60,6 +70,21 @@ impl ClusterFiles {
             Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// Files of the realm.
+    pub(crate) fn kerberos(&self) -> PathBuf {
+        self.root.join("kerberos")
+    }
+
+    /// Certificates.
+    pub(crate) fn tls(&self) -> PathBuf {
+        self.root.join("tls")
+    }
+
+    /// Files for clients.
+    pub(crate) fn client(&self) -> ClientFiles {
+        ClientFiles { directory: self.root.join("client") }
     }
 
     /// State file for attaching.
@@ -97,108 +122,46 @@ impl ClusterFiles {
         Ok(path)
     }
 
-    /// Writes the configuration of an HBase server. `ports` are the ports of ZooKeeper and of the
-    /// server.
+    /// Writes the configuration of an HBase server.
     pub(crate) fn write_hbase(
         &self,
         node: Node,
         config: &ClusterConfig,
-        ports: (u16, u16),
+        ports: Ports,
     ) -> Result<(), ClusterError> {
         self.write(node, "log4j2.properties", LOG4J2)?;
-        let site = hbase_site(&self.root, node, config, ports);
+        self.write_jaas(node, config)?;
+        if config.security.kerberos.is_some() {
+            let text = site::core_site(&config.security).render();
+            self.write(node, "core-site.xml", &text)?;
+        }
+        let site = site::hbase_site(self, node, config, ports).render();
         self.write(node, "hbase-site.xml", &site).map(|_| ())
     }
 
     /// Writes the configuration of ZooKeeper; returns the path of `zoo.cfg`.
     pub(crate) fn write_zookeeper(
         &self,
-        session: Duration,
-        port: u16,
+        config: &ClusterConfig,
+        ports: ZooKeeperPorts,
     ) -> Result<PathBuf, ClusterError> {
         let data = self.data(Node::ZooKeeper);
         fs::create_dir_all(&data).map_err(ClusterError::file("create", &data))?;
         self.write(Node::ZooKeeper, "log4j2.properties", LOG4J2)?;
-        self.write(Node::ZooKeeper, "zoo.cfg", &zoo_cfg(&data, session, port))
+        self.write_jaas(Node::ZooKeeper, config)?;
+        let text = zookeeper::zoo_cfg(self, config, ports);
+        self.write(Node::ZooKeeper, "zoo.cfg", &text)
     }
-}
 
-fn zoo_cfg(data: &Path, session: Duration, port: u16) -> String {
-    // The default maximum is 20 ticks, less than clients request.
-    let longest = session.max(Duration::from_secs(90)).as_millis();
-    let data = data.display();
-    format!(
-        "tickTime=500\ninitLimit=10\nsyncLimit=5\ndataDir={data}\nclientPort={port}\n\
-         clientPortAddress=127.0.0.1\nminSessionTimeout=1000\nmaxSessionTimeout={longest}\n\
-         admin.enableServer=false\n4lw.commands.whitelist=*\nmaxClientCnxns=0\n"
-    )
-}
-
-fn hbase_site(root: &Path, node: Node, config: &ClusterConfig, ports: (u16, u16)) -> String {
-    let (quorum, port) = ports;
-    let server = node != Node::Master;
-    let (master_port, server_port) = if server { (0, port) } else { (port, 0) };
-    let session = config.session_timeout.as_millis();
-    let servers = config.region_servers;
-    let root = root.display();
-    let ours: [(&str, String); 31] = [
-        ("hbase.cluster.distributed", "true".into()),
-        ("hbase.rootdir", format!("file://{root}/data/hbase")),
-        ("hbase.tmp.dir", format!("{root}/tmp/{node}")),
-        ("hbase.zookeeper.quorum", "127.0.0.1".into()),
-        ("hbase.zookeeper.property.clientPort", quorum.to_string()),
-        ("zookeeper.session.timeout", session.to_string()),
-        // The local file system has no hflush and hsync, which the WAL requires by default.
-        ("hbase.unsafe.stream.capability.enforce", "false".into()),
-        ("hbase.wal.provider", "filesystem".into()),
-        ("hbase.wal.meta_provider", "filesystem".into()),
-        ("hbase.master.hostname", "localhost".into()),
-        ("hbase.unsafe.regionserver.hostname", "localhost".into()),
-        ("hbase.master.ipc.address", "127.0.0.1".into()),
-        ("hbase.regionserver.ipc.address", "127.0.0.1".into()),
-        ("hbase.master.port", master_port.to_string()),
-        ("hbase.regionserver.port", server_port.to_string()),
-        ("hbase.master.info.port", "-1".into()),
-        ("hbase.regionserver.info.port", "-1".into()),
-        ("hbase.master.wait.on.regionservers.mintostart", servers.to_string()),
-        ("hbase.master.wait.on.regionservers.interval", "100".into()),
-        ("hbase.master.wait.on.regionservers.timeout", "2000".into()),
-        ("hbase.regionserver.msginterval", "500".into()),
-        ("hbase.master.handler.count", "8".into()),
-        ("hbase.regionserver.handler.count", if config.bench { "30" } else { "8" }.into()),
-        ("hbase.regionserver.metahandler.count", "4".into()),
-        ("hbase.procedure.threads", "8".into()),
-        ("hbase.regionserver.executor.openregion.threads", "4".into()),
-        ("hbase.regionserver.executor.closeregion.threads", "4".into()),
-        ("hbase.regionserver.global.memstore.size", "0.35".into()),
-        ("hfile.block.cache.size", "0.2".into()),
-        (
-            "hbase.hregion.memstore.flush.size",
-            (if config.bench { 128 << 20 } else { 16 << 20 }).to_string(),
-        ),
-        // Removes files of split and merged regions soon, so that daughters can be merged again.
-        ("hbase.catalogjanitor.interval", "5000".into()),
-    ];
-    let mut properties: Vec<(String, String)> = Vec::new();
-    let ours = ours.into_iter().map(|(name, value)| (name.to_owned(), value));
-    for (name, value) in ours.chain(config.properties.iter().cloned()) {
-        properties.retain(|(other, _)| *other != name);
-        properties.push((name, value));
+    /// The JAAS file of a server.
+    pub(crate) fn jaas(&self, node: Node) -> PathBuf {
+        self.conf(node).join("jaas.conf")
     }
-    render_site(&properties)
-}
 
-fn render_site(properties: &[(String, String)]) -> String {
-    let mut text = String::from("<?xml version=\"1.0\"?>\n<configuration>\n");
-    for (name, value) in properties {
-        let (name, value) = (escaped(name), escaped(value));
-        let _ = writeln!(text, "  <property><name>{name}</name><value>{value}</value></property>");
+    fn write_jaas(&self, node: Node, config: &ClusterConfig) -> Result<(), ClusterError> {
+        let Some(kerberos) = &config.security.kerberos else { return Ok(()) };
+        self.write(node, "jaas.conf", &zookeeper::server_jaas(self, kerberos)).map(|_| ())
     }
-    text + "</configuration>\n"
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]
@@ -223,27 +186,5 @@ mod tests {
         fs::remove_file(other).unwrap();
         layout.remove().unwrap();
         assert!(!layout.root.exists());
-    }
-
-    #[test]
-    fn given_properties_take_precedence() {
-        let mut config = ClusterConfig::new(2);
-        config.properties = vec![("hbase.wal.provider".into(), "a<b&c".into())];
-        let site = |node| hbase_site(Path::new("/d"), node, &config, (1, 2));
-        let server = site(Node::RegionServer(0));
-        let property = |name, value| format!("<name>{name}</name><value>{value}</value>");
-        assert_eq!(server.matches("<name>hbase.wal.provider</name>").count(), 1);
-        assert!(server.contains(&property("hbase.wal.provider", "a&lt;b&amp;c")));
-        assert!(server.contains(&property("hbase.regionserver.port", "2")));
-        assert!(server.contains(&property("hbase.master.port", "0")));
-        assert!(site(Node::Master).contains(&property("hbase.master.port", "2")));
-    }
-
-    #[test]
-    fn zookeeper_grants_the_requested_session_timeout() {
-        for (session, longest) in [(10, "90000"), (120, "120000")] {
-            let text = zoo_cfg(Path::new("/d"), Duration::from_secs(session), 1);
-            assert!(text.contains(&format!("maxSessionTimeout={longest}\n")), "{text}");
-        }
     }
 }

@@ -37,11 +37,11 @@ pub(crate) fn find() -> Option<PathBuf> {
     places.find(|java| release(java).is_some_and(|release| release >= MIN_RELEASE))
 }
 
-/// The compiler next to a `java`.
-pub(crate) fn compiler(java: &Path) -> Option<PathBuf> {
+/// A tool of the JDK next to a `java`, for example its compiler.
+pub(crate) fn tool(java: &Path, name: &str) -> Option<PathBuf> {
     let real = java.canonicalize().ok()?;
-    let mut places = [java, &real].into_iter().map(|java| java.with_file_name("javac"));
-    places.find(|javac| javac.is_file())
+    let mut places = [java, &real].into_iter().map(|java| java.with_file_name(name));
+    places.find(|file| file.is_file())
 }
 
 fn release(java: &Path) -> Option<u32> {

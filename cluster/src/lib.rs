@@ -23,24 +23,36 @@
 //! its process is killed, unless the cluster was detached.
 
 mod artifacts;
+mod certificates;
 mod cluster;
 mod config;
 mod error;
 mod files;
 mod java;
+mod kdc;
 mod links;
 mod node;
 mod ports;
 mod process;
 mod programs;
+mod realm;
+mod security;
 mod state;
+mod tools;
+mod version;
 
 pub use self::{
     artifacts::{ArtifactError, LockError},
+    certificates::{Certificate, Certificates},
     cluster::{Cluster, default_directory},
     config::ClusterConfig,
     error::ClusterError,
+    files::ClientFiles,
+    kdc::Kdc,
     links::Links,
     node::{Node, NodeError},
-    programs::{JavaRun, ToolRun, run_java, run_opentsdb_tool},
+    programs::{JavaClient, JavaRun, ToolRun, run_java, run_opentsdb_tool},
+    realm::Realm,
+    security::{Kerberos, Protection, Security, SecurityError, Tls, ZooKeeperSasl},
+    version::{HBaseVersion, VersionError},
 };

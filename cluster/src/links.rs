@@ -126,7 +126,12 @@ impl Links {
     /// Address of the link to a process, as `127.0.0.1:PORT`.
     #[must_use]
     pub fn address(&self, node: Node) -> Option<String> {
-        self.links.get(&node).map(|link| address(link.port))
+        self.port(node).map(address)
+    }
+
+    /// Port of the link to a process.
+    pub(crate) fn port(&self, node: Node) -> Option<u16> {
+        self.links.get(&node).map(|link| link.port)
     }
 
     /// Returns the address of each server with the address of its link, for clients in other processes.

@@ -43,13 +43,48 @@ pub async fn run_java(
     source: &Path,
     args: &[&str],
 ) -> Result<JavaRun, ClusterError> {
+    run(cluster, source, args, &cluster.jvm_of_client()).await
+}
+
+/// A Java program with the configuration of a client of a secured cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct JavaClient<'a> {
+    /// The Java file.
+    pub source: &'a Path,
+    /// Arguments of the program.
+    pub args: &'a [&'a str],
+    /// Additional flags of the JVM; they take precedence.
+    pub flags: &'a [&'a str],
+}
+
+impl JavaClient<'_> {
+    /// As [`run_java`], with the files of [`Cluster::client_files`] only: their directory is on the class path, and
+    /// the JVM has the system properties that a client needs.
+    ///
+    /// # Errors
+    ///
+    /// As [`run_java`].
+    pub async fn run(self, cluster: &Cluster) -> Result<JavaRun, ClusterError> {
+        let mut arguments = cluster.jvm_of_secured_client();
+        arguments.extend(self.flags.iter().map(|&flag| flag.to_owned()));
+        run(cluster, self.source, self.args, &arguments).await
+    }
+}
+
+/// Compiles and runs a program in a JVM with these arguments.
+async fn run(
+    cluster: &Cluster,
+    source: &Path,
+    args: &[&str],
+    jvm: &[String],
+) -> Result<JavaRun, ClusterError> {
     let classes = cluster.directory().join("classes");
     let class = compile(cluster, source, &classes).await?;
     let (log, output) =
         (classes.join(format!("{class}.log")), classes.join(format!("{class}.out")));
     // The log must contain this run only.
     let _ = fs::remove_file(&log);
-    let mut process = cluster.start_java(&class, args, (&log, &output))?;
+    let mut process = cluster.start_java(&class, args, jvm, (&log, &output))?;
     let start = Instant::now();
     while process.is_alive() {
         sleep(POLL_INTERVAL).await;
@@ -114,7 +149,7 @@ pub async fn run_opentsdb_tool(
 async fn compile(cluster: &Cluster, source: &Path, classes: &Path) -> Result<String, ClusterError> {
     let java = cluster.java_command();
     let javac =
-        java::compiler(java).ok_or_else(|| ClusterError::NoCompiler { java: java.into() })?;
+        java::tool(java, "javac").ok_or_else(|| ClusterError::NoCompiler { java: java.into() })?;
     let class_path = cluster.class_path();
     let (file, classes) = (source.to_path_buf(), classes.to_path_buf());
     let compiled = tokio::task::spawn_blocking(move || {
@@ -145,9 +180,10 @@ impl Cluster {
         &self,
         class: &str,
         args: &[&str],
+        jvm: &[String],
         (log, output): (&Path, &Path),
     ) -> Result<Process, ClusterError> {
-        let mut arguments = self.jvm_of_client();
+        let mut arguments = jvm.to_vec();
         arguments.push(class.to_owned());
         arguments.extend(args.iter().map(|&arg| arg.to_owned()));
         let program = Program {

@@ -27,6 +27,10 @@ pub(crate) struct ClusterState {
 pub(crate) struct MemberRecord {
     pub(crate) node: Node,
     pub(crate) port: u16,
+    /// Port with TLS, of ZooKeeper.
+    pub(crate) secure_port: Option<u16>,
+    /// Length of its log at its start.
+    pub(crate) log_start: u64,
     /// The running process; `None` while it is stopped.
     pub(crate) process: Option<ProcessIdentity>,
     /// Time of its start, epoch milliseconds.
@@ -81,6 +85,8 @@ mod tests {
         let record = |node, process| MemberRecord {
             node,
             port: 1,
+            secure_port: Some(2),
+            log_start: 3,
             process,
             started_ms: 2,
             server: Some("localhost,1,2".into()),

@@ -1,10 +1,12 @@
 //! Parser of the lists of jars that `lock/make.sh` writes.
 
+use crate::version::HBaseVersion;
+
 /// A class path of jars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JarSet {
     /// HBase and ZooKeeper.
-    HBase,
+    HBase(HBaseVersion),
     /// OpenTSDB.
     OpenTsdb,
 }
@@ -12,7 +14,7 @@ pub(crate) enum JarSet {
 impl JarSet {
     pub(crate) const fn name(self) -> &'static str {
         match self {
-            Self::HBase => "HBase",
+            Self::HBase(_) => "HBase",
             Self::OpenTsdb => "OpenTSDB",
         }
     }
@@ -20,7 +22,10 @@ impl JarSet {
     /// Returns the jars in the order of the class path.
     pub(crate) fn artifacts(self) -> Result<Vec<Artifact>, LockError> {
         parse(match self {
-            Self::HBase => include_str!("../../lock/hbase.lock"),
+            Self::HBase(HBaseVersion::V2_4) => include_str!("../../lock/hbase-2.4.18.lock"),
+            Self::HBase(HBaseVersion::V2_5) => include_str!("../../lock/hbase-2.5.13-hadoop3.lock"),
+            Self::HBase(HBaseVersion::V2_6) => include_str!("../../lock/hbase-2.6.4-hadoop3.lock"),
+            Self::HBase(HBaseVersion::V3_0) => include_str!("../../lock/hbase-3.0.0-alpha-4.lock"),
             Self::OpenTsdb => include_str!("../../lock/opentsdb.lock"),
         })
     }
@@ -76,13 +81,18 @@ mod tests {
 
     #[test]
     fn committed_lists_contain_each_jar_once() {
-        for (set, main) in [
-            (JarSet::HBase, "org.apache.hbase:hbase-server:2.6.4-hadoop3"),
-            (JarSet::HBase, "org.apache.zookeeper:zookeeper:3.8.4"),
-            (JarSet::OpenTsdb, "net.opentsdb:opentsdb:2.4.1"),
-        ] {
+        let zookeeper = "org.apache.zookeeper:zookeeper:3.8.4".to_owned();
+        let mut mains = vec![
+            (JarSet::HBase(HBaseVersion::V2_6), zookeeper),
+            (JarSet::OpenTsdb, "net.opentsdb:opentsdb:2.4.1".to_owned()),
+        ];
+        for version in HBaseVersion::ALL {
+            let main = format!("org.apache.hbase:hbase-server:{version}");
+            mains.push((JarSet::HBase(version), main));
+        }
+        for (set, main) in mains {
             let jars = set.artifacts().unwrap();
-            assert!(jars.iter().any(|jar| jar.name == main));
+            assert!(jars.iter().any(|jar| jar.name == main), "{main}");
             let paths: HashSet<_> = jars.iter().map(|jar| &jar.path).collect();
             assert_eq!(paths.len(), jars.len());
         }
@@ -90,8 +100,8 @@ mod tests {
 
     #[test]
     fn a_class_path_has_one_logging_backend() {
-        let back_ends = ["slf4j-reload4j", "log4j-slf4j-impl", "logback-classic"];
-        for set in [JarSet::HBase, JarSet::OpenTsdb] {
+        let back_ends = ["slf4j-reload4j", "slf4j-log4j12", "log4j-slf4j-impl", "logback-classic"];
+        for set in HBaseVersion::ALL.map(JarSet::HBase).into_iter().chain([JarSet::OpenTsdb]) {
             let jars = set.artifacts().unwrap();
             let found =
                 jars.iter().filter(|jar| back_ends.iter().any(|name| jar.name.contains(name)));

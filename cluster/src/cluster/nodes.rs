@@ -124,12 +124,13 @@ impl Cluster {
 
     /// Stops all processes, each before the processes that it depends on.
     pub(super) async fn stop(&mut self) -> Result<(), ClusterError> {
-        let mut stages: [Vec<Node>; 3] = Default::default();
+        let mut stages: [Vec<Node>; 4] = Default::default();
         for node in self.members.keys().copied() {
             let stage = match node {
                 Node::OpenTsdb | Node::SecondOpenTsdb | Node::Tsd(_) => 0,
-                Node::RegionServer(_) | Node::Master => 1,
+                Node::RegionServer(_) | Node::Master | Node::OtherMaster(_) => 1,
                 Node::ZooKeeper => 2,
+                Node::Kdc => 3,
             };
             if let Some(nodes) = stages.get_mut(stage) {
                 nodes.push(node);

@@ -30,8 +30,11 @@ impl Cluster {
         if !self.is_running(node)? {
             return Err(ClusterError::WrongState { node, state: "does not run" });
         }
-        let client = self.client();
         let server = self.server_name(to);
+        if !self.config.security.admits_plain_clients() {
+            return self.move_secured_region(table, row, &server).await;
+        }
+        let client = self.client();
         let region = region_of(&client, table, row).await?;
         let moved = client.admin().move_region(&region, Some(&server)).await;
         moved.map_err(failed("move a region"))?;

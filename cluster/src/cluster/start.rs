@@ -12,12 +12,13 @@ use crate::{
     artifacts::{self, JarLocations, JarSet},
     config::ClusterConfig,
     error::ClusterError,
-    files::ClusterFiles,
+    files::{ClusterFiles, Ports, ZooKeeperPorts},
     java::{self, Jvm},
     links::Links,
     node::Node,
     ports::Port,
     process::{Process, Program, Watchdog},
+    security::{Kerberos, Tls},
     state::ClusterState,
 };
 
@@ -29,8 +30,9 @@ impl Cluster {
     /// If there is no Java, jars cannot be provided, or a process does not serve in time; started
     /// processes are killed.
     pub async fn start(config: ClusterConfig) -> Result<Self, ClusterError> {
+        config.check()?;
         let java = java::find().ok_or(ClusterError::NoJava)?;
-        let jars = jars(JarSet::HBase, &config).await?;
+        let jars = jars(JarSet::HBase(config.version), &config).await?;
         let opentsdb_jars = if config.opentsdb || config.second_opentsdb {
             jars_of_opentsdb(&config).await?
         } else {
@@ -62,9 +64,14 @@ impl Cluster {
         let all: Vec<_> = self.nodes().collect();
         let (daemons, mut hbase): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|node| matches!(node, Node::OpenTsdb | Node::Tsd(_)));
-        hbase.retain(|node| *node != Node::SecondOpenTsdb);
+        hbase.retain(|node| !matches!(node, Node::SecondOpenTsdb | Node::Kdc));
+        self.prepare_security().await?;
         if self.config.proxied {
-            let servers = hbase.iter().filter_map(|node| Some((*node, self.port(*node)?)));
+            let port = |node: Node| match node {
+                Node::ZooKeeper => Some(self.zookeeper_port_of_clients()),
+                _ => self.port(node),
+            };
+            let servers = hbase.iter().filter_map(|node| Some((*node, port(*node)?)));
             self.links = Links::start(servers).map_err(|source| ClusterError::Links { source })?;
         }
         // The processes start concurrently. Each waits for its dependencies.
@@ -72,6 +79,9 @@ impl Cluster {
             self.launch(*node)?;
         }
         self.await_serving(&hbase).await?;
+        if self.config.security.authorization {
+            self.grant(Kerberos::USER).await?;
+        }
         if !daemons.is_empty() {
             self.create_tables().await?;
         }
@@ -84,17 +94,17 @@ impl Cluster {
 
     /// Starts one process, without waiting for it.
     pub(super) fn launch(&mut self, node: Node) -> Result<(), ClusterError> {
-        let port = self.member(node)?.port;
-        if self.member(node)?.reserved_port.is_none() {
-            let reserved = Port::rebind(port).map_err(|source| ClusterError::PortTaken {
-                node,
-                port,
-                source,
-            })?;
-            self.member_mut(node)?.reserved_port = Some(reserved);
+        let Member { port, secure_port, .. } = *self.member(node)?;
+        if self.member(node)?.reserved_ports.is_empty() {
+            let rebind = |port| {
+                Port::rebind(port).map_err(|source| ClusterError::PortTaken { node, port, source })
+            };
+            let ports = std::iter::once(port).chain(secure_port).map(rebind);
+            self.member_mut(node)?.reserved_ports = ports.collect::<Result<_, _>>()?;
         }
         let (command, arguments, environment) = self.program(node, port)?;
         let log = self.layout.log(node);
+        let log_start = fs::metadata(&log).map_or(0, |file| file.len());
         let program = Program {
             command: &command,
             arguments: arguments.into_iter().map(Into::into).collect(),
@@ -111,6 +121,7 @@ impl Cluster {
         }
         let member = self.member_mut(node)?;
         member.started_ms = started_ms;
+        member.log_start = log_start;
         member.process = Some(process);
         Ok(())
     }
@@ -119,8 +130,14 @@ impl Cluster {
     fn program(&self, node: Node, port: u16) -> Result<CommandLine, ClusterError> {
         let quorum = self.port(Node::ZooKeeper).unwrap_or_default();
         let (heap_mb, class) = match node {
+            Node::Kdc => {
+                let realm = self.realm().ok_or(ClusterError::NoNode { node })?;
+                return realm.kdc_command();
+            }
             Node::ZooKeeper => (128, "org.apache.zookeeper.server.quorum.QuorumPeerMain"),
-            Node::Master => (512, "org.apache.hadoop.hbase.master.HMaster"),
+            Node::Master | Node::OtherMaster(_) => {
+                (self.config.master_heap_mb, "org.apache.hadoop.hbase.master.HMaster")
+            }
             Node::RegionServer(_) => (
                 self.config.region_server_heap_mb,
                 "org.apache.hadoop.hbase.regionserver.HRegionServer",
@@ -129,13 +146,17 @@ impl Cluster {
             Node::Tsd(_) => return self.tsd_program(node, port),
         };
         let argument = if node == Node::ZooKeeper {
-            let file = self.layout.write_zookeeper(self.config.session_timeout, port)?;
+            let secure = self.member(node)?.secure_port;
+            let ports = ZooKeeperPorts { plain: port, secure };
+            let file = self.layout.write_zookeeper(&self.config, ports)?;
             file.display().to_string()
         } else {
-            self.layout.write_hbase(node, &self.config, (quorum, port))?;
+            let ports = Ports { own: port, zookeeper: quorum };
+            self.layout.write_hbase(node, &self.config, ports)?;
             "start".to_owned()
         };
         let mut arguments = self.jvm(heap_mb).arguments();
+        arguments.extend(self.security_flags(node));
         arguments.extend([class.to_owned(), argument]);
         Ok((self.java.clone(), arguments, self.java_environment(node, &self.jars)))
     }
@@ -159,9 +180,27 @@ impl Cluster {
         Jvm { bench: true, ..self.jvm(2_048) }.arguments()
     }
 
-    /// Class path of clients: compiled programs, configuration of HBase, jars.
+    /// As [`Self::jvm_of_client`], with a small heap, the quick compiler, and what a client needs for Kerberos and
+    /// ZooKeeper's security.
+    pub(crate) fn jvm_of_secured_client(&self) -> Vec<String> {
+        let mut arguments = Jvm { bench: false, ..self.jvm(256) }.arguments();
+        arguments.extend(self.layout.client().java_flags(&self.config.security));
+        // Logs go to standard error, so that the output is the program's own.
+        let log = self.layout.conf(Node::Master).join("log4j2.properties");
+        arguments.push(format!("-Dlog4j2.configurationFile={}", log.display()));
+        arguments
+    }
+
+    /// Class path of clients: compiled programs, configuration of HBase, jars. Clients of a secured cluster have the
+    /// configuration of users, others the one of the master.
     pub(crate) fn class_path_of_client(&self) -> std::ffi::OsString {
-        let mut jars = vec![self.layout.conf(Node::Master)];
+        let client = self.layout.client();
+        let conf = if self.config.security.is_none() {
+            self.layout.conf(Node::Master)
+        } else {
+            client.directory().to_path_buf()
+        };
+        let mut jars = vec![conf];
         jars.extend(self.jars.iter().cloned());
         class_path(Some(&self.layout.root.join("classes")), &jars)
     }
@@ -233,25 +272,32 @@ fn directory(given: Option<&Path>) -> Result<ClusterFiles, ClusterError> {
 fn members(
     config: &ClusterConfig,
 ) -> Result<std::collections::BTreeMap<Node, Member>, ClusterError> {
-    let nodes = [Node::ZooKeeper, Node::Master]
-        .into_iter()
+    let kerberos = config.security.kerberos.is_some();
+    let nodes = (kerberos.then_some(Node::Kdc).into_iter())
+        .chain([Node::ZooKeeper, Node::Master])
+        .chain((1..config.masters).map(Node::OtherMaster))
         .chain((0..config.region_servers).map(Node::RegionServer))
         .chain(config.opentsdb.then_some(Node::OpenTsdb))
         .chain(config.second_opentsdb.then_some(Node::SecondOpenTsdb))
         .chain((0..config.tsds).map(Node::Tsd));
+    let reserve = || Port::reserve().map_err(|source| ClusterError::NoPort { source });
+    let secure = config.security.zookeeper_tls != Tls::Off;
     let member = |node| {
-        let reserved = Port::reserve().map_err(|source| ClusterError::NoPort { source })?;
-        let port = reserved.number();
-        Ok((
-            node,
-            Member {
-                port,
-                process: None,
-                reserved_port: Some(reserved),
-                started_ms: 0,
-                server: None,
-            },
-        ))
+        let mut reserved_ports = vec![reserve()?];
+        if node == Node::ZooKeeper && secure {
+            reserved_ports.push(reserve()?);
+        }
+        let mut ports = reserved_ports.iter().map(Port::number);
+        let member = Member {
+            port: ports.next().unwrap_or_default(),
+            secure_port: ports.next(),
+            process: None,
+            reserved_ports,
+            started_ms: 0,
+            log_start: 0,
+            server: None,
+        };
+        Ok((node, member))
     };
     nodes.map(member).collect()
 }

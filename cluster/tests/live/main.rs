@@ -2,12 +2,21 @@
 //!
 //! `cargo test -p cluster --features live`; needs a JDK.
 
-#![expect(clippy::unwrap_used, reason = "tests and their helpers fail by panicking")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "tests and their helpers fail by panicking"
+)]
+
+mod secured;
 
 use std::{fs, path::Path, time::Duration};
 
 use cluster::{Cluster, ClusterConfig, Node, run_java};
 use hbase_rs::{FamilyDescriptor, Get, MetaRow, Put, Table, TableDescriptor, TableName};
+
+/// One cluster at a time, for machines with few cores.
+static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 const SERVER: Node = Node::RegionServer(1);
 
@@ -46,6 +55,7 @@ fn processes(directory: &Path) -> Vec<u32> {
 /// One test for all operations, because a start takes as long as all checks.
 #[tokio::test]
 async fn operations_take_effect_and_shutdown_removes_everything() {
+    let _alone = ALONE.lock().await;
     let mut config = ClusterConfig::new(2);
     config.proxied = true;
     let mut cluster = Cluster::start(config).await.unwrap();

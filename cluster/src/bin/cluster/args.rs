@@ -1,10 +1,15 @@
 //! The command line.
 
+mod security;
+
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
-use cluster::{ClusterConfig, Node};
+use cluster::{ClusterConfig, HBaseVersion, Node};
 use hbase_rs::TableName;
+
+use self::security::SecurityArgs;
+use crate::kerberos::KerberosCommand;
 
 /// Starts HBase, ZooKeeper, OpenTSDB and TSDs as processes on this machine, and injects faults.
 #[derive(Debug, Parser)]
@@ -13,6 +18,7 @@ use hbase_rs::TableName;
 Examples:
   cluster up --region-servers 2        start HBase in the background
   cluster up --tsds 3                  start HBase and a cluster of three TSDs
+  cluster up --kerberos --tls on       start a secured HBase, with a KDC
   cluster kill tsd2                    SIGKILL of one of them
   cluster kill rs1                     SIGKILL
   cluster restart rs1
@@ -42,15 +48,25 @@ pub(crate) enum Command {
     Status,
     #[command(flatten)]
     FaultCommand(FaultCommand),
+    #[command(flatten)]
+    KerberosCommand(KerberosCommand),
 }
 
 /// Options of a new cluster.
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of the command line")]
 pub(crate) struct UpArgs {
+    /// Version of HBase: 2.4.18, 2.5.13-hadoop3, 2.6.4-hadoop3 or 3.0.0-alpha-4, or its first two numbers
+    #[arg(long, default_value_t = HBaseVersion::default())]
+    pub(crate) version: HBaseVersion,
+    /// Number of masters, of which one is active at a time
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = count())]
+    pub(crate) masters: u16,
     /// Number of region servers
     #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = count())]
     pub(crate) region_servers: u16,
+    #[command(flatten)]
+    pub(crate) security: SecurityArgs,
     /// Start OpenTSDB too, with its tables
     #[arg(long)]
     pub(crate) opentsdb: bool,
@@ -76,6 +92,12 @@ pub(crate) struct UpArgs {
     /// Heap of a region server
     #[arg(long, value_name = "MEGABYTES", default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(256..))]
     pub(crate) heap: u32,
+    /// Heap of a master
+    #[arg(long, value_name = "MEGABYTES", default_value_t = 512, value_parser = clap::value_parser!(u32).range(128..))]
+    pub(crate) master_heap: u32,
+    /// Longest duration of the start
+    #[arg(long, value_name = "SECONDS", default_value_t = 180)]
+    pub(crate) start_timeout: u64,
     /// Cache of jars [default: $CLUSTER_CACHE, else the user's cache directory]
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) cache: Option<PathBuf>,
@@ -90,6 +112,9 @@ pub(crate) struct UpArgs {
 impl UpArgs {
     pub(crate) fn config(self, directory: PathBuf) -> ClusterConfig {
         let mut config = ClusterConfig::new(self.region_servers.into());
+        config.version = self.version;
+        config.masters = self.masters.into();
+        config.security = self.security.security();
         config.directory = Some(directory);
         config.opentsdb = self.opentsdb;
         config.tsds = self.tsds.into();
@@ -99,6 +124,8 @@ impl UpArgs {
         config.opentsdb_settings = self.opentsdb_setting;
         config.bench = self.bench;
         config.region_server_heap_mb = self.heap;
+        config.master_heap_mb = self.master_heap;
+        config.start_timeout = Duration::from_secs(self.start_timeout);
         config.cache = self.cache;
         config.proxied = self.proxied;
         config
@@ -119,7 +146,7 @@ fn tsd_settings(tsds: u16, mut given: Vec<(String, String)>) -> Vec<(String, Str
 pub(crate) enum FaultCommand {
     /// Kill a process (SIGKILL)
     Kill {
-        /// zookeeper, master, rs0, rs1, ..., opentsdb, tsd0, ...
+        /// kdc, zookeeper, master, master1, ..., rs0, rs1, ..., opentsdb, tsd0, ...
         node: Node,
     },
     /// Terminate a process (SIGTERM) and wait until it exits
@@ -176,6 +203,8 @@ pub(crate) enum FaultCommand {
 pub(crate) enum ForegroundCommand {
     #[command(flatten)]
     FaultCommand(FaultCommand),
+    #[command(flatten)]
+    KerberosCommand(KerberosCommand),
     /// Show the processes and the region servers known to the master
     Status,
     /// Stop all traffic to a server; connections stay open
@@ -254,7 +283,7 @@ mod tests {
 
     #[test]
     fn options_are_mapped_to_the_configuration() {
-        let line = "cluster -D /d up --region-servers 3 --tsds 1 --opentsdb --property a=b=c \
+        let line = "cluster -D /d up --version 2.5 --masters 2 --region-servers 3 --tsds 1 --opentsdb --property a=b=c \
                     --session-timeout 5 --foreground --proxied";
         let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();
         let Command::Up(up) = cli.command else { panic!("{:?}", cli.command) };
@@ -262,6 +291,7 @@ mod tests {
         assert_eq!((config.region_servers, config.tsds, config.opentsdb), (3, 1, true));
         assert_eq!(config.properties, [("a".to_owned(), "b=c".to_owned())]);
         assert_eq!(config.session_timeout, Duration::from_secs(5));
+        assert_eq!((config.version, config.masters), (HBaseVersion::V2_5, 2));
         assert!(config.proxied && !config.bench);
         assert_eq!(config.tsd_settings, []);
     }

@@ -10,7 +10,7 @@ use tokio::{
     sync::mpsc,
 };
 
-use crate::{args::ForegroundCommand, faults, print_line, status};
+use crate::{args::ForegroundCommand, faults, kerberos, print_line, status};
 
 /// Runs commands from standard input until its end or a signal; then stops the cluster.
 pub(crate) async fn serve(mut cluster: Cluster) -> anyhow::Result<()> {
@@ -60,6 +60,9 @@ async fn run(cluster: &mut Cluster, command: ForegroundCommand) -> anyhow::Resul
     let links = cluster.links();
     let linked = |node: Node| if links.has(node) { Ok(node) } else { bail!("{node} has no link") };
     match command {
+        ForegroundCommand::KerberosCommand(command) => {
+            return kerberos::apply(cluster, command).await;
+        }
         ForegroundCommand::FaultCommand(fault) => return faults::apply(cluster, fault).await,
         ForegroundCommand::Status => return status::print(cluster).await,
         ForegroundCommand::Cut { node } => links.cut(linked(node)?),

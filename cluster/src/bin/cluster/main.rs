@@ -3,6 +3,8 @@
 mod args;
 mod faults;
 mod foreground;
+mod kerberos;
+mod secured;
 mod status;
 
 use std::{
@@ -48,6 +50,9 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
             Ok(())
         }
         Command::Status => status::print(&Cluster::attach(&directory)?).await,
+        Command::KerberosCommand(command) => {
+            kerberos::apply(&Cluster::attach(&directory)?, command).await
+        }
         Command::FaultCommand(fault) => {
             faults::apply(&mut Cluster::attach(&directory)?, fault).await
         }
@@ -61,7 +66,9 @@ async fn start(up: UpArgs, directory: PathBuf, named: bool) -> anyhow::Result<()
     eprintln!("starting {}", describe(&config));
     let cluster = Cluster::start(config).await?;
     print_line(format!("serving after {:.1} s", start.elapsed().as_secs_f64()));
-    print_line(format!("quorum     {}", cluster.quorum()));
+    print_line(format!("quorum     {}", cluster.client_quorum()));
+    print_line(format!("masters    {}", cluster.masters().join(",")));
+    secured::print(&cluster);
     for node in cluster.nodes() {
         let daemon = matches!(node, Node::OpenTsdb | Node::Tsd(_));
         if let Some(address) = cluster.address(node).filter(|_| daemon) {
@@ -80,9 +87,13 @@ async fn start(up: UpArgs, directory: PathBuf, named: bool) -> anyhow::Result<()
 }
 
 fn describe(config: &cluster::ClusterConfig) -> String {
-    let mut parts = vec!["ZooKeeper".to_owned(), "a master".to_owned()];
     let count =
         |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
+    let mut parts =
+        vec![format!("HBase {} with ZooKeeper", config.version), count(config.masters, "master")];
+    if config.security.kerberos.is_some() {
+        parts.insert(0, "a KDC".to_owned());
+    }
     parts.push(count(config.region_servers, "region server"));
     if config.opentsdb {
         parts.push("OpenTSDB".to_owned());

@@ -6,7 +6,11 @@ use crate::print_line;
 
 /// Prints the processes, then the status that the master reports.
 pub(crate) async fn print(cluster: &Cluster) -> anyhow::Result<()> {
-    print_line(format!("quorum {}, directory {}", cluster.quorum(), cluster.directory().display()));
+    print_line(format!(
+        "quorum {}, directory {}",
+        cluster.client_quorum(),
+        cluster.directory().display()
+    ));
     for node in cluster.nodes() {
         let address = cluster.address(node).unwrap_or_default();
         let state = match cluster.pid(node) {
@@ -18,6 +22,10 @@ pub(crate) async fn print(cluster: &Cluster) -> anyhow::Result<()> {
             }
         };
         print_line(format!("{:<10} {address:<16} {state}", node.to_string()));
+    }
+    if !cluster.config().security.admits_plain_clients() {
+        print_line("HBase is secured: its master was not asked");
+        return Ok(());
     }
     let status = cluster.status().await?;
     let names = |servers: &[hbase_rs::ServerName]| {
