@@ -9,29 +9,36 @@
 mod call;
 mod call_result;
 mod cell_selector;
+mod digest;
 mod listener;
 mod master;
 mod memstore;
 mod meta;
 mod namespace_calls;
 mod namespaces;
+mod registry;
 mod row_calls;
+mod sasl;
 mod scan;
 mod state;
+mod token_call;
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use hbase_rs::{CellKind, Discovery, DiscoveryFuture, ServerName, TableName, TableState};
+use hbase_rs::{
+    CellKind, Discovery, DiscoveryError, DiscoveryFuture, ServerName, TableName, TableState,
+};
 use hbase_rs_protobuf as pb;
 use prost::Message;
+use tokio::net::TcpSocket;
 
 use self::{
     listener::ServerListener,
     state::{SharedState, flush_history},
 };
-use crate::{fault::InjectedFault, zookeeper::FakeEnsemble};
+use crate::{fault::InjectedFault, security::FakeTokens, tls::FakeTls, zookeeper::FakeEnsemble};
 
 /// Header of a znode's data: length and id of the writer, magic of the protobuf message.
 const ZNODE_HEADER: &[u8] = b"\xff\0\0\0\x05mark!PBUF";
@@ -43,18 +50,34 @@ const OPEN: i32 = 3;
 pub struct FakeCluster {
     state: SharedState,
     listeners: Mutex<Vec<Option<ServerListener>>>,
+    /// Sockets that keep the ports of killed servers, so that no other process gets them.
+    kept_ports: Mutex<BTreeMap<usize, TcpSocket>>,
 }
 
 impl FakeCluster {
     /// Starts region servers; the first serves hbase:meta and is the active master.
     pub async fn start(servers: usize) -> Self {
+        Self::start_with(servers, None).await
+    }
+
+    /// As [`Self::start`], with TLS from the first byte of each connection.
+    pub async fn start_encrypted(servers: usize, tls: FakeTls) -> Self {
+        Self::start_with(servers, Some(tls)).await
+    }
+
+    async fn start_with(servers: usize, tls: Option<FakeTls>) -> Self {
         let state = SharedState::default();
-        state.lock().has_flush_table = true;
+        {
+            let mut state = state.lock();
+            state.has_flush_table = true;
+            state.master = Some(0);
+            state.tls = tls;
+        }
         let mut listeners = Vec::new();
         for index in 0..servers {
             listeners.push(Some(ServerListener::start(index, 0, &state).await));
         }
-        Self { state, listeners: Mutex::new(listeners) }
+        Self { state, listeners: Mutex::new(listeners), kept_ports: Mutex::default() }
     }
 
     /// Returns a discovery of this cluster without ZooKeeper.
@@ -63,7 +86,8 @@ impl FakeCluster {
         FakeDiscovery(self.state.clone())
     }
 
-    /// Writes the current locations of hbase:meta and the master to ZooKeeper, as HBase does.
+    /// Writes the current locations of hbase:meta and the master to ZooKeeper, as HBase does. Without a
+    /// master there is no znode of it.
     pub fn publish(&self, ensemble: &FakeEnsemble, root: &str) {
         let state = self.state.lock();
         let meta = pb::MetaRegionServer {
@@ -71,18 +95,22 @@ impl FakeCluster {
             rpc_version: Some(0),
             state: Some(OPEN),
         };
-        let master = pb::Master {
-            master: state.servers[state.master].to_message(),
+        let master = state.master.map(|master| pb::Master {
+            master: state.servers[master].to_message(),
             rpc_version: None,
             info_port: None,
-        };
+        });
         let id = pb::ClusterId { cluster_id: "fake".to_owned() };
         for (name, message) in [
-            ("meta-region-server", meta.encode_to_vec()),
-            ("master", master.encode_to_vec()),
-            ("hbaseid", id.encode_to_vec()),
+            ("meta-region-server", Some(meta.encode_to_vec())),
+            ("master", master.map(|master| master.encode_to_vec())),
+            ("hbaseid", Some(id.encode_to_vec())),
         ] {
-            ensemble.set(&format!("{root}/{name}"), [ZNODE_HEADER, &message].concat());
+            let path = format!("{root}/{name}");
+            match message {
+                Some(message) => ensemble.set(&path, [ZNODE_HEADER, &message].concat()),
+                None => ensemble.remove(&path),
+            }
         }
     }
 
@@ -99,12 +127,61 @@ impl FakeCluster {
 
     /// Makes another server the active master.
     pub fn set_master(&self, server: usize) {
-        self.state.lock().master = server;
+        self.state.lock().master = Some(server);
+    }
+
+    /// Stops the master; the region servers go on. [`Self::set_master`] starts it again.
+    pub fn stop_master(&self) {
+        self.state.lock().master = None;
+    }
+
+    /// Drops a table, without the master.
+    pub fn drop_table(&self, table: &TableName) {
+        self.state.lock().drop_table(table);
+    }
+
+    /// Removes all rows of a table, as a truncation does.
+    pub fn truncate_table(&self, table: &TableName) {
+        self.state.lock().forget_rows(table);
+    }
+
+    /// Sets an attribute of a table that was created through the master.
+    pub fn set_table_attribute(&self, table: &TableName, name: &str, value: &str) {
+        let mut state = self.state.lock();
+        let attributes = &mut state.schemas.get_mut(table).unwrap().attributes;
+        attributes.retain(|one| one.first != name.as_bytes());
+        let (first, second) = (name.to_owned().into(), value.to_owned().into());
+        attributes.push(pb::BytesBytesPair { first, second });
     }
 
     /// Makes the master reject `FlushTable`, as older versions of HBase do.
     pub fn remove_flush_table_rpc(&self) {
         self.state.lock().has_flush_table = false;
+    }
+
+    /// Changes the TLS of new connections; `None` for plain text.
+    pub fn set_tls(&self, tls: Option<FakeTls>) {
+        self.state.lock().tls = tls;
+    }
+
+    /// Makes only the master answer `ClientMetaService`, without `GetBootstrapNodes`, as HBase 2.4 does.
+    pub fn set_old_registry(&self) {
+        self.state.lock().registry.is_old = true;
+    }
+
+    /// Makes the answers of a server's `ClientMetaService` empty, or full again.
+    pub fn set_empty_registry(&self, server: usize, is_empty: bool) {
+        let mut state = self.state.lock();
+        if is_empty {
+            state.registry.empty.insert(server);
+        } else {
+            state.registry.empty.remove(&server);
+        }
+    }
+
+    /// Sets the servers that `GetBootstrapNodes` names.
+    pub fn set_bootstrap_nodes(&self, servers: &[usize]) {
+        self.state.lock().registry.bootstrap_nodes = Some(servers.to_vec());
     }
 
     /// Creates a table with these split keys; its regions are assigned to the servers in turn.
@@ -113,6 +190,17 @@ impl FakeCluster {
         let splits: Vec<_> = splits.iter().map(|key| key.as_bytes()).collect();
         self.state.lock().create_table(&table, &splits);
         table
+    }
+
+    /// Requires new connections to authenticate with a token; `None` for no authentication.
+    pub fn require_tokens(&self, tokens: Option<FakeTokens>) {
+        self.state.lock().tokens = tokens;
+    }
+
+    /// Returns the protections of all authenticated connections so far, in the words of DIGEST-MD5.
+    #[must_use]
+    pub fn protections(&self) -> Vec<String> {
+        self.state.lock().protections.clone()
     }
 
     /// Injects a fault into the next matching calls.
@@ -172,6 +260,11 @@ impl FakeCluster {
     /// are served.
     pub fn set_region_states(&self, table: &TableName, state: &'static str) {
         self.state.lock().set_region_states(table, state);
+    }
+
+    /// Sets the state of the region that has a row.
+    pub fn set_region_state(&self, table: &TableName, row: &[u8], state: &'static str) {
+        self.state.lock().set_region_state(table, row, state);
     }
 
     /// Sets the state of a table in hbase:meta, also of a table without regions; `None` removes the
@@ -254,6 +347,10 @@ impl FakeCluster {
         let listener = self.listeners.lock()[server].take();
         if let Some(listener) = listener {
             listener.stop().await;
+            let port = self.state.lock().servers[server].port();
+            if let Some(socket) = keep_port(port) {
+                self.kept_ports.lock().insert(server, socket);
+            }
         }
         self.state.lock().scanners.retain(|_, scanner| scanner.server != server);
     }
@@ -263,6 +360,7 @@ impl FakeCluster {
         let port = self.state.lock().servers[server].port();
         let listener = ServerListener::start(server, port, &self.state).await;
         self.listeners.lock()[server] = Some(listener);
+        self.kept_ports.lock().remove(&server);
     }
 
     /// Removes all scanners, as if their leases had expired.
@@ -340,7 +438,16 @@ impl Discovery for FakeDiscovery {
 
     fn master(&self) -> DiscoveryFuture<'_, ServerName> {
         let state = self.0.lock();
-        let server = state.servers[state.master].clone();
-        Box::pin(async { Ok(server) })
+        let server = state.master.map(|master| state.servers[master].clone());
+        Box::pin(async { server.ok_or(DiscoveryError::Unknown { what: "the active master" }) })
     }
+}
+
+/// Binds a socket that does not listen to a port: a listener may bind the port too, but no process gets it as a free
+/// one.
+fn keep_port(port: u16) -> Option<TcpSocket> {
+    let socket = TcpSocket::new_v4().ok()?;
+    socket.set_reuseaddr(true).ok()?;
+    socket.bind(([127, 0, 0, 1], port).into()).ok()?;
+    Some(socket)
 }

@@ -12,10 +12,16 @@
 
 mod cluster;
 mod fault;
+mod proxy;
+mod security;
+mod tls;
 mod zookeeper;
 
 pub use self::{
     cluster::{FakeCluster, FakeDiscovery},
     fault::{FaultKind, InjectedFault},
-    zookeeper::FakeEnsemble,
+    proxy::{ProxyFault, damaging_proxy},
+    security::{FakeTokens, SaslFault},
+    tls::{FakeStream, FakeTls},
+    zookeeper::{FakeEnsemble, FakeSasl, SaslAnswer},
 };

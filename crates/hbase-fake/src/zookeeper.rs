@@ -1,32 +1,50 @@
 //! A ZooKeeper ensemble of one server in this process: sessions and readable znodes.
 //!
-//! It implements connect, ping, close, getData and getChildren. Tests close connections and expire sessions.
+//! It implements connect, ping, close, SASL, getData and getChildren. Tests close connections, expire sessions and
+//! make requests fail.
 
 use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicI32, Ordering},
     },
 };
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     sync::watch,
     task::{JoinHandle, JoinSet},
 };
 
+use crate::tls::{self, FakeTls};
+
 /// Timeout of every session, in milliseconds.
 const SESSION_MS: i32 = 6_000;
+
+/// Maximum length of a packet in bytes.
+const MAX_PACKET: usize = 4 << 20;
 
 /// Error code: no such node.
 const NO_NODE: i32 = -101;
 
+/// Error code: the authentication failed.
+const AUTH_FAILED: i32 = -115;
+
+/// Error code: the session is not authenticated, and ends.
+const SASL_REQUIRED: i32 = -124;
+
 /// Error code: unsupported request.
 const UNIMPLEMENTED: i32 = -6;
+
+/// Types of requests.
+const PING: i32 = 11;
+const CLOSE: i32 = -11;
+const SASL: i32 = 102;
 
 /// A ZooKeeper ensemble; dropping it closes its sockets.
 #[derive(Debug)]
@@ -37,11 +55,41 @@ pub struct FakeEnsemble {
     task: JoinHandle<()>,
 }
 
-#[derive(Debug, Default)]
+/// The server's side of an authentication.
+pub trait FakeSasl: Send {
+    /// Handles a token of the client.
+    fn step(&mut self, token: &[u8]) -> SaslAnswer;
+}
+
+/// Answer to a token of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SaslAnswer {
+    /// Sends this token and expects another one.
+    Continue(Vec<u8>),
+    /// Sends this token; the session is authenticated.
+    Done(Vec<u8>),
+    /// Rejects the authentication.
+    Reject,
+}
+
+/// Starts an authentication.
+type StartSasl = dyn Fn() -> Box<dyn FakeSasl> + Send + Sync;
+
+#[derive(Default)]
 struct EnsembleState {
     data: Mutex<EnsembleData>,
+    tls: Mutex<Option<FakeTls>>,
+    sasl: Mutex<Option<Arc<StartSasl>>>,
+    /// Error code of all reads, 0 for none.
+    read_error: AtomicI32,
     /// True if requests get no response.
     silent: AtomicBool,
+}
+
+impl fmt::Debug for EnsembleState {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("EnsembleState").field("data", &self.data).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -70,9 +118,29 @@ impl FakeEnsemble {
         &self.address
     }
 
+    /// Changes the TLS of new connections; `None` for plain text.
+    pub fn set_tls(&self, tls: Option<FakeTls>) {
+        *self.state.tls.lock() = tls;
+    }
+
+    /// Requires an authentication of new connections.
+    pub fn require_sasl(&self, start: impl Fn() -> Box<dyn FakeSasl> + Send + Sync + 'static) {
+        *self.state.sasl.lock() = Some(Arc::new(start));
+    }
+
+    /// Makes all reads fail with an error code of ZooKeeper; 0 for none.
+    pub fn set_read_error(&self, code: i32) {
+        self.state.read_error.store(code, Ordering::SeqCst);
+    }
+
     /// Writes a znode.
     pub fn set(&self, path: &str, data: impl Into<Bytes>) {
         self.state.data.lock().nodes.insert(path.to_owned(), data.into());
+    }
+
+    /// Removes a znode.
+    pub fn remove(&self, path: &str) {
+        self.state.data.lock().nodes.remove(path);
     }
 
     /// Closes all connections; the sessions stay valid.
@@ -123,8 +191,12 @@ async fn accept(listener: TcpListener, state: Arc<EnsembleState>, closed: watch:
 }
 
 /// Serves a connection. Returns `None` when it closes.
-async fn serve(mut socket: TcpStream, state: &EnsembleState) -> Option<()> {
-    let mut connect = read_packet(&mut socket).await?;
+async fn serve(socket: TcpStream, state: &EnsembleState) -> Option<()> {
+    let tls = state.tls.lock().clone();
+    let mut stream = tls::accept(socket, tls.as_ref()).await?;
+    let socket = &mut stream;
+    let mut sasl = state.sasl.lock().as_ref().map(|start| start());
+    let mut connect = read_packet(socket).await?;
     connect.advance(4 + 8 + 4);
     let requested = connect.get_i64();
     let session = {
@@ -145,21 +217,63 @@ async fn serve(mut socket: TcpStream, state: &EnsembleState) -> Option<()> {
     response.put_i32(16);
     response.put_bytes(0, 16);
     response.put_u8(0);
-    send_packet(&mut socket, &response).await?;
+    send_packet(socket, &response).await?;
     if session == 0 {
         return None;
     }
     loop {
-        let request = read_packet(&mut socket).await?;
+        let request = read_packet(socket).await?;
         if state.silent.load(Ordering::SeqCst) {
             continue;
         }
-        let closes_session = request.clone().split_off(4).get_i32() == -11;
-        send_packet(&mut socket, &respond(request, state)).await?;
-        if closes_session {
+        let kind = request.clone().split_off(4).get_i32();
+        let error = match kind {
+            SASL => {
+                let answer = authenticate(&mut sasl, request.slice(8..));
+                send_packet(socket, &response_to(&request, answer.0, &answer.1)).await?;
+                if answer.0 != 0 {
+                    return None;
+                }
+                continue;
+            }
+            PING | CLOSE => 0,
+            _ if sasl.is_some() => SASL_REQUIRED,
+            _ => state.read_error.load(Ordering::SeqCst),
+        };
+        if error == 0 {
+            send_packet(socket, &respond(&request, state)).await?;
+        } else {
+            send_packet(socket, &response_to(&request, error, &[])).await?;
+        }
+        if kind == CLOSE || error == SASL_REQUIRED {
             return None;
         }
     }
+}
+
+/// Handles a token. Returns error code and body of the response; `sasl` becomes `None` when the session is
+/// authenticated.
+fn authenticate(sasl: &mut Option<Box<dyn FakeSasl>>, mut body: Bytes) -> (i32, Vec<u8>) {
+    let length = body.get_i32() as usize;
+    let Some(mechanism) = sasl else { return (AUTH_FAILED, Vec::new()) };
+    let token = match mechanism.step(&body[..length]) {
+        SaslAnswer::Continue(token) => token,
+        SaslAnswer::Done(token) => {
+            *sasl = None;
+            token
+        }
+        SaslAnswer::Reject => return (AUTH_FAILED, Vec::new()),
+    };
+    (0, [&(token.len() as i32).to_be_bytes()[..], &token].concat())
+}
+
+/// A response with an error code and a body.
+fn response_to(request: &[u8], error: i32, body: &[u8]) -> BytesMut {
+    let mut response = BytesMut::from(&request[..4]);
+    response.put_i64(1);
+    response.put_i32(error);
+    response.put_slice(body);
+    response
 }
 
 /// Names of the znodes below a path; `None` if it does not exist. A znode's parents exist.
@@ -170,12 +284,13 @@ fn children<'a>(nodes: &'a BTreeMap<String, Bytes>, path: &str) -> Option<BTreeS
     (path == "/" || nodes.contains_key(path) || !names.is_empty()).then_some(names)
 }
 
-fn respond(mut request: Bytes, state: &EnsembleState) -> BytesMut {
-    let (xid, kind) = (request.get_i32(), request.get_i32());
+fn respond(packet: &Bytes, state: &EnsembleState) -> BytesMut {
+    let mut request = packet.clone();
+    request.advance(4);
+    let kind = request.get_i32();
     let mut body = BytesMut::new();
     let error = match kind {
-        // Ping, close.
-        11 | -11 => 0,
+        PING | CLOSE => 0,
         // getData.
         4 => {
             let length = request.get_i32() as usize;
@@ -209,22 +324,21 @@ fn respond(mut request: Bytes, state: &EnsembleState) -> BytesMut {
         }
         _ => UNIMPLEMENTED,
     };
-    let mut response = BytesMut::new();
-    response.put_i32(xid);
-    response.put_i64(1);
-    response.put_i32(error);
-    response.put_slice(&body);
-    response
+    response_to(packet, error, &body)
 }
 
-async fn read_packet(socket: &mut TcpStream) -> Option<Bytes> {
+async fn read_packet(socket: &mut (impl AsyncRead + Unpin)) -> Option<Bytes> {
     let length = socket.read_u32().await.ok()? as usize;
+    if length > MAX_PACKET {
+        return None;
+    }
     let mut packet = vec![0; length];
     socket.read_exact(&mut packet).await.ok()?;
     Some(packet.into())
 }
 
-async fn send_packet(socket: &mut TcpStream, packet: &[u8]) -> Option<()> {
+async fn send_packet(socket: &mut (impl AsyncWrite + Unpin), packet: &[u8]) -> Option<()> {
     socket.write_u32(packet.len() as u32).await.ok()?;
-    socket.write_all(packet).await.ok()
+    socket.write_all(packet).await.ok()?;
+    socket.flush().await.ok()
 }

@@ -9,6 +9,7 @@ mod namespaces;
 mod procedures;
 mod schema;
 mod status;
+mod token;
 
 use bytes::Bytes;
 use hbase_rs_protobuf as pb;

@@ -84,6 +84,7 @@ impl Client {
         let mut stats = self.shared.metrics.snapshot();
         stats.servers = self.shared.pool.server_stats();
         stats.cached_regions = self.shared.locator.cached_regions();
+        stats.logins = self.shared.config.transport.login_stats();
         stats
     }
 

@@ -17,6 +17,7 @@
 mod error;
 mod pending_calls;
 mod reader;
+mod sasl_failure;
 mod silent_close;
 mod writer;
 
@@ -24,10 +25,8 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use prost::Message;
-use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
     sync::{Semaphore, SemaphorePermit, mpsc},
     time::{Instant, timeout_at},
 };
@@ -41,7 +40,7 @@ use crate::{
     handshake::{Service, connection_header},
     metrics::{META_METHOD, PeerMetrics},
     server_name::ServerName,
-    transport::{Channel, Destination, Established},
+    transport::{Channel, Destination, Established, Identity, Role},
 };
 
 /// Capacity of the queue to the writer. The number of calls is bounded by permits.
@@ -49,9 +48,6 @@ const QUEUE_CAPACITY: usize = 256;
 
 /// Load of a call in addition to the bytes of its request.
 const CALL_LOAD: usize = 4 << 10;
-
-/// Idle time before the first TCP keep-alive probe.
-const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
 /// A connection; dropping it fails its pending calls.
 #[derive(Debug)]
@@ -92,6 +88,7 @@ pub(crate) struct Endpoint {
     pub(crate) config: Arc<ClientConfig>,
     pub(crate) server: ServerName,
     pub(crate) service: Service,
+    pub(crate) role: Role,
     pub(crate) class: CallClass,
     pub(crate) silent_closes: Arc<SilentCloseTracker>,
     pub(crate) metrics: PeerMetrics,
@@ -100,27 +97,41 @@ pub(crate) struct Endpoint {
 impl Connection {
     /// Connects. The handshake is sent with the first request.
     pub(crate) async fn open(endpoint: &Endpoint, deadline: Instant) -> Result<Self, CallError> {
-        let Endpoint { config, server, service, class, silent_closes, metrics } = endpoint;
-        let (service, class) = (*service, *class);
+        let Endpoint { config, server, silent_closes, metrics, .. } = endpoint;
+        let (service, class) = (endpoint.service, endpoint.class);
         let failed =
             |source| CallError::Connect { server: server.clone(), source: Arc::new(source) };
-        let connect_deadline = Instant::now() + config.connect_timeout;
-        let connecting = async {
-            let socket = configure(TcpStream::connect(config.address(server)).await?)?;
-            let to = Destination { server, service, user: &config.user };
-            config.transport.establish(socket, to).await
+        let transport = &config.transport;
+        let timeout = config.connect_timeout + transport.login_timeout();
+        let connect_deadline = Instant::now() + timeout;
+        let address = config.address(server);
+        let to = Destination {
+            server,
+            address: &address,
+            service,
+            role: endpoint.role,
+            user: &config.user,
+            connect_timeout: config.connect_timeout,
         };
-        let Established { stream, preamble } =
+        let connecting = transport.connect(to);
+        let Established { stream, preamble, identity } =
             match timeout_at(connect_deadline.min(deadline), connecting).await {
                 Ok(established) => established.map_err(failed)?,
                 // A deadline that passes before the connect timeout says nothing about the server.
                 Err(_) if deadline < connect_deadline => {
                     return Err(CallError::not_sent(server, "connect"));
                 }
-                Err(_) => return Err(failed(std::io::ErrorKind::TimedOut.into())),
+                Err(_) => {
+                    return Err(failed(std::io::Error::from(std::io::ErrorKind::TimedOut).into()));
+                }
             };
+        let user = match &identity {
+            Identity::None => None,
+            Identity::User => Some(&config.user[..]),
+            Identity::Principal(principal) => Some(&principal[..]),
+        };
         let mut handshake = BytesMut::from(&preamble[..]);
-        handshake.extend_from_slice(&connection_header(&config.user, service, config.compressor));
+        handshake.extend_from_slice(&connection_header(user, service, config.compressor));
         let handshake = handshake.freeze();
         let calls = Arc::new(PendingCalls::new(server.clone(), Arc::clone(silent_closes)));
         let (queue, outgoing) = mpsc::channel(QUEUE_CAPACITY);
@@ -246,10 +257,7 @@ fn split(
             let (read, write) = socket.into_split();
             (Box::new(read), Box::new(write))
         }
-        Channel::Layered(stream) => {
-            let (read, write) = tokio::io::split(stream);
-            (Box::new(read), Box::new(write))
-        }
+        Channel::Layered { read, write } => (read, write),
     }
 }
 
@@ -262,10 +270,4 @@ pub(crate) fn read_response<M: Message + Default>(
     let block = || response.block(config.compressor, config.max_frame);
     let read = response.message().and_then(|message| Ok((message, block()?)));
     read.map_err(|source| CallError::invalid_response(server, source))
-}
-
-fn configure(socket: TcpStream) -> std::io::Result<TcpStream> {
-    socket.set_nodelay(true)?;
-    SockRef::from(&socket).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEP_ALIVE))?;
-    Ok(socket)
 }

@@ -51,6 +51,11 @@ impl RemoteException {
         Self::new(generic.class_name(), generic.message())
     }
 
+    /// An exception of the authentication.
+    pub(crate) fn from_sasl(class_name: &str, text: &str) -> Self {
+        Self { do_not_retry: true, ..Self::new(class_name, text) }
+    }
+
     fn new(class_name: &str, text: &str) -> Self {
         Self {
             class: ExceptionClass::of(class_name, text),

@@ -51,6 +51,8 @@ pub enum Service {
     Admin,
     /// Tables and procedures; master.
     Master,
+    /// Discovery without ZooKeeper; master and, since HBase 2.5, region server.
+    ClientMeta,
 }
 
 impl Service {
@@ -61,15 +63,23 @@ impl Service {
             Self::Client => "ClientService",
             Self::Admin => "AdminService",
             Self::Master => "MasterService",
+            Self::ClientMeta => "ClientMetaService",
         }
     }
 }
 
-/// Encodes the connection header with its length prefix; it follows the preamble.
+/// Encodes the connection header with its length prefix; it follows the preamble. Without a user, the
+/// server uses the authenticated one.
 #[must_use]
-pub fn connection_header(user: &str, service: Service, compressor: Option<Compressor>) -> Bytes {
+pub fn connection_header(
+    user: Option<&str>,
+    service: Service,
+    compressor: Option<Compressor>,
+) -> Bytes {
+    let user_info =
+        user.map(|user| pb::UserInformation { effective_user: user.to_owned(), real_user: None });
     let header = pb::ConnectionHeader {
-        user_info: Some(pb::UserInformation { effective_user: user.to_owned(), real_user: None }),
+        user_info,
         service_name: Some(service.name().to_owned()),
         cell_block_codec_class: Some(CELL_CODEC.to_owned()),
         cell_block_compressor_class: compressor
@@ -104,9 +114,9 @@ mod tests {
 
     #[test]
     fn connection_headers_encode_as_recorded() {
-        let full = connection_header("tsd", Service::Client, Some(Compressor::Snappy));
+        let full = connection_header(Some("tsd"), Service::Client, Some(Compressor::Snappy));
         assert_eq!(full, recorded::vector("connection-header-full"));
-        let master = connection_header("tsd", Service::Master, None);
+        let master = connection_header(Some("tsd"), Service::Master, None);
         assert_eq!(master, recorded::vector("connection-header-master"));
     }
 }

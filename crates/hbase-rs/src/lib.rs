@@ -21,7 +21,7 @@
 //! # Structure
 //!
 //! ```text
-//! Table ──► Locator ──► RegionCache          Discovery (ZooKeeper, fixed)
+//! Table ──► Locator ──► RegionCache          Discovery (ZooKeeper, registry, fixed)
 //!   │          └────────── hbase:meta ──────────────┘
 //!   ├─ get, mutate ─┐
 //!   ├─ batch ───────┼─► ConnectionPool ─► Connection: permits ─► writer ─► Transport ─► reader ─► call map
@@ -57,8 +57,9 @@
 //!   Use [`Row::detach`] for rows that are kept long.
 //! * **Requests** are validated when they are built: servers report some invalid ones as transient
 //!   failures.
-//! * Only simple authentication over plain text is implemented. TLS and SASL can be added as a
-//!   [`Transport`], between socket and frames.
+//! * Encryption and authentication are a [`Transport`], between socket and frames.
+//! * **Discovery** asks ZooKeeper ([`ZooKeeperDiscovery`]), or servers of HBase on clusters that hide ZooKeeper
+//!   ([`RegistryDiscovery`]).
 //! * **Metrics** are plain data ([`Client::stats`]).
 //!
 //! # Waits and their limits
@@ -73,6 +74,8 @@
 //! | a shared lookup that may find another region | 20 ms, then an own lookup |
 //! | a permit for a lookup | the operation |
 //! | discovery | [`ClientConfig::call_timeout`], for all callers |
+//! | a lookup in a ZooKeeper with TLS or SASL | 8 s for all its servers |
+//! | a lookup at the servers of a registry | four fifths of [`ClientConfig::call_timeout`] |
 //! | a connect, with its transport | [`ClientConfig::connect_timeout`], and the call's deadline for each waiting call |
 //! | a permit of a connection, the writer's queue | the call's deadline |
 //! | a response | the call's timeout ([`ClientConfig::call_timeout`], [`ClientConfig::scan_timeout`]) and a tenth |
@@ -131,6 +134,7 @@ mod retry;
 mod row;
 mod scan;
 mod scanner;
+pub mod security;
 mod server_name;
 mod stats;
 mod table;
@@ -147,7 +151,10 @@ pub use self::{
     compression::{CompressionError, Compressor},
     config::{ClientConfig, DEFAULT_MAX_CELL},
     connection::{CallError, DisconnectReason},
-    discovery::{Discovery, DiscoveryError, DiscoveryFuture, FixedDiscovery, ZooKeeperDiscovery},
+    discovery::{
+        AddressError, ClusterAddress, Discovery, DiscoveryError, DiscoveryFuture, FixedDiscovery,
+        RegistryDiscovery, RegistryServer, ZooKeeperDiscovery,
+    },
     error::{Failure, OperationError},
     exception::{ExceptionClass, MovedTo, Recovery, RemoteException},
     multi::Action,
@@ -170,10 +177,14 @@ pub use self::{
     scan::rows::{RowTooLong, ScanRow},
     scanner::Scanner,
     server_name::ServerName,
-    stats::{BufferStats, ClientStats, Latency, MethodStats, RetryReason, ServerStats, Traffic},
+    stats::{
+        BufferStats, ClientStats, Latency, LoginStats, MethodStats, RetryReason, ServerStats,
+        Traffic,
+    },
     table::Table,
     table_name::{TableName, TableNameError},
     transport::{
-        ByteStream, Channel, Destination, Established, PlainTransport, Transport, TransportFuture,
+        Channel, Destination, Established, Identity, PlainTransport, Role, Transport,
+        TransportError, TransportErrorKind, TransportFuture,
     },
 };

@@ -12,6 +12,7 @@ mod single_flight;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use hbase_rs_protobuf::table_state::State as TableState;
 use tokio::{
     sync::Semaphore,
     time::{Instant, timeout_at},
@@ -297,6 +298,27 @@ impl Locator {
                     self.shared.change(|cache| cache.insert(location));
                 }
                 found.push(row);
+            }
+        }
+    }
+
+    /// Reads the state of a table from hbase:meta; `None` if the table does not exist.
+    pub(crate) async fn table_state(
+        &self,
+        table: &TableName,
+        attempts: &mut Attempts,
+    ) -> Result<Option<TableState>, OperationError> {
+        loop {
+            match self.shared.meta.table_state(table, attempts.deadline()).await {
+                Ok(Some(state)) => return Ok(Some(state)),
+                Ok(None) => {
+                    let regions = self.regions(table, attempts).await?;
+                    return Ok((!regions.is_empty()).then_some(TableState::Enabled));
+                }
+                Err(cause) => {
+                    self.recover_meta(&cause, attempts)?;
+                    attempts.pause(cause, false).await?;
+                }
             }
         }
     }

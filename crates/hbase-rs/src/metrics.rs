@@ -170,6 +170,7 @@ impl Metrics {
                 written: self.buffers.written.get(),
                 failed: self.buffers.failed.get(),
             },
+            logins: None,
         }
     }
 }

@@ -23,11 +23,14 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{
     config::ClientConfig,
-    connection::{CallClass, CallError, Connection, DisconnectReason, Endpoint},
+    connection::{
+        CallClass, CallError, Connection, DisconnectReason, Endpoint, SilentCloseTracker,
+    },
     handshake::Service,
     metrics::{Metrics, PeerMetrics},
     server_name::ServerName,
     stats::ServerStats,
+    transport::Role,
 };
 
 /// Load in bytes above which another connection is opened: a few batches, or many small calls.
@@ -127,8 +130,11 @@ impl ConnectionPool {
                 config: Arc::clone(&self.config),
                 server: server.clone(),
                 service,
+                role: if service == Service::Master { Role::Master } else { Role::RegionServer },
                 class,
-                silent_closes: Arc::default(),
+                silent_closes: Arc::new(SilentCloseTracker::new(
+                    self.config.transport.description(),
+                )),
                 metrics: peer.metrics.clone(),
             };
             Arc::new(ConnectionGroup {

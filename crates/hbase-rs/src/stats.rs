@@ -44,6 +44,20 @@ pub struct ClientStats {
     pub batch_actions: u64,
     /// Content of all buffers.
     pub buffers: BufferStats,
+    /// Kerberos logins; `None` with another authentication.
+    pub logins: Option<LoginStats>,
+}
+
+/// Counters and gauges of the Kerberos logins of a cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LoginStats {
+    /// Tickets obtained with a keytab, and caches read.
+    pub logins: u64,
+    /// Failed logins, and service tickets that were not obtained.
+    pub login_failures: u64,
+    /// Gauge: seconds until the tickets expire; `None` before the first login.
+    pub ticket_seconds_left: Option<u64>,
 }
 
 /// Connections, calls and bytes.

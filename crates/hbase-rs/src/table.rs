@@ -11,6 +11,7 @@ mod single;
 use std::time::Duration;
 
 use bytes::Bytes;
+use hbase_rs_protobuf::table_state::State as TableState;
 use tokio::time::Instant;
 
 use crate::{
@@ -147,6 +148,17 @@ impl Table {
     pub async fn regions(&self) -> Result<Vec<MetaRow>, OperationError> {
         let mut attempts = self.attempts("list regions").reading();
         self.client.locator().regions(&self.name, &mut attempts).await
+    }
+
+    /// Reads the state of the table from hbase:meta, without the master. `None` means that the table
+    /// does not exist.
+    ///
+    /// # Errors
+    ///
+    /// If hbase:meta cannot be read before the deadline.
+    pub async fn state(&self) -> Result<Option<TableState>, OperationError> {
+        let mut attempts = self.attempts("table state").reading();
+        self.client.locator().table_state(&self.name, &mut attempts).await
     }
 
     /// Caches the locations of all regions of the table, so that the first operations need no

@@ -1,21 +1,27 @@
 //! Configuration of the backend: address of the cluster, timeouts and limits.
 
+mod discovery;
+
 use std::time::Duration;
 
-use hbase_rs::{Client, ClientConfig, ServerName, ZooKeeperDiscovery};
+use hbase_rs::{
+    Client, ClientConfig, RegistryDiscovery, ServerName, ZooKeeperDiscovery,
+    security::{Authentication, SecurityConfig, SecurityError, ZooKeeperSasl},
+};
 use tsd_model::TableSchema;
 use tsd_storage::{ClockMs, Table, system_clock_ms};
 
+pub use self::discovery::HBaseDiscovery;
 use crate::metrics::with_rpc_metrics;
 
 /// Address of the cluster, timeouts and limits.
 #[derive(Clone, Debug)]
 pub struct HBaseConfig {
-    /// ZooKeeper ensemble: `host[:port],…[/chroot]`.
-    pub quorum: String,
-    /// Root znode of HBase.
-    pub root: String,
-    /// User name sent to HBase.
+    /// How the client finds the servers of the cluster.
+    pub discovery: HBaseDiscovery,
+    /// Encryption and authentication of connections to HBase.
+    pub security: SecurityConfig,
+    /// User name sent to HBase without Kerberos and tokens.
     pub user: String,
     /// Address overrides: `host` or `host:port` as a server announces itself, and the address to connect to.
     /// Without a port, the announced port is used.
@@ -79,8 +85,8 @@ impl HBaseConfig {
     /// Default configuration for the cluster of a ZooKeeper ensemble.
     pub fn new(quorum: impl Into<String>) -> Self {
         Self {
-            quorum: quorum.into(),
-            root: "/hbase".to_owned(),
+            discovery: HBaseDiscovery::zookeeper(quorum),
+            security: SecurityConfig::default(),
             user: "opentsdb".to_owned(),
             hosts: Vec::new(),
             scanner_rows: 4096,
@@ -95,6 +101,17 @@ impl HBaseConfig {
         }
     }
 
+    /// True if connections to HBase or ZooKeeper use Kerberos.
+    #[must_use]
+    pub fn uses_kerberos(&self) -> bool {
+        let at_zookeeper = matches!(
+            &self.discovery,
+            HBaseDiscovery::ZooKeeper { security, .. }
+                if matches!(security.sasl, ZooKeeperSasl::Kerberos(_))
+        );
+        at_zookeeper || matches!(self.security.authentication, Authentication::Kerberos(_))
+    }
+
     /// Minimum age of the newest cell of a row for a compaction.
     pub(crate) fn settled_after(&self) -> Duration {
         self.max_hold.max(self.read_back_delay * 2)
@@ -107,22 +124,55 @@ impl HBaseConfig {
         took_ms.saturating_mul(2) > self.settled_after().as_millis() as i64
     }
 
+    /// Checks the keys, certificates and libraries that connections need, without connecting.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::client`].
+    pub fn check_security(&self) -> Result<(), SecurityError> {
+        self.security.transport()?;
+        if let HBaseDiscovery::ZooKeeper { quorum, root, security } = &self.discovery {
+            ZooKeeperDiscovery::with_security(quorum, root, security)?;
+        }
+        Ok(())
+    }
+
     /// Creates a client of the cluster. It connects with the first call.
-    #[must_use]
-    pub fn client(&self) -> Client {
+    ///
+    /// # Errors
+    ///
+    /// If the client cannot connect in the configured way.
+    pub fn client(&self) -> Result<Client, SecurityError> {
         self.client_with(|_| {})
     }
 
     /// Creates a client of the cluster; `change` changes its configuration.
-    pub fn client_with(&self, change: impl FnOnce(&mut ClientConfig)) -> Client {
+    ///
+    /// # Errors
+    ///
+    /// If the client cannot connect in the configured way.
+    pub fn client_with(
+        &self,
+        change: impl FnOnce(&mut ClientConfig),
+    ) -> Result<Client, SecurityError> {
         let mut config = with_rpc_metrics(ClientConfig::new(&self.user));
         config.operation_timeout = self.operation_timeout;
+        config.transport = self.security.transport()?;
         change(&mut config);
         if !self.hosts.is_empty() {
             let hosts = self.hosts.clone();
             config = config.map_addresses(move |server| address(&hosts, server));
         }
-        Client::new(config, ZooKeeperDiscovery::new(&self.quorum, &self.root))
+        match &self.discovery {
+            HBaseDiscovery::ZooKeeper { quorum, root, security } => {
+                let discovery = ZooKeeperDiscovery::with_security(quorum, root, security)?;
+                Ok(Client::new(config, discovery))
+            }
+            HBaseDiscovery::Registry { servers } => {
+                let discovery = RegistryDiscovery::new(servers.clone(), config.clone());
+                Ok(Client::new(config, discovery))
+            }
+        }
     }
 }
 

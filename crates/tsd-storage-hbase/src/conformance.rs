@@ -29,7 +29,7 @@ const CONCURRENCY: usize = 8;
 /// Creates tables of three regions whose names have the configured prefix, and deletes them at the
 /// end.
 pub async fn run(config: HBaseConfig) {
-    let client = config.client();
+    let client = config.client().expect("a cluster without security");
     let names: Vec<TableName> = (0..CASES.len()).flat_map(|case| names(&config, case)).collect();
     let created =
         stream::iter(&names).map(|name| create(&client, name)).buffer_unordered(CONCURRENCY);

@@ -2,7 +2,7 @@
 
 use parking_lot::RwLock;
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     future::Future,
     sync::{
         Arc,
@@ -36,6 +36,8 @@ pub(crate) struct StoreContext {
     /// The series registry of the table of points, if its series are indexed.
     pub(crate) registry: Option<Arc<SeriesRegistry>>,
     tables: RwLock<HashMap<Table, Arc<OpenTable>>>,
+    /// Watched tables that are disabled or missing, with the cause as a predicate.
+    unusable: RwLock<BTreeMap<Table, &'static str>>,
     closed: AtomicBool,
 }
 
@@ -73,7 +75,8 @@ impl StoreContext {
         let (tables, closed) = (RwLock::default(), AtomicBool::new(false));
         let clock = Arc::new(WriteClock::new(config.clock));
         let registry = config.series_index.clone().map(|of| Arc::new(SeriesRegistry::new(of)));
-        Self { client, config, runtime, clock, registry, tables, closed }
+        let unusable = RwLock::default();
+        Self { client, config, runtime, clock, registry, tables, unusable, closed }
     }
 
     pub(crate) fn check_open(&self) -> Result<(), StorageError> {
@@ -82,6 +85,20 @@ impl StoreContext {
 
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
+    }
+
+    /// Records why a table cannot be used; `None` if it can.
+    pub(crate) fn set_unusable(&self, table: &Table, cause: Option<&'static str>) {
+        let mut unusable = self.unusable.write();
+        match cause {
+            Some(cause) => unusable.insert(table.clone(), cause),
+            None => unusable.remove(table),
+        };
+    }
+
+    /// Returns the tables that cannot be used, with the causes.
+    pub(crate) fn unusable_tables(&self) -> BTreeMap<Table, &'static str> {
+        self.unusable.read().clone()
     }
 
     /// Returns the series registry of a table, if its series are indexed.

@@ -52,6 +52,7 @@
 //! clock skew between servers affects the order of writes. HBase's conditions do not distinguish an empty
 //! value from an absent column; see [`HBaseStorage`].
 
+pub mod client_files;
 mod clock;
 mod compacted_column;
 mod compactible_rows;
@@ -73,9 +74,10 @@ mod scanner;
 mod series_registry;
 mod storage;
 mod superseded;
+mod table_watch;
 mod tables;
 
-pub use config::{HBaseConfig, SeriesIndexConfig, SeriesIndexMode};
+pub use config::{HBaseConfig, HBaseDiscovery, SeriesIndexConfig, SeriesIndexMode};
 pub use metrics::{describe_metrics, publish_metrics};
 pub use storage::HBaseStorage;
 pub use tables::{

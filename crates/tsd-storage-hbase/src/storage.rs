@@ -29,6 +29,7 @@ use crate::{
     scanner::HBaseScanner,
     series_registry::build,
     superseded::WrittenPoint,
+    table_watch,
 };
 
 /// Pause after a delete. Its marker would hide a put of another daemon in the same millisecond. A timer
@@ -57,12 +58,14 @@ impl HBaseStorage {
     ///
     /// # Errors
     ///
-    /// If there is no runtime, or no ZooKeeper quorum is configured.
+    /// If there is no runtime, if no server of the cluster is configured, or if the client cannot connect in the
+    /// configured way.
     pub fn connect(config: HBaseConfig) -> Result<Self, StorageError> {
-        if config.quorum.trim().is_empty() {
+        if config.discovery.is_empty() {
             return Err(StorageError::Backend("no ZooKeeper quorum is configured".into()));
         }
-        Self::with_client(config.client(), config)
+        let client = config.client().map_err(|error| StorageError::backend(&error))?;
+        Self::with_client(client, config)
     }
 
     /// Creates a store on an existing client. Uses only the settings of tables from the configuration.
@@ -129,6 +132,12 @@ impl HBaseStorage {
             Err(StorageError::NoSuchTable(_)) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// Starts a task that looks every few seconds whether these tables are disabled or missing, which is then a
+    /// health problem. It ends with the store.
+    pub fn start_table_watch(&self, tables: Vec<Table>) {
+        self.context.runtime.spawn(table_watch::run(Arc::downgrade(&self.context), tables));
     }
 
     /// Starts a task that loads the series index and fills it, if the store has an index. It ends with the
@@ -376,7 +385,9 @@ impl Maintenance for HBaseStorage {
             let text = format!("the series index is closed, queries scan: {reason}");
             HealthProblem::new(StoreComponent::Backend, HealthImpact::Degraded, text)
         };
-        closed.map(problem).into_iter().collect()
+        let unusable = self.context.unusable_tables();
+        let of_tables = unusable.iter().map(|(table, cause)| table_watch::problem(table, cause));
+        of_tables.chain(closed.map(problem)).collect()
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {

@@ -9,8 +9,9 @@ use prost::Message;
 
 use super::{
     call_result::{CallResult, class_name},
-    master, row_calls, scan,
+    master, registry, row_calls, scan,
     state::{Call, ClusterState, SharedState},
+    token_call,
 };
 use crate::fault::FaultKind;
 
@@ -116,8 +117,10 @@ fn execute(
             let request = pb::MultiRequest::decode(message).unwrap();
             Ok(row_calls::multi(state, server, &request, block, fault))
         }
+        "ExecService" => token_call::handle_call(state, message),
         "Scan" => scan::scan(state, server, &pb::ScanRequest::decode(message).unwrap(), fault),
-        _ => master::handle_call(state, server, &method, message),
+        _ => registry::handle_call(state, server, &method)
+            .unwrap_or_else(|| master::handle_call(state, server, &method, message)),
     }
 }
 
@@ -144,7 +147,7 @@ fn encode_response(id: u32, compressor: Option<Compressor>, result: CallResult) 
     framed(&body)
 }
 
-fn encode_exception(id: u32, class: &str, text: &str) -> Bytes {
+pub(super) fn encode_exception(id: u32, class: &str, text: &str) -> Bytes {
     let exception = pb::ExceptionResponse {
         exception_class_name: Some(class_name(class)),
         stack_trace: Some(format!("{}: {text}\n\tat fake", class_name(class))),

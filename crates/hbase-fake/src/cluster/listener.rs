@@ -13,7 +13,7 @@ use hbase_rs::{
 use hbase_rs_protobuf as pb;
 use prost::Message;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split},
     net::{TcpListener, TcpStream},
     sync::mpsc,
     task::{JoinHandle, JoinSet},
@@ -22,8 +22,10 @@ use tokio::{
 
 use super::{
     call::{self, SocketAction},
+    registry, sasl,
     state::SharedState,
 };
+use crate::tls;
 
 /// Longest wait for the port of a restarted server.
 const MAX_BIND_WAIT: Duration = Duration::from_secs(30);
@@ -95,11 +97,58 @@ async fn accept(listener: TcpListener, server: usize, state: SharedState) {
 }
 
 async fn serve(socket: TcpStream, server: usize, state: SharedState) {
-    let (mut read, mut write) = socket.into_split();
+    let tls = state.lock().tls.clone();
+    let Some(stream) = tls::accept(socket, tls.as_ref()).await else { return };
+    let (mut read, mut write) = split(stream);
     let mut preamble = [0; 6];
-    if read.read_exact(&mut preamble).await.is_err() || preamble != AuthMethod::Simple.preamble() {
+    if read.read_exact(&mut preamble).await.is_err() {
         return;
     }
+    let tokens = state.lock().tokens.clone();
+    let is_digest = preamble == AuthMethod::Digest.preamble();
+    if !is_digest && preamble != AuthMethod::Simple.preamble() {
+        return;
+    }
+    match tokens {
+        None => {
+            if is_digest {
+                // The server reads the empty token, and continues without authentication.
+                let _ = read.read_u32().await;
+                let _ = send(&mut write, &[0, 0, 0, 0, 0xff, 0xff, 0xff, 0xa8]).await;
+            }
+            serve_calls(read, write, server, state, false).await;
+        }
+        Some(tokens) if is_digest => {
+            let nonce = state.lock().tick();
+            let session = sasl::authenticate(read, write, &tokens, nonce).await;
+            let Some((session, (read, write))) = session else { return };
+            state.lock().protections.push(session.protection().to_owned());
+            tokio::join!(session.pump(), serve_calls(read, write, server, state, true));
+        }
+        Some(_) => {
+            let text = "Authentication is required";
+            refuse(&mut write, text).await;
+        }
+    }
+}
+
+/// Sends an `AccessDeniedException` for the connection and closes it.
+async fn refuse(write: &mut (impl AsyncWrite + Unpin), text: &str) {
+    let denied = call::encode_exception(u32::MAX, "security.AccessDeniedException", text);
+    let _ = send(write, &denied).await;
+    let _ = write.shutdown().await;
+    // As after a fault: gives the client time to read.
+    sleep(Duration::from_millis(20)).await;
+}
+
+/// Executes the calls of a connection. An authenticated client must not name a user.
+async fn serve_calls(
+    mut read: impl AsyncRead + Unpin,
+    mut write: impl AsyncWrite + Unpin,
+    server: usize,
+    state: SharedState,
+    is_authenticated: bool,
+) {
     let mut buffer = BytesMut::new();
     let frames = FrameReader::new(MAX_REQUEST);
     // Set once the connection header is read.
@@ -108,12 +157,19 @@ async fn serve(socket: TcpStream, server: usize, state: SharedState) {
     loop {
         while let Some(frame) = frames.next(&mut buffer).unwrap() {
             let Some(compressor) = compressor else {
-                compressor = Some(requested_compressor(frame));
+                let header = pb::ConnectionHeader::decode(frame).unwrap();
+                if !registry::has_service(&state.lock(), server, header.service_name()) {
+                    return;
+                }
+                if is_authenticated && header.user_info.is_some() {
+                    return refuse(&mut write, "User: token is not allowed to impersonate").await;
+                }
+                compressor = Some(requested_compressor(&header));
                 continue;
             };
             match call::handle_frame(&state, server, compressor, frame) {
                 SocketAction::Send(bytes) => {
-                    if write.write_all(&bytes).await.is_err() {
+                    if send(&mut write, &bytes).await.is_err() {
                         return;
                     }
                 }
@@ -126,7 +182,7 @@ async fn serve(socket: TcpStream, server: usize, state: SharedState) {
                 }
                 SocketAction::Nothing => {}
                 SocketAction::SendAndClose(bytes) => {
-                    let _ = write.write_all(&bytes).await;
+                    let _ = send(&mut write, &bytes).await;
                     let _ = write.shutdown().await;
                     // Gives the client time to read the last bytes before the socket is dropped.
                     sleep(Duration::from_millis(20)).await;
@@ -140,7 +196,7 @@ async fn serve(socket: TcpStream, server: usize, state: SharedState) {
                 Ok(_) => {}
             },
             Some(bytes) = ready.recv() => {
-                if write.write_all(&bytes).await.is_err() {
+                if send(&mut write, &bytes).await.is_err() {
                     return;
                 }
             }
@@ -148,9 +204,13 @@ async fn serve(socket: TcpStream, server: usize, state: SharedState) {
     }
 }
 
+async fn send(write: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::Result<()> {
+    write.write_all(bytes).await?;
+    write.flush().await
+}
+
 /// Returns the cell block compressor that a connection header requests.
-fn requested_compressor(header: Bytes) -> Option<Compressor> {
-    let header = pb::ConnectionHeader::decode(header).unwrap();
+fn requested_compressor(header: &pb::ConnectionHeader) -> Option<Compressor> {
     [Compressor::Snappy, Compressor::Lz4, Compressor::Gzip, Compressor::Zlib]
         .into_iter()
         .find(|compressor| header.cell_block_compressor_class() == compressor.class_name())

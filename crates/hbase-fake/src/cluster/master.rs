@@ -17,7 +17,7 @@ pub(crate) fn handle_call(
     method: &str,
     message: Bytes,
 ) -> CallResult {
-    if server != state.master && method != "CompactRegion" {
+    if state.master != Some(server) && method != "CompactRegion" {
         return Err(("ipc.ServerNotRunningYetException", "Server is not running yet".to_owned()));
     }
     let message = match method {
@@ -164,9 +164,7 @@ fn delete(
     request: &pb::DeleteTableRequest,
 ) -> Result<pb::DeleteTableResponse, RpcException> {
     let table = disabled_table(state, &request.table_name)?;
-    state.schemas.remove(&table);
-    state.regions.retain(|one| *one.region.table() != table);
-    state.forget_rows(&table);
+    state.drop_table(&table);
     Ok(pb::DeleteTableResponse { proc_id: Some(state.start_procedure(request.nonce, None)) })
 }
 
@@ -229,7 +227,7 @@ fn cluster_status(state: &ClusterState) -> pb::GetClusterStatusResponse {
                 version: state.version.unwrap_or("2.6.4-fake").to_owned(),
             }),
             cluster_id: Some(pb::ClusterId { cluster_id: "fake".to_owned() }),
-            master: Some(state.servers[state.master].to_message()),
+            master: state.master.map(|master| state.servers[master].to_message()),
             balancer_on: Some(true),
             servers_name,
             ..pb::ClusterStatus::default()

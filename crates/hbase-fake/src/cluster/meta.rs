@@ -14,25 +14,27 @@ pub(crate) const REGION: &[u8] = b"hbase:meta,,1";
 const TIMESTAMP: u64 = 1;
 
 /// Returns the rows in order: the rows of all regions, or the row with the state of the scanned
-/// table.
+/// table if it exists.
 pub(crate) fn rows(state: &ClusterState, scan: &pb::Scan) -> Vec<StoredRow> {
     if scan.column.first().is_some_and(|column| column.family == "table") {
-        return vec![table(state, scan.start_row())];
+        return table(state, scan.start_row()).into_iter().collect();
     }
     let mut regions: Vec<_> = state.regions.iter().collect();
     regions.sort_by(|a, b| compare_meta_rows(a.region.name(), b.region.name()));
     regions.into_iter().map(|one| region(state, one)).collect()
 }
 
-fn table(state: &ClusterState, name: &[u8]) -> StoredRow {
-    let disabled =
-        |one: &FakeRegion| one.region.table().as_bytes() == name && one.state == "CLOSED";
+fn table(state: &ClusterState, name: &[u8]) -> Option<StoredRow> {
     let set = state.table_states.iter().find(|(table, _)| table.as_bytes() == name);
-    let value = match set {
-        Some((_, state)) => [8, *state as u8],
-        None => [8, u8::from(state.regions.iter().any(disabled))],
+    let value = if let Some((_, state)) = set {
+        [8, *state as u8]
+    } else {
+        let is_of_table = |one: &&FakeRegion| one.region.table().as_bytes() == name;
+        let mut regions = state.regions.iter().filter(is_of_table).peekable();
+        regions.peek()?;
+        [8, u8::from(regions.any(|one| one.state == "CLOSED"))]
     };
-    (Bytes::copy_from_slice(name), columns("table", [("state", &value)]))
+    Some((Bytes::copy_from_slice(name), columns("table", [("state", &value)])))
 }
 
 fn region(state: &ClusterState, one: &FakeRegion) -> StoredRow {

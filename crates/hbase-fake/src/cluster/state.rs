@@ -2,7 +2,7 @@
 
 use parking_lot::{Mutex, MutexGuard};
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -11,7 +11,11 @@ use hbase_rs::{CellKind, MovedTo, Region, ServerName, TableName};
 use hbase_rs_protobuf as pb;
 
 use super::{call_result::RpcException, memstore::Memstores, namespaces::Namespaces};
-use crate::fault::{FaultKind, InjectedFault};
+use crate::{
+    fault::{FaultKind, InjectedFault},
+    security::FakeTokens,
+    tls::FakeTls,
+};
 
 /// Number of polls before a procedure is complete.
 const POLLS: usize = 2;
@@ -153,7 +157,12 @@ pub(crate) struct ClusterState {
     pub(crate) faults: Vec<InjectedFault>,
     pub(crate) calls: HashMap<String, usize>,
     pub(crate) connections: usize,
-    pub(crate) master: usize,
+    /// Tokens that new connections must authenticate with; `None` without authentication.
+    pub(crate) tokens: Option<FakeTokens>,
+    /// Protections of the authenticated connections, in the words of DIGEST-MD5.
+    pub(crate) protections: Vec<String>,
+    /// The server that is the active master; `None` if the master is down.
+    pub(crate) master: Option<usize>,
     pub(crate) has_flush_table: bool,
     /// Schemas of the tables created through the master.
     pub(crate) schemas: BTreeMap<TableName, pb::TableSchema>,
@@ -178,6 +187,9 @@ pub(crate) struct ClusterState {
     /// Start rows of the scanners opened on tables, in order.
     pub(crate) scan_starts: Vec<Bytes>,
     pub(crate) memstores: Memstores,
+    pub(crate) registry: FakeRegistry,
+    /// TLS of new connections.
+    pub(crate) tls: Option<FakeTls>,
     clock: u64,
 }
 
@@ -190,6 +202,13 @@ impl ClusterState {
     /// Returns a row, unless no cell was ever put to it.
     pub(crate) fn row(&self, table: &TableName, row: &[u8]) -> Option<&StoredColumns> {
         self.rows.get(table)?.get(row)
+    }
+
+    /// Removes a table with its regions and rows.
+    pub(crate) fn drop_table(&mut self, table: &TableName) {
+        self.schemas.remove(table);
+        self.regions.retain(|one| one.region.table() != table);
+        self.forget_rows(table);
     }
 
     /// Removes all rows of a table.
@@ -322,6 +341,13 @@ impl ClusterState {
         }
     }
 
+    pub(crate) fn set_region_state(&mut self, table: &TableName, row: &[u8], state: &'static str) {
+        let has_row = |region: &Region| region.table() == table && region.contains(row);
+        for one in self.regions.iter_mut().filter(|one| has_row(&one.region)) {
+            one.state = state;
+        }
+    }
+
     /// Returns the fault to apply to this call.
     pub(crate) fn take_fault(
         &mut self,
@@ -369,4 +395,15 @@ impl ClusterState {
             },
         }
     }
+}
+
+/// Which servers answer `ClientMetaService`, and what.
+#[derive(Debug, Default)]
+pub(crate) struct FakeRegistry {
+    /// As in HBase 2.4: only the master has the service, without `GetBootstrapNodes`.
+    pub(crate) is_old: bool,
+    /// Servers whose answers are empty.
+    pub(crate) empty: HashSet<usize>,
+    /// Servers that `GetBootstrapNodes` names; `None`: all.
+    pub(crate) bootstrap_nodes: Option<Vec<usize>>,
 }

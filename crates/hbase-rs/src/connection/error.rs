@@ -6,6 +6,7 @@ use crate::{
     exception::{ExceptionClass, Recovery, RemoteException},
     frame::FrameError,
     server_name::ServerName,
+    transport::{TransportError, TransportErrorKind},
 };
 
 /// Why a connection ended.
@@ -23,15 +24,16 @@ pub enum DisconnectReason {
     #[error("closed by the server")]
     ClosedByServer,
     /// Closed by the server before it sent any data: it is a proxy and the server behind it is down,
-    /// it does not know the service, the codec or the compressor, or it requires TLS or Kerberos.
+    /// it does not know the service, the codec or the compressor, or it requires other security.
     #[error(
-        "closed by the server before any response, {count} times in a row; the server \
-         behind a proxy may be down, or it does not accept the connection header, plain text or simple \
-         authentication"
+        "closed by the server before any response, {count} times in a row; the server behind a proxy \
+         may be down, or it does not accept the connection header or {security}"
     )]
     SilentClose {
         /// Number of consecutive silent closes by this server.
         count: u32,
+        /// Security of the connection ([`Transport::description`](crate::Transport::description)).
+        security: &'static str,
     },
     /// Calls timed out and no data was received.
     #[error("no data received while calls timed out")]
@@ -39,12 +41,40 @@ pub enum DisconnectReason {
     /// The socket failed.
     #[error("socket failed")]
     Socket(#[source] Arc<io::Error>),
+    /// Encryption or authentication of the stream failed for good.
+    #[error("encryption or authentication failed")]
+    Security(#[source] Arc<TransportError>),
     /// The stream cannot be decoded any further.
     #[error("unusable stream")]
     Frame(#[source] Arc<FrameError>),
     /// The server sent an exception for the connection.
-    #[error("refused by the server")]
+    #[error("refused by the server{}", security_advice(.0))]
     Refused(#[source] RemoteException),
+    /// The server rejected the authentication after its last message.
+    #[error("the server rejected the authentication")]
+    AuthenticationFailed(#[source] Arc<RemoteException>),
+}
+
+/// What to change if the server requires authentication. HBase before 3.0 tells it only by the text.
+fn security_advice(exception: &RemoteException) -> &'static str {
+    if exception.text().contains("Authentication is required") {
+        ", which requires Kerberos or a token (hbase.security.auth.enable)"
+    } else {
+        ""
+    }
+}
+
+/// Errors of the layers on top of the socket are a [`TransportError`] in the [`io::Error`].
+impl From<io::Error> for DisconnectReason {
+    fn from(error: io::Error) -> Self {
+        match error.downcast::<TransportError>() {
+            Ok(error) if error.kind() != TransportErrorKind::Unreachable => {
+                Self::Security(Arc::new(error))
+            }
+            Ok(error) => Self::Socket(Arc::new(io::Error::other(error))),
+            Err(error) => Self::Socket(Arc::new(error)),
+        }
+    }
 }
 
 /// An RPC that failed.
@@ -56,8 +86,8 @@ pub enum CallError {
     Connect {
         /// Server of the connection.
         server: ServerName,
-        /// Error of the socket or the transport.
-        source: Arc<io::Error>,
+        /// Error of the transport.
+        source: Arc<TransportError>,
     },
     /// The connection ended during the call.
     #[error("lost connection to {server}")]
@@ -115,12 +145,15 @@ impl CallError {
     #[must_use]
     pub fn recovery(&self) -> Recovery {
         match self {
-            Self::Connect { .. } => Recovery::ServerGone,
+            Self::Connect { source, .. } => recovery_of(source),
             Self::Disconnected { reason, .. } => match reason {
-                DisconnectReason::Refused(_) => Recovery::Fail,
+                DisconnectReason::Refused(_) | DisconnectReason::AuthenticationFailed(_) => {
+                    Recovery::Fail
+                }
                 // The call met the idle close; it was not sent.
                 DisconnectReason::Idle => Recovery::ResendNow,
                 DisconnectReason::Closed => Recovery::SamePlace,
+                DisconnectReason::Security(source) => recovery_of(source),
                 _ => Recovery::Relocate,
             },
             // The server may hang and its regions may be reassigned by now. This includes calls that
@@ -173,5 +206,13 @@ impl CallError {
     #[must_use]
     pub fn is_overload(&self) -> bool {
         matches!(self, Self::Remote { exception, .. } if exception.is_overload())
+    }
+}
+
+fn recovery_of(error: &TransportError) -> Recovery {
+    match error.kind() {
+        TransportErrorKind::Unreachable => Recovery::ServerGone,
+        TransportErrorKind::Transient | TransportErrorKind::Expired => Recovery::SamePlace,
+        TransportErrorKind::Permanent => Recovery::Fail,
     }
 }

@@ -249,7 +249,10 @@ mod tests {
     }
 
     fn calls() -> Arc<PendingCalls> {
-        Arc::new(PendingCalls::new(ServerName::new("rs", 1, 1), Arc::default()))
+        Arc::new(PendingCalls::new(
+            ServerName::new("rs", 1, 1),
+            Arc::new(SilentCloseTracker::new("a test")),
+        ))
     }
 
     #[tokio::test]
@@ -330,7 +333,7 @@ mod tests {
         let mut call = silent.register().unwrap();
         silent.disconnected(&DisconnectReason::ClosedByServer);
         let Err(CallError::Disconnected { reason, .. }) = call.result().await else { panic!() };
-        assert!(matches!(reason, DisconnectReason::SilentClose { count: 1 }), "{reason}");
+        assert!(matches!(reason, DisconnectReason::SilentClose { count: 1, .. }), "{reason}");
         let connected = calls();
         let mut call = connected.register().unwrap();
         connected.data_received();

@@ -9,7 +9,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{error::DisconnectReason, pending_calls::PendingCalls};
+use super::{error::DisconnectReason, pending_calls::PendingCalls, sasl_failure::FirstBytes};
 use crate::{
     frame::{FrameReader, Response},
     metrics::PeerMetrics,
@@ -30,6 +30,7 @@ pub(super) async fn run(
     metrics: &PeerMetrics,
 ) {
     let frames = FrameReader::new(max_frame);
+    let mut is_authenticated = false;
     let mut buffer = BytesMut::with_capacity(READ_SIZE);
     // Headers that cannot be decoded, of which the first, second, fourth and so on are logged.
     let mut bad_headers = 1_u64;
@@ -49,10 +50,20 @@ pub(super) async fn run(
                 calls.data_received();
             }
             Ok(Err(error)) => {
-                return calls.disconnected(&DisconnectReason::Socket(Arc::new(error)));
+                return calls.disconnected(&error.into());
             }
             // Pending calls have timers of their own.
             Err(_) => calls.close_if_idle(),
+        }
+        if !is_authenticated {
+            match FirstBytes::read(&buffer) {
+                FirstBytes::Incomplete => continue,
+                FirstBytes::Frame => is_authenticated = true,
+                FirstBytes::Failure(failure) => {
+                    let reason = DisconnectReason::AuthenticationFailed(Arc::new(failure));
+                    return calls.disconnected(&reason);
+                }
+            }
         }
         loop {
             match frames.next(&mut buffer) {

@@ -9,7 +9,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{error::DisconnectReason, pending_calls::PendingCalls};
+use super::pending_calls::PendingCalls;
 use crate::metrics::PeerMetrics;
 
 /// Maximum number of requests per write.
@@ -66,7 +66,7 @@ pub(super) async fn run(
         batch.clear();
         if let Err(error) = written {
             let _ = timeout(ERROR_GRACE, calls.closed.cancelled()).await;
-            calls.disconnected(&DisconnectReason::Socket(Arc::new(error)));
+            calls.disconnected(&error.into());
             return;
         }
     }

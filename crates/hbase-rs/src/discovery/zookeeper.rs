@@ -1,41 +1,62 @@
 //! Discovery through the znodes that HBase writes to ZooKeeper.
 //!
-//! One session is opened on first use and kept. An expired session fails all later requests, so the
-//! client drops a session at its first failure. A request during a disconnect blocks, so the caller
-//! bounds its time. A session that does not respond in that time is dropped as well; the next session
-//! may connect to another server of the ensemble. Addresses are as the servers report them.
+//! | ensemble | sessions |
+//! |---|---|
+//! | without security | one of the crate `zookeeper-client`, opened on first use and kept |
+//! | with TLS or SASL | [of this crate](super::session), one for each lookup |
+//!
+//! An expired session fails all later requests, so the client drops a session at its first failure. A request during
+//! a disconnect blocks, so the caller bounds its time. A session that does not respond in that time is dropped as
+//! well; the next session may connect to another server of the ensemble. Addresses are as the servers report them.
 
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use tokio::{net::TcpStream, sync::Mutex, time::timeout};
+use tokio::{
+    net::TcpStream,
+    sync::Mutex,
+    time::{sleep, timeout},
+};
 use zookeeper_client::{Client, Error};
 
 use super::{
     Discovery, DiscoveryError, DiscoveryFuture,
+    quorum::Quorum,
+    root::{self, Znodes},
+    session::{Lookup, NO_AUTH, SASL_REQUIRED, SessionConnector, SessionError},
     znode::{MASTER, META_SERVER, read_master_znode, read_meta_server_znode},
 };
-use crate::server_name::ServerName;
-
-/// Maximum number of znodes in an error.
-const MAX_LISTED: usize = 20;
+use crate::{
+    security::{SecurityError, ZooKeeperSasl, ZooKeeperSecurity},
+    server_name::ServerName,
+};
 
 /// How long a server of the ensemble may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Port of hosts without one.
-const DEFAULT_PORT: u16 = 2181;
+/// After this time without a session, the servers are asked why.
+const DIAGNOSIS_DELAY: Duration = Duration::from_secs(1);
+
+/// Requested session timeout by default.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Discovery through ZooKeeper.
 #[derive(Debug)]
 pub struct ZooKeeperDiscovery {
-    /// `host:port,host:port/chroot`
-    quorum: String,
-    /// Parent znode of HBase's znodes.
+    quorum: Quorum,
+    /// Parent znode of HBase's znodes; empty for `/`.
     root: String,
     session_timeout: Duration,
-    session: Mutex<Option<Client>>,
+    sessions: Sessions,
+}
+
+#[derive(Debug)]
+enum Sessions {
+    /// A session that is kept.
+    Plain(Mutex<Option<Client>>),
+    /// A session for each lookup.
+    Secure(Box<SessionConnector>),
 }
 
 impl ZooKeeperDiscovery {
@@ -44,14 +65,36 @@ impl ZooKeeperDiscovery {
     #[must_use]
     pub fn new(quorum: &str, root: &str) -> Self {
         Self {
-            quorum: with_ports(quorum),
+            quorum: Quorum::parse(quorum),
             root: root.trim_end_matches('/').to_owned(),
-            session_timeout: Duration::from_secs(30),
-            session: Mutex::new(None),
+            session_timeout: SESSION_TIMEOUT,
+            sessions: Sessions::Plain(Mutex::new(None)),
         }
     }
 
-    /// Sets the requested session timeout; the ensemble may grant another.
+    /// As [`Self::new`], with encrypted or authenticated sessions.
+    ///
+    /// # Errors
+    ///
+    /// If a file of the security cannot be used, or this build lacks a feature.
+    pub fn with_security(
+        quorum: &str,
+        root: &str,
+        security: &ZooKeeperSecurity,
+    ) -> Result<Self, SecurityError> {
+        let mut discovery = Self::new(quorum, root);
+        if security.tls.is_some() || security.sasl != ZooKeeperSasl::None {
+            let quorum = discovery.quorum.clone();
+            discovery.sessions = Sessions::Secure(Box::new(SessionConnector::new(
+                quorum,
+                security,
+                SESSION_TIMEOUT,
+            )?));
+        }
+        Ok(discovery)
+    }
+
+    /// Sets the requested timeout of a session that is kept; the ensemble may grant another.
     #[must_use]
     pub const fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
@@ -59,64 +102,33 @@ impl ZooKeeperDiscovery {
     }
 
     async fn read(&self, node: &str, what: &'static str) -> Result<Bytes, DiscoveryError> {
-        // One request at a time is enough: there are few znodes, and callers cache the results.
-        let mut session = self.session.lock().await;
-        // Put back only after a response, since the caller may drop this future while it waits.
-        let client = match session.take() {
-            Some(client) => client,
-            None => self.connect(what).await?,
-        };
-        let data = match client.get_data(&format!("{}/{node}", self.root)).await {
-            Ok((data, _)) => Some(data),
-            Err(Error::NoNode) => None,
-            Err(error) => return Err(self.failed(what, error)),
-        };
-        let client = session.insert(client);
-        if let Some(data) = data {
-            return Ok(data.into());
-        }
-        let missing = self.missing_root(client).await;
-        Err(missing.unwrap_or(DiscoveryError::Unknown { what }))
-    }
-
-    /// Returns an error if the root znode does not exist: HBase creates it at its first start, and
-    /// never removes it.
-    async fn missing_root(&self, client: &Client) -> Option<DiscoveryError> {
-        let root = if self.root.is_empty() { "/" } else { &self.root };
-        if !matches!(client.list_children(root).await, Err(Error::NoNode)) {
-            return None;
-        }
-        // The first directory of the path that exists.
-        let mut parent = root;
-        let children = loop {
-            parent = match parent.rfind('/') {
-                None | Some(0) => "/",
-                Some(end) => parent.get(..end).unwrap_or("/"),
-            };
-            match client.list_children(parent).await {
-                Ok(children) => break children,
-                Err(Error::NoNode) if parent != "/" => {}
-                Err(_) => break Vec::new(),
+        let value = match &self.sessions {
+            Sessions::Secure(sessions) => sessions.read(&self.root, node, what).await?,
+            Sessions::Plain(session) => {
+                // One request at a time is enough: there are few znodes, and callers cache the results.
+                let mut session = session.lock().await;
+                // Put back only after a response, since the caller may drop this future while it waits.
+                let client = match session.take() {
+                    Some(client) => client,
+                    None => self.connect(what).await?,
+                };
+                let mut reads = PlainReads(client);
+                let value = root::read(&mut reads, &self.root, node).await;
+                let value = value.map_err(|error| self.failed(what, node, &error))?;
+                *session = Some(reads.0);
+                value
             }
         };
-        let mut existing: Vec<_> = children
-            .iter()
-            .map(|child| format!("{}/{child}", parent.trim_end_matches('/')))
-            .collect();
-        existing.sort_by_key(|path| (!path.contains("hbase"), path.clone()));
-        existing.truncate(MAX_LISTED);
-        let (root, quorum) = (root.to_owned(), self.quorum.clone());
-        Some(DiscoveryError::NoRoot { root, quorum, existing })
+        value.found(what, &self.root, self.quorum.to_string())
     }
 
     /// Fails if no server of the ensemble accepts connections. The ZooKeeper client tries them until
     /// its session timeout, and does not report why none accepts.
     async fn check_reachable(&self) -> Result<(), DiscoveryError> {
-        let hosts = self.quorum.split('/').next().unwrap_or_default();
-        let mut connects: FuturesUnordered<_> = hosts
-            .split(',')
-            .map(|host| async move {
-                let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(host)).await;
+        let servers = self.quorum.servers.iter();
+        let mut connects: FuturesUnordered<_> = servers
+            .map(|server| async move {
+                let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(server)).await;
                 connected.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())).map(drop)
             })
             .collect();
@@ -128,20 +140,70 @@ impl ZooKeeperDiscovery {
             }
         }
         let source = Arc::new(last.unwrap_or_else(|| std::io::ErrorKind::InvalidInput.into()));
-        Err(DiscoveryError::Unreachable { quorum: self.quorum.clone(), source })
+        Err(DiscoveryError::Unreachable { quorum: self.quorum.to_string(), source })
     }
 
     async fn connect(&self, what: &'static str) -> Result<Client, DiscoveryError> {
         self.check_reachable().await?;
-        Client::connector()
-            .with_session_timeout(self.session_timeout)
-            .connect(&self.quorum)
-            .await
-            .map_err(|error| self.failed(what, error))
+        let quorum = self.quorum.to_string();
+        let connecting =
+            Client::connector().with_session_timeout(self.session_timeout).connect(&quorum);
+        tokio::select! {
+            connected = connecting => connected.map_err(|error| self.failed(what, "", &error)),
+            error = self.diagnose(what) => Err(error),
+        }
     }
 
-    fn failed(&self, what: &'static str, error: Error) -> DiscoveryError {
-        DiscoveryError::ZooKeeper { what, quorum: self.quorum.clone(), source: Arc::new(error) }
+    /// Asks the servers why there is no session yet, which the ZooKeeper client does not report. Ends only with an
+    /// error.
+    async fn diagnose(&self, what: &'static str) -> DiscoveryError {
+        loop {
+            sleep(DIAGNOSIS_DELAY).await;
+            let sessions = SessionConnector::plain(self.quorum.clone(), self.session_timeout);
+            if let Err(error) = sessions.check(what).await {
+                return error;
+            }
+        }
+    }
+
+    fn failed(&self, what: &'static str, node: &str, error: &Error) -> DiscoveryError {
+        let quorum = self.quorum.to_string();
+        let code = match error {
+            Error::NoAuth => NO_AUTH,
+            // These sessions do not authenticate.
+            Error::AuthFailed => SASL_REQUIRED,
+            Error::UnexpectedErrorCode(code) => *code,
+            Error::BadArguments(reason) => {
+                return DiscoveryError::InvalidQuorum { quorum, reason: (**reason).to_owned() };
+            }
+            error => return DiscoveryError::ZooKeeper { what, quorum, reason: error.to_string() },
+        };
+        let znode = &format!("{}/{node}", self.root);
+        let lookup = Lookup { what, znode, quorum: &self.quorum, encrypted: false };
+        SessionError::Code(code).explain(&lookup)
+    }
+}
+
+/// Reads by the crate `zookeeper-client`.
+struct PlainReads(Client);
+
+impl Znodes for PlainReads {
+    type Error = Error;
+
+    async fn data(&mut self, path: &str) -> Result<Option<Bytes>, Error> {
+        match self.0.get_data(path).await {
+            Ok((data, _)) => Ok(Some(data.into())),
+            Err(Error::NoNode) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn children(&mut self, path: &str) -> Result<Option<Vec<String>>, Error> {
+        match self.0.list_children(path).await {
+            Ok(children) => Ok(Some(children)),
+            Err(Error::NoNode) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -154,38 +216,5 @@ impl Discovery for ZooKeeperDiscovery {
 
     fn master(&self) -> DiscoveryFuture<'_, ServerName> {
         Box::pin(async { read_master_znode(&self.read("master", MASTER).await?) })
-    }
-}
-
-/// Adds ZooKeeper's default port to hosts without a port.
-fn with_ports(quorum: &str) -> String {
-    let (hosts, chroot) = quorum.find('/').map_or((quorum, ""), |at| quorum.split_at(at));
-    let host = |host: &str| {
-        let host = host.trim();
-        if host.rsplit(']').next().is_some_and(|tail| tail.contains(':')) {
-            host.to_owned()
-        } else {
-            format!("{host}:{DEFAULT_PORT}")
-        }
-    };
-    let hosts: Vec<_> = hosts.split(',').filter(|host| !host.trim().is_empty()).map(host).collect();
-    format!("{}{chroot}", hosts.join(","))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hosts_without_a_port_get_the_default_port() {
-        for (quorum, expected) in [
-            ("a", "a:2181"),
-            ("a:1,b", "a:1,b:2181"),
-            ("a, b:3/root/x", "a:2181,b:3/root/x"),
-            ("[::1]", "[::1]:2181"),
-            ("[::1]:5", "[::1]:5"),
-        ] {
-            assert_eq!(with_ports(quorum), expected);
-        }
     }
 }

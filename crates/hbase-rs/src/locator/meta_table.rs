@@ -172,7 +172,7 @@ impl MetaTable {
         deadline: Instant,
     ) -> bool {
         let state = self.table_state(table, deadline).await;
-        matches!(state, Some(TableState::Disabled | TableState::Disabling))
+        matches!(state, Ok(Some(TableState::Disabled | TableState::Disabling)))
     }
 
     /// True if the table is being enabled or created; false if its state cannot be read.
@@ -181,20 +181,22 @@ impl MetaTable {
         table: &TableName,
         deadline: Instant,
     ) -> bool {
-        self.table_state(table, deadline).await == Some(TableState::Enabling)
+        matches!(self.table_state(table, deadline).await, Ok(Some(TableState::Enabling)))
     }
 
-    async fn table_state(
+    /// Reads the state of a table; `None` if no state is stored, as before 2.0.
+    pub(super) async fn table_state(
         self: &Arc<Self>,
         table: &TableName,
         deadline: Instant,
-    ) -> Option<TableState> {
+    ) -> Result<Option<TableState>, Failure> {
         let row = table.as_bytes().clone();
         let scan = Scan::range(row.clone(), row)
             .inclusive(true, true)
             .select(Selection::all().columns("table", [Bytes::from_static(b"state")]));
-        let rows = self.scan(scan, 1, deadline).await.ok()?;
-        let state = rows.first().and_then(|row| row.value(b"table", b"state"))?;
-        <pb::TableState as prost::Message>::decode(state).ok().map(|state| state.state())
+        let rows = self.scan(scan, 1, deadline).await?;
+        let state = rows.first().and_then(|row| row.value(b"table", b"state"));
+        let decode = |state| <pb::TableState as prost::Message>::decode(state).ok();
+        Ok(state.and_then(decode).map(|state| state.state()))
     }
 }

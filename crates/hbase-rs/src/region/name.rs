@@ -12,6 +12,7 @@ use std::{cmp::Ordering, fmt::Write as _};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use hbase_rs_protobuf as pb;
+use md5::{Digest, Md5};
 use pb::region_specifier::RegionSpecifierType;
 
 use crate::{cell::MAX_ROW_LENGTH, table_name::TableName};
@@ -73,8 +74,8 @@ pub fn region_name(table: &TableName, start_key: &[u8], id: u64, replica: u16) -
     if replica > 0 {
         let _ = write!(name, "_{replica:04X}");
     }
-    let hash = md5::compute(&name);
-    let _ = write!(name, ".{hash:x}.");
+    let hash = u128::from_be_bytes(Md5::digest(&name).into());
+    let _ = write!(name, ".{hash:032x}.");
     name.freeze()
 }
 

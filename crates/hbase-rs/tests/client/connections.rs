@@ -1,7 +1,6 @@
 //! Number of connections, transports and statistics.
 
 use std::{
-    io,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -11,10 +10,9 @@ use std::{
 
 use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
 use hbase_rs::{
-    CallError, Channel, Client, Destination, Established, ExceptionClass, Failure, PlainTransport,
-    RetryReason, Scan, Table, Transport, TransportFuture,
+    CallError, Channel, Client, Destination, ExceptionClass, Failure, PlainTransport, RetryReason,
+    Scan, Table, Transport, TransportError, TransportErrorKind, TransportFuture,
 };
-use tokio::net::TcpStream;
 
 use super::{config, fill, get, put, start_with, value};
 
@@ -78,30 +76,33 @@ async fn idle_connections_are_closed() {
 #[derive(Debug, Default)]
 struct TestTransport {
     established: AtomicUsize,
-    fails: bool,
+    fails: Option<TransportErrorKind>,
     hangs: bool,
 }
 
 impl Transport for TestTransport {
-    fn establish<'a>(&'a self, socket: TcpStream, to: Destination<'a>) -> TransportFuture<'a> {
+    fn connect<'a>(&'a self, to: Destination<'a>) -> TransportFuture<'a> {
         Box::pin(async move {
             self.established.fetch_add(1, Ordering::Relaxed);
             assert_eq!((to.user, to.server.host()), ("test", "127.0.0.1"));
-            if self.fails {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "no certificate"));
+            if let Some(kind) = self.fails {
+                return Err(TransportError::new(kind, "no certificate"));
             }
             if self.hangs {
                 std::future::pending::<()>().await;
             }
-            let Established { stream, preamble } = PlainTransport.establish(socket, to).await?;
-            let stream = match stream {
-                Channel::Plain(socket) => Box::new(socket),
-                Channel::Layered(stream) => {
-                    return Ok(Established { stream: Channel::Layered(stream), preamble });
-                }
-            };
-            Ok(Established { stream: Channel::Layered(stream), preamble })
+            let mut established = PlainTransport.connect(to).await?;
+            if let Channel::Plain(socket) = established.stream {
+                let (read, write) = tokio::io::split(socket);
+                let (read, write) = (Box::new(read), Box::new(write));
+                established.stream = Channel::Layered { read, write };
+            }
+            Ok(established)
         })
+    }
+
+    fn description(&self) -> &'static str {
+        "a test"
     }
 }
 
@@ -121,7 +122,8 @@ async fn every_connection_uses_the_transport() {
 
 #[tokio::test]
 async fn failed_transport_fails_the_connect() {
-    for (fails, hangs) in [(true, false), (false, true)] {
+    let unreachable = Some(TransportErrorKind::Unreachable);
+    for (fails, hangs) in [(unreachable, false), (None, true)] {
         let mut config = config();
         config.connect_timeout = Duration::from_millis(20);
         config.operation_timeout = Duration::from_millis(200);
@@ -129,6 +131,28 @@ async fn failed_transport_fails_the_connect() {
         let (_cluster, table) = start_with(config).await;
         let error = table.get(&get("a")).await.unwrap_err();
         assert!(matches!(&*error.cause, Failure::Call(CallError::Connect { .. })), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn transport_errors_are_retried_by_their_kind() {
+    for (kind, retried) in [
+        (TransportErrorKind::Permanent, false),
+        (TransportErrorKind::Transient, true),
+        (TransportErrorKind::Expired, true),
+        (TransportErrorKind::Unreachable, true),
+    ] {
+        let transport = Arc::new(TestTransport { fails: Some(kind), ..TestTransport::default() });
+        let mut config = config();
+        config.failed_server_pause = Duration::ZERO;
+        config.operation_timeout = Duration::from_millis(500);
+        config.transport = Arc::clone(&transport) as _;
+        let (_cluster, table) = start_with(config).await;
+        let error = table.get(&get("a")).await.unwrap_err();
+        let chain = format!("{:?}", error.cause);
+        assert!(chain.contains("no certificate"), "{chain}");
+        let attempts = transport.established.load(Ordering::Relaxed);
+        assert_eq!(attempts > 1, retried, "{kind:?}: {attempts} attempts");
     }
 }
 

@@ -1,5 +1,8 @@
 //! Discovery through ZooKeeper.
 
+mod sasl;
+mod sessions;
+
 use std::time::Duration;
 
 use hbase_fake::{FakeCluster, FakeEnsemble};

@@ -17,8 +17,11 @@ mod lookups;
 mod outages;
 mod pressure;
 mod regions;
+mod registry;
 mod rows;
 mod scans;
+mod security;
+mod tls;
 mod waits;
 
 use std::time::Duration;
@@ -70,6 +73,17 @@ async fn fill(table: &Table, rows: &[&str]) {
     for row in rows {
         table.mutate(put(row, row)).await.unwrap();
     }
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text = format!("{text}: {next}");
+        cause = next.source();
+    }
+    text
 }
 
 /// Faults of a Multi that a retry recovers from.

@@ -206,6 +206,17 @@ async fn shared_lookup_of_a_split_region_serves_only_its_half() {
 }
 
 #[tokio::test]
+async fn the_state_of_a_table_is_read_without_the_master() {
+    let (cluster, table) = start().await;
+    cluster.stop_master();
+    assert_eq!(table.state().await.unwrap(), Some(TableState::Enabled));
+    cluster.set_region_states(table.name(), "CLOSED");
+    assert_eq!(table.state().await.unwrap(), Some(TableState::Disabled));
+    cluster.drop_table(table.name());
+    assert_eq!(table.state().await.unwrap(), None);
+}
+
+#[tokio::test]
 async fn operations_wait_for_a_table_that_is_being_enabled() {
     let (cluster, table) = start().await;
     fill(&table, &["a"]).await;

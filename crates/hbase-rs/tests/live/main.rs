@@ -1,6 +1,13 @@
 //! Tests of the client against a running HBase. `HBASE_QUORUM` is its ZooKeeper quorum; without `--ignored` none runs.
 //!
-//! Each test creates and deletes its own table.
+//! Each test creates and deletes its own table. For a secured HBase:
+//!
+//! | variable | value |
+//! |---|---|
+//! | `HBASE_KEYTAB`, `HBASE_PRINCIPAL` | keytab of the client, principal of the servers: Kerberos |
+//! | `HBASE_TOKEN` | file with a delegation token |
+//! | `HBASE_PROTECTION` | list of protections, by default `authentication` |
+//! | `HBASE_AUTHORITY`, `HBASE_IDENTITY` | PEM files of the trusted authority, and of the client's certificate and key: TLS |
 
 #![expect(
     clippy::unwrap_used,
@@ -10,19 +17,52 @@
 
 mod filters;
 mod regions;
+mod registry;
 mod rows;
 mod scans;
+mod secured;
+mod tokens;
+
+use std::env;
 
 use hbase_rs::{
     Action, Admin, Client, ClientConfig, FamilyDescriptor, Put, Table, TableDescriptor, TableName,
     ZooKeeperDiscovery,
+    security::{
+        Authentication, KerberosConfig, KerberosLogin, Protection, SecurityConfig, TlsConfig,
+        TokenConfig,
+    },
 };
 
 fn client_with(change: impl FnOnce(&mut ClientConfig)) -> Client {
-    let quorum = std::env::var("HBASE_QUORUM").unwrap();
+    let quorum = env::var("HBASE_QUORUM").unwrap();
     let mut config = ClientConfig::new("live");
+    config.transport = security().transport().unwrap();
     change(&mut config);
     Client::new(config, ZooKeeperDiscovery::new(&quorum, "/hbase"))
+}
+
+/// Returns the security of the environment's variables.
+fn security() -> SecurityConfig {
+    let protections = env::var("HBASE_PROTECTION").unwrap_or("authentication".to_owned());
+    let protections = Protection::parse_list(&protections).unwrap();
+    let authentication = if let Ok(file) = env::var("HBASE_KEYTAB") {
+        let login = KerberosLogin::Keytab { file: file.into(), principal: None };
+        let principal = env::var("HBASE_PRINCIPAL").unwrap();
+        Authentication::Kerberos(KerberosConfig {
+            protections,
+            ..KerberosConfig::new(login, principal)
+        })
+    } else if let Ok(file) = env::var("HBASE_TOKEN") {
+        Authentication::Token(TokenConfig { file: file.into(), protections })
+    } else {
+        Authentication::Simple
+    };
+    let file = |name| env::var_os(name).map(Into::into);
+    let (authorities, identity) = (file("HBASE_AUTHORITY"), file("HBASE_IDENTITY"));
+    let tls =
+        authorities.is_some().then(|| TlsConfig { authorities, identity, ..TlsConfig::default() });
+    SecurityConfig { authentication, tls, ..SecurityConfig::default() }
 }
 
 /// A table of three regions for one test.
