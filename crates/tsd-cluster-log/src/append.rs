@@ -35,6 +35,7 @@ impl LogInner {
     /// Stores a group that was divided into payloads.
     pub(crate) async fn append_group(&self, payloads: Vec<Bytes>) -> Result<(), StorageError> {
         self.check_fence()?;
+        self.condition.check()?;
         if !self.owner().has_joined() {
             self.join(Instant::now() + self.config.append_timeout).await?;
         }
@@ -53,12 +54,54 @@ impl LogInner {
     /// succeed.
     pub(crate) async fn append_rest(&self) -> Result<(), StorageError> {
         self.check_fence()?;
+        self.condition.check()?;
         let mut appender = self.appender.lock().await;
         if appender.pending.is_some() {
             return self.send_pending(&mut appender).await;
         }
         drop(appender);
         self.confirm().await
+    }
+
+    /// Proves that this process owns the log, by putting the token of an open segment again. If its server does not
+    /// answer soon, the standby segments are tried as well.
+    pub(crate) async fn confirm_segments(&self) -> Result<(), StorageError> {
+        let (begun, deadline) = (Instant::now(), self.work_deadline());
+        let segments = self.owner().open_tokens(STREAM);
+        let stagger = self.config.hedge_after.unwrap_or(Duration::from_millis(50));
+        let confirm = |(at, segment): (usize, &OpenSegment)| {
+            let segment = *segment;
+            async move {
+                sleep(stagger * at as u32).await;
+                loop {
+                    let request = TableRequest::ConfirmSegment { segment };
+                    if self.table.ask(&request, deadline).await? == TableReply::Applied(true) {
+                        return Ok(());
+                    }
+                    if !self.owner().open_tokens(STREAM).contains(&segment) {
+                        // It may be trimmed meanwhile.
+                        return Err(self.table.unavailable("a segment was closed meanwhile"));
+                    }
+                    self.refused(segment, deadline).await?;
+                }
+            }
+        };
+        let mut attempts: FuturesUnordered<_> = segments.iter().enumerate().map(confirm).collect();
+        // Without an open segment, the manifest has to answer.
+        let mut outcome = None;
+        while let Some(attempt) = attempts.next().await {
+            let is_proven = attempt.is_ok();
+            outcome = Some(attempt);
+            if is_proven {
+                self.prove(begun);
+                break;
+            }
+            self.check_fence()?;
+        }
+        match outcome {
+            Some(outcome) => outcome,
+            None => self.confirm().await,
+        }
     }
 
     async fn send_pending(&self, appender: &mut Appender) -> Result<(), StorageError> {
@@ -207,7 +250,7 @@ impl LogInner {
                 Ok(())
             }
             TableReply::Token(SegmentToken::Fence(by)) => Err(self.fenced(Some(by))),
-            _ => Err(self.fenced(None)),
+            _ => Err(self.refusal().await),
         }
     }
 }

@@ -1,34 +1,17 @@
 //! The assignment of slots, in a row of the log table.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use tokio::time::timeout_at;
-use tsd_cluster::{Assignment, MembershipFuture, ProofError, SlotTable, TableReply};
+use tsd_cluster::{Assignment, MembershipFuture, ProofError, Revision, SlotTable};
 use tsd_storage::StorageError;
 
 use crate::{
-    calls::{ASSIGNMENT, CallFailure, damaged},
+    calls::CallFailure,
     log::{ClusterLog, LogInner},
 };
 
 impl LogInner {
-    async fn read_assignment(&self) -> Result<Option<Assignment>, CallFailure> {
-        let Some(cell) = self.table.state_cell(ASSIGNMENT).await? else { return Ok(None) };
-        let other_version = || damaged("the assignment of slots is of another version");
-        Assignment::decode(&cell).ok_or_else(other_version).map(Some)
-    }
-
-    async fn change_assignment(
-        &self,
-        expected: Option<&Assignment>,
-        new: &Assignment,
-    ) -> Result<bool, CallFailure> {
-        let expected = expected.map(Assignment::encode);
-        let new = (new.generation, &*new.encode());
-        let reply = self.table.swap_state_cell(ASSIGNMENT, expected, new).await?;
-        Ok(reply == TableReply::Applied(true))
-    }
-
     /// Makes one attempt of a call. Fails if the node is fenced.
     async fn unfenced<T>(
         &self,
@@ -47,16 +30,31 @@ impl LogInner {
 }
 
 impl SlotTable for ClusterLog {
-    fn assignment(&self) -> MembershipFuture<'_, Result<Option<Assignment>, ProofError>> {
-        Box::pin(self.inner.unfenced(self.inner.read_assignment()))
+    fn assignment(
+        &self,
+        known: Arc<Assignment>,
+    ) -> MembershipFuture<'_, Result<Option<Arc<Assignment>>, ProofError>> {
+        Box::pin(self.inner.unfenced(self.inner.table.assignment(known)))
+    }
+
+    fn revision(&self) -> Option<Revision> {
+        self.inner.members.assignment()
     }
 
     fn swap_assignment<'a>(
         &'a self,
-        expected: Option<&'a Assignment>,
+        expected: Option<Revision>,
         new: &'a Assignment,
     ) -> MembershipFuture<'a, Result<bool, ProofError>> {
-        Box::pin(self.inner.unfenced(self.inner.change_assignment(expected, new)))
+        Box::pin(self.inner.unfenced(self.inner.table.swap_assignment(expected, new)))
+    }
+
+    fn trim(&self) -> MembershipFuture<'_, Result<(), ProofError>> {
+        Box::pin(async move {
+            let is_open = self.inner.trim_goal().is_open;
+            let trimmed = if is_open { self.inner.trim().await } else { Ok(()) };
+            trimmed.map_err(|error| self.inner.proof_error(&error))
+        })
     }
 
     fn former(&self) -> BTreeSet<u64> {

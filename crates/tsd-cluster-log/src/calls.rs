@@ -6,7 +6,10 @@
 //! manifest     s:r, s:m          revision; manifest, with the number of the revision as timestamp
 //! incarnations s:n               the last incarnation u64 | random number u128
 //! settings     s:v               settings, with their number as timestamp
-//! assignment   s:a               assignment of slots, with its generation as timestamp
+//! assignment   s:r, s:a          revision; assignment of slots, with its generation as timestamp
+//!              s:b               beat of the digest, with its number as timestamp
+//!              s:d               digest of the members, with its version as timestamp
+//! identity     s:i               identity of the table (`identity.rs`), with the time of the last check as timestamp
 //! ```
 //!
 //! An attempt that HBase executes late does no harm. For that reason each cell has its own timestamp, and each
@@ -20,8 +23,8 @@ use hbase_rs::{
 };
 use tokio::time::{Instant, sleep};
 use tsd_cluster::{
-    LogKeys, LogRecord, Manifest, OpenSegment, Revision, SegmentId, SegmentToken, StateRow,
-    TableReply, TableRequest,
+    Assignment, ClusterDigest, DigestBeat, LogKeys, LogRecord, Manifest, OpenSegment, Revision,
+    SegmentId, SegmentToken, StateRow, TableReply, TableRequest,
 };
 use tsd_storage::{StorageError, error_chain};
 
@@ -32,6 +35,8 @@ pub(crate) const STATE: &[u8] = b"s";
 const TOKEN: &[u8] = b"t";
 const REVISION: &[u8] = b"r";
 const MANIFEST: &[u8] = b"m";
+const BEAT: &[u8] = b"b";
+const DIGEST: &[u8] = b"d";
 const OWNER: u8 = b'O';
 const FENCE: u8 = b'F';
 const TOKEN_TIME: u64 = 1;
@@ -45,8 +50,10 @@ pub(crate) type StateCell = (StateRow, &'static [u8]);
 pub(crate) const INCARNATION: StateCell = (StateRow::Incarnations, b"n");
 /// The settings of the cluster.
 pub(crate) const SETTINGS: StateCell = (StateRow::Settings, b"v");
-/// The assignment of slots.
-pub(crate) const ASSIGNMENT: StateCell = (StateRow::Assignment, b"a");
+/// The assignment of slots, in the row of [`ASSIGNMENT_REVISION`].
+const ASSIGNMENT: &[u8] = b"a";
+/// The revision of the assignment.
+const ASSIGNMENT_REVISION: StateCell = (StateRow::Assignment, REVISION);
 
 /// Pause before a request is repeated.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
@@ -56,6 +63,16 @@ const RETRY_PAUSE: Duration = Duration::from_millis(20);
 pub(crate) struct LogTable {
     pub(crate) table: Table,
     pub(crate) keys: LogKeys,
+    /// Random number that the table has kept since its first start.
+    pub(crate) birth: u128,
+}
+
+/// What a look at the digest has found.
+#[derive(Debug)]
+pub(crate) struct ReadDigest {
+    pub(crate) digest: ClusterDigest,
+    /// Revision of the assignment; `None` before the first one.
+    pub(crate) assignment: Option<Revision>,
 }
 
 /// Why a call has no answer.
@@ -145,7 +162,7 @@ impl LogTable {
     /// Returns the table with a timeout that ends at the deadline.
     pub(crate) fn until(&self, deadline: Instant) -> Self {
         let left = deadline.saturating_duration_since(Instant::now());
-        Self { table: self.table.clone().with_timeout(left), keys: self.keys }
+        Self { table: self.table.clone().with_timeout(left), ..*self }
     }
 
     /// Makes one attempt.
@@ -172,6 +189,10 @@ impl LogTable {
             TableRequest::ReadToken { segment } => Ok(TableReply::Token(to.token(*segment).await?)),
             TableRequest::Append { segment, record } => {
                 to.append(*segment, record.sequence, &record.encode()).await
+            }
+            TableRequest::ConfirmSegment { segment } => {
+                let put = to.token_put(segment.id, &token(*segment), TOKEN_TIME);
+                to.check(&Condition::equals(STATE, TOKEN, token(*segment)), put).await
             }
             TableRequest::FenceSegment { segment, by } => {
                 let fence = [&[FENCE][..], &by.to_be_bytes()].concat();
@@ -260,17 +281,116 @@ impl LogTable {
         }
     }
 
+    /// Reads the digest. If its version is still that of `known`, only the small cells are read.
+    pub(crate) async fn digest(
+        &self,
+        known: &ClusterDigest,
+        deadline: Instant,
+    ) -> Result<ReadDigest, StorageError> {
+        loop {
+            match self.until(deadline).read_digest(known).await {
+                Ok(found) => return Ok(found),
+                Err(failure) => {
+                    self.pause(failure, deadline).await?;
+                }
+            }
+        }
+    }
+
     async fn scan_manifests(&self, deadline: Instant) -> Result<Vec<(u64, Manifest)>, CallFailure> {
         let scan = Scan::prefix(self.keys.manifests()).select(state());
         let mut rows = self.until(deadline).table.scan(scan);
         let mut found = Vec::new();
         while let Some(row) = rows.next().await {
             let row = row.map_err(failure)?.row;
-            let Some(incarnation) = self.keys.incarnation_of(row.key()) else { continue };
-            found.extend(manifest_of(incarnation, &row)?.map(|manifest| (incarnation, manifest)));
+            if let Some(incarnation) = self.keys.incarnation_of(row.key()) {
+                let manifest = manifest_of(incarnation, &row)?;
+                found.extend(manifest.map(|manifest| (incarnation, manifest)));
+            }
         }
         found.sort_unstable_by_key(|(incarnation, _)| *incarnation);
         Ok(found)
+    }
+
+    async fn read_digest(&self, known: &ClusterDigest) -> Result<ReadDigest, CallFailure> {
+        let row = self.assignment_cells([BEAT, REVISION]).await?;
+        let assignment = row.value(STATE, REVISION).and_then(Revision::decode);
+        let Some(beat) = beat_of(&row)? else {
+            return Ok(ReadDigest { digest: ClusterDigest::default(), assignment });
+        };
+        if beat.version == known.beat.version {
+            let digest = ClusterDigest { beat, ..known.clone() };
+            return Ok(ReadDigest { digest, assignment });
+        }
+        let row = self.assignment_cells([BEAT, DIGEST]).await?;
+        let digest = match beat_of(&row)?.zip(row.value(STATE, DIGEST)) {
+            Some((beat, cell)) => ClusterDigest::decode(beat, cell),
+            None => None,
+        };
+        let digest = digest.ok_or_else(|| damaged("the digest of the members"))?;
+        Ok(ReadDigest { digest, assignment })
+    }
+
+    async fn assignment_cells<const N: usize>(
+        &self,
+        qualifiers: [&'static [u8]; N],
+    ) -> Result<Row, CallFailure> {
+        let get = Get::try_new(self.keys.state(StateRow::Assignment)).map_err(invalid)?;
+        let columns = Selection::all().columns(STATE, qualifiers.map(Bytes::from_static));
+        self.table.get(&get.select(columns)).await.map_err(failure)
+    }
+
+    /// Replaces the digest with the beat `expected`. Returns false if another node was first.
+    pub(crate) async fn swap_digest(
+        &self,
+        expected: &DigestBeat,
+        new: &ClusterDigest,
+    ) -> Result<bool, CallFailure> {
+        let DigestBeat { number, version, .. } = new.beat;
+        let mut put = Put::try_new(self.keys.state(StateRow::Assignment))
+            .and_then(|put| put.cell(STATE, BEAT, number, &new.beat.encode()));
+        if version != expected.version {
+            put = put.and_then(|put| put.cell(STATE, DIGEST, version, &new.encode()));
+        }
+        let before = (expected.number > 0).then(|| expected.encode());
+        let reply = self.check(&is_expected(BEAT, before), put).await?;
+        Ok(reply == TableReply::Applied(true))
+    }
+
+    /// Reads the assignment. If it has the revision of `known`, reads only the revision.
+    pub(crate) async fn assignment(
+        &self,
+        known: Arc<Assignment>,
+    ) -> Result<Option<Arc<Assignment>>, CallFailure> {
+        let Some(revision) = self.state_cell(ASSIGNMENT_REVISION).await? else { return Ok(None) };
+        if *revision == *known.revision().encode() {
+            return Ok(Some(known));
+        }
+        let (row, _) = ASSIGNMENT_REVISION;
+        let get = Get::try_new(self.keys.state(row)).map_err(invalid)?;
+        let row = self.table.get(&get.select(state())).await.map_err(failure)?;
+        // Both cells change together.
+        let found = row.value(STATE, ASSIGNMENT).and_then(Assignment::decode).filter(|found| {
+            row.value(STATE, REVISION).is_some_and(|cell| *cell == *found.revision().encode())
+        });
+        let other_version = || damaged("the assignment of slots is of another version");
+        found.map(Arc::new).ok_or_else(other_version).map(Some)
+    }
+
+    /// Replaces the assignment that has the revision `expected`. Returns false if another node was first.
+    pub(crate) async fn swap_assignment(
+        &self,
+        expected: Option<Revision>,
+        new: &Assignment,
+    ) -> Result<bool, CallFailure> {
+        let time = new.generation;
+        let (row, revision) = ASSIGNMENT_REVISION;
+        let put = Put::try_new(self.keys.state(row))
+            .and_then(|put| put.cell(STATE, revision, time, &new.revision().encode()))
+            .and_then(|put| put.cell(STATE, ASSIGNMENT, time, &new.encode()));
+        let expected = expected.map(|revision| revision.encode());
+        let reply = self.check(&is_expected(revision, expected), put).await?;
+        Ok(reply == TableReply::Applied(true))
     }
 
     async fn token(&self, segment: SegmentId) -> Result<SegmentToken, CallFailure> {
@@ -314,7 +434,8 @@ impl LogTable {
         (row, qualifier): StateCell,
     ) -> Result<Option<(u64, Bytes)>, CallFailure> {
         let get = Get::try_new(self.keys.state(row)).map_err(invalid)?;
-        let row = self.table.get(&get.select(state())).await.map_err(failure)?;
+        let column = Selection::all().columns(STATE, [Bytes::from_static(qualifier)]);
+        let row = self.table.get(&get.select(column)).await.map_err(failure)?;
         let mut cells = row.cells();
         let found = cells.find(|cell| cell.family == STATE && cell.qualifier == qualifier);
         Ok(found.map(|cell| (cell.timestamp, Bytes::copy_from_slice(cell.value))))
@@ -335,7 +456,7 @@ impl LogTable {
 }
 
 /// Returns the condition that a cell of a state row has a value, or is absent.
-fn is_expected(qualifier: &'static [u8], value: Option<Bytes>) -> Condition {
+pub(crate) fn is_expected(qualifier: &'static [u8], value: Option<Bytes>) -> Condition {
     match value {
         None => Condition::absent(STATE, qualifier),
         Some(value) => Condition::equals(STATE, qualifier, value),
@@ -350,6 +471,12 @@ fn manifest_of(incarnation: u64, row: &Row) -> Result<Option<Manifest>, CallFail
         Revision::decode(revision).and_then(|revision| Manifest::decode(revision, manifest));
     let what = || damaged(format!("the manifest of incarnation {incarnation}"));
     Ok(Some(manifest.ok_or_else(what)?))
+}
+
+fn beat_of(row: &Row) -> Result<Option<DigestBeat>, CallFailure> {
+    let Some(cell) = row.value(STATE, BEAT) else { return Ok(None) };
+    let beat = DigestBeat::decode(cell).ok_or_else(|| damaged("the beat of the digest"))?;
+    Ok(Some(beat))
 }
 
 pub(crate) fn state() -> Selection {
@@ -376,7 +503,7 @@ fn decode_token(cell: &[u8]) -> Option<SegmentToken> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn invalid(error: RequestError) -> CallFailure {
+pub(crate) fn invalid(error: RequestError) -> CallFailure {
     CallFailure::Fail(StorageError::backend(&error))
 }
 
@@ -389,8 +516,13 @@ pub(crate) fn damaged(what: impl Into<Arc<str>>) -> CallFailure {
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 pub(crate) fn failure(error: OperationError) -> CallFailure {
     let text = error_chain(&error);
+    if let Failure::NoTable(table) = &*error.cause {
+        // Another node cannot use the table either, so the sender may repeat its request later.
+        let text = format!("table {table} does not exist");
+        return CallFailure::Fail(StorageError::Unavailable(text.into()));
+    }
     let is_permanent = match &*error.cause {
-        Failure::NoTable(_) | Failure::Request(_) | Failure::CellTooLong { .. } => true,
+        Failure::Request(_) | Failure::CellTooLong { .. } => true,
         Failure::Call(cause) => cause.recovery() == hbase_rs::Recovery::Fail,
         _ => false,
     };

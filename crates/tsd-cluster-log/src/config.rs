@@ -24,6 +24,16 @@ impl LogDurability {
     }
 }
 
+/// How a node proves for a read that it is not fenced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadProof {
+    /// By its lease, else by an append.
+    #[default]
+    Lease,
+    /// By an append.
+    Append,
+}
+
 /// Settings of the log.
 #[derive(Clone, Debug)]
 pub struct ClusterLogConfig {
@@ -31,15 +41,17 @@ pub struct ClusterLogConfig {
     pub table: String,
     /// Name of this node, unique among the running nodes.
     pub node: String,
-    /// Address at which this node answers its peers; `None` if it does not answer.
-    pub address: Option<String>,
     /// Settings that must be equal on all nodes of the table.
     pub shared: SharedSettings,
-    /// Time between two heartbeats.
+    /// Time between two heartbeats. The times between two looks at the other nodes are multiples of it.
     pub heartbeat: Duration,
     /// Time without heartbeats of another node after which its log is recovered. Half of it if a peer could not
     /// reach the node either.
     pub suspect_after: Duration,
+    /// Time for which a connection between two nodes is broken before one of them has to leave.
+    pub broken_for: Duration,
+    /// How this node proves for a read that it is not fenced. All nodes wait for the leases of others.
+    pub read_proof: ReadProof,
     /// Where a record must be before HBase acknowledges it.
     pub durability: LogDurability,
     /// Time after which an append, with its retries, fails its group.
@@ -61,10 +73,11 @@ impl ClusterLogConfig {
         Self {
             table: table.into(),
             node: node.into(),
-            address: None,
             shared: SharedSettings::default(),
-            heartbeat: Duration::from_secs(1),
+            heartbeat: Duration::from_millis(400),
             suspect_after: Duration::from_secs(5),
+            broken_for: Duration::from_secs(3),
+            read_proof: ReadProof::Lease,
             durability: LogDurability::Sync,
             append_timeout: Duration::from_secs(2),
             hedge_after: Some(Duration::from_millis(50)),
@@ -72,5 +85,15 @@ impl ClusterLogConfig {
             orphan_age: Duration::from_hours(1),
             start_timeout: Duration::from_mins(1),
         }
+    }
+
+    /// Time between two publications of the digest, and between two looks at it.
+    pub(crate) fn beat(&self) -> Duration {
+        self.heartbeat * 5 / 2
+    }
+
+    /// Time between two looks at the manifests, of a node that watches.
+    pub(crate) fn watch_interval(&self) -> Duration {
+        self.heartbeat * 5 / 4
     }
 }

@@ -1,8 +1,10 @@
 //! Errors of the log table.
 
 use hbase_rs::{OperationError, TableNameError};
-use tsd_cluster::{RecoveryError, SharedSettings};
+use tsd_cluster::RecoveryError;
 use tsd_storage::StorageError;
+
+use crate::changeable::is_changeable;
 
 /// A running node does not speak the new versions of messages, or does not answer. The text names the node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,6 +35,18 @@ pub enum OpenLogError {
         table: String,
         /// The error of the client.
         source: OperationError,
+    },
+    /// HBase's master does not answer, and a start needs it.
+    #[error("table {table} {state}; HBase's master is needed to {needed}, and does not answer")]
+    NoMaster {
+        /// The table.
+        table: String,
+        /// State of the table, as a predicate.
+        state: &'static str,
+        /// The work of the master, as a verb.
+        needed: &'static str,
+        /// The error of the client; `None` if the time is up.
+        source: Option<OperationError>,
     },
     /// Another node of the same name is alive.
     #[error(
@@ -74,7 +88,7 @@ pub enum OpenLogError {
 
 /// Returns what an operator can do about the differences.
 fn remedy(differences: &[String]) -> &'static str {
-    if differences.iter().all(|text| SharedSettings::is_changeable(text)) {
+    if differences.iter().all(|text| is_changeable(text)) {
         "; `tsdb cluster settings --adopt` changes those of the cluster"
     } else {
         ""

@@ -1,9 +1,8 @@
-//! Shows the other nodes that this one is alive, detects dead nodes, and begins their recoveries.
+//! Shows the other nodes that this one is alive.
 
 use std::{sync::Weak, time::Duration};
 
-use tokio::time::{Instant, sleep};
-use tsd_storage::{StorageError, system_clock_ms};
+use tokio::time::{Instant, timeout};
 
 use crate::log::LogInner;
 
@@ -16,10 +15,10 @@ pub(crate) async fn beat(log: Weak<LogInner>) {
     loop {
         let Some(inner) = log.upgrade().filter(|inner| !inner.is_over()) else { return };
         let begun = Instant::now();
-        match inner.beat_and_look().await {
+        match inner.heartbeat().await {
             Ok(()) => {
                 is_failing = false;
-                inner.begin_recovery();
+                inner.members.note_beat();
             }
             Err(error) => {
                 inner.metrics.heartbeat_failures.increment(1);
@@ -32,20 +31,7 @@ pub(crate) async fn beat(log: Weak<LogInner>) {
             }
         }
         let pause = inner.config.heartbeat.saturating_sub(begun.elapsed());
-        drop(inner);
-        sleep(pause.max(MIN_PAUSE)).await;
-    }
-}
-
-impl LogInner {
-    async fn beat_and_look(&self) -> Result<(), StorageError> {
-        self.heartbeat(system_clock_ms()).await?;
-        self.look().await?;
-        // Points that this node accepts from now on must be newer than all points that other nodes
-        // have stored.
-        if let Some(recoverer) = self.recoverer() {
-            recoverer.raise_commit_time(self.members.last_commit_ms());
-        }
-        Ok(())
+        // News are shown at once.
+        let _ = timeout(pause.max(MIN_PAUSE), inner.members.beat_now.notified()).await;
     }
 }

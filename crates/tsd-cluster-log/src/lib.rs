@@ -12,15 +12,19 @@
 mod append;
 mod appender;
 mod assignment;
+mod attribute_check;
 mod calls;
+mod changeable;
 mod config;
 mod error;
 mod former;
 mod heartbeat;
+mod identity;
 mod incarnation;
 mod listed_nodes;
 mod log;
 mod log_table;
+mod looks;
 mod maintenance;
 mod manifest_work;
 mod members;
@@ -30,11 +34,14 @@ mod open;
 mod orphans;
 mod recover;
 mod shared;
+mod table_condition;
+mod table_loss;
 
 pub use self::{
-    config::{ClusterLogConfig, LogDurability},
+    changeable::CHANGEABLE,
+    config::{ClusterLogConfig, LogDurability, ReadProof},
     error::{MemberVersionsError, OpenLogError},
-    listed_nodes::{ListedMembers, listed_nodes},
+    listed_nodes::{ListedMembers, listed_nodes, members_by_clock},
     log::ClusterLog,
     metrics::describe_metrics,
     open::{OpenedLog, is_in_use, open},

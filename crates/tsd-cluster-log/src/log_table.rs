@@ -2,17 +2,23 @@
 //!
 //! Attributes that make HBase drop, move or copy cells by itself must be off: a dropped cell could be an
 //! acknowledged point. The id of the cluster and the number of stripes are attributes of the table, so that
-//! they are created together with it.
+//! they are created together with it. A row of the table has both too, for a start without HBase's master
+//! ([`identity`]).
 
+use std::{pin::pin, time::Duration};
+
+use futures_util::future::{Either, select};
 use hbase_rs::{
     Client, ExceptionClass, FamilyDescriptor, OperationError, TableDescriptor, TableName,
 };
+use tokio::time::{Instant, sleep, timeout_at};
 use tsd_cluster::{ClusterId, LogKeys};
 
 use crate::{
     calls::{LogTable, RECORDS, STATE},
     config::ClusterLogConfig,
     error::OpenLogError,
+    identity::{self, FoundIdentity, TableIdentity},
     incarnation::random,
 };
 
@@ -21,6 +27,8 @@ const STRIPES: &str = "SALTERN_STRIPES";
 /// Regions of segments for each region server.
 const STRIPES_PER_SERVER: usize = 2;
 const MAX_STRIPES: usize = 32;
+/// How long a start that has the identity of the table waits for the master.
+const MASTER_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Required values of attributes, if the table has them.
 const TABLE: [(&str, &str); 3] =
@@ -31,57 +39,141 @@ const FAMILY: [(&str, &str); 3] =
 /// HBase's values for an unlimited time to live.
 const FOR_EVER: [&str; 2] = ["2147483647", "FOREVER"];
 
-/// Opens the table; creates it if it is missing.
+/// The log table at a start.
+#[derive(Debug)]
+pub(crate) struct OpenedTable {
+    pub(crate) table: LogTable,
+    /// False if the master did not answer, so that the attributes must be checked later.
+    pub(crate) is_checked: bool,
+}
+
+impl OpenedTable {
+    fn new(table: hbase_rs::Table, identity: &TableIdentity, is_checked: bool) -> Self {
+        let TableIdentity { keys, birth, .. } = *identity;
+        Self { table: LogTable { table, keys, birth }, is_checked }
+    }
+
+    fn unchecked(table: hbase_rs::Table, identity: &TableIdentity) -> Self {
+        tracing::warn!(
+            table = %table.name(),
+            checked_ms = identity.checked_ms,
+            "HBase's master does not answer; the attributes of the log table are checked when it does"
+        );
+        Self::new(table, identity, false)
+    }
+}
+
+/// Opens the table; creates it if it is missing. Asks the master for the attributes and the table for its identity at
+/// the same time. If the master does not answer soon, the identity suffices.
 pub(crate) async fn open(
     client: &Client,
     config: &ClusterLogConfig,
-) -> Result<LogTable, OpenLogError> {
+    deadline: Instant,
+) -> Result<OpenedTable, OpenLogError> {
     let name: TableName = config.table.parse()?;
-    let found = match describe(client, &name).await? {
-        Some(found) => found,
-        None => create(client, config, &name).await?,
+    let table = client.table(name.clone());
+    let described = describe(client, &name, deadline);
+    let stored = async {
+        let found = identity::read(&table, deadline).await;
+        if matches!(found, Ok(FoundIdentity::Row(_))) {
+            sleep(MASTER_PATIENCE).await;
+        }
+        found
     };
-    checked(client, config, name, &found)
+    let described = match select(pin!(described), pin!(stored)).await {
+        Either::Left((Ok(described), _)) => described,
+        Either::Left((Err(error), stored)) => match stored.await? {
+            FoundIdentity::Row(identity) => {
+                return Ok(OpenedTable::unchecked(table.clone(), &identity));
+            }
+            found => return Err(no_master(&name, found, error)),
+        },
+        Either::Right((Ok(FoundIdentity::Row(identity)), _)) => {
+            return Ok(OpenedTable::unchecked(table.clone(), &identity));
+        }
+        Either::Right((Ok(found), described)) => {
+            described.await.map_err(|error| no_master(&name, found, error))?
+        }
+        Either::Right((Err(unread), described)) => described.await.map_err(|_| unread)?,
+    };
+    let described = match described {
+        Some(described) => described,
+        None => create(client, config, &name, deadline).await?,
+    };
+    let keys = checked(config, &described)?;
+    let identity = identity::record(&table, keys, deadline).await?;
+    let identity = identity.ok_or_else(|| other_identity(config))?;
+    Ok(OpenedTable::new(table, &identity, true))
 }
 
-/// Returns the table if it exists and was created as a table of the log.
+/// Returns the table if a node has used it as the table of the log. Does not need the master.
 pub(crate) async fn find(
     client: &Client,
     config: &ClusterLogConfig,
 ) -> Result<Option<LogTable>, OpenLogError> {
-    let name: TableName = config.table.parse()?;
-    let found = describe(client, &name).await?;
-    let found = found.filter(|found| found.get(CLUSTER).is_some());
-    found.map(|found| checked(client, config, name, &found)).transpose()
+    let table = client.table(config.table.parse()?);
+    let deadline = Instant::now() + config.start_timeout;
+    Ok(match identity::read(&table, deadline).await? {
+        FoundIdentity::Row(TableIdentity { keys, birth, .. }) => {
+            Some(LogTable { table, keys, birth })
+        }
+        FoundIdentity::NoTable | FoundIdentity::NoRow => None,
+    })
 }
 
-fn checked(
-    client: &Client,
+/// Checks the attributes of a table, and returns the keys of its rows.
+pub(crate) fn checked(
     config: &ClusterLogConfig,
-    name: TableName,
     found: &TableDescriptor,
-) -> Result<LogTable, OpenLogError> {
+) -> Result<LogKeys, OpenLogError> {
     let differences = differences(found, config);
     let cluster = found.get(CLUSTER).and_then(ClusterId::parse);
     let stripes = found.get(STRIPES).and_then(|number| number.parse().ok());
     let (Some(cluster), Some(stripes), true) = (cluster, stripes, differences.is_empty()) else {
         return Err(OpenLogError::Table { table: config.table.clone(), differences });
     };
-    let table = client.table(name);
-    Ok(LogTable { table, keys: LogKeys::new(cluster, stripes) })
+    Ok(LogKeys::new(cluster, stripes))
 }
 
-async fn describe(
+/// The error of a table whose attributes are not those of its identity.
+pub(crate) fn other_identity(config: &ClusterLogConfig) -> OpenLogError {
+    let text = format!("its attributes {CLUSTER} and {STRIPES} are not those of its rows");
+    OpenLogError::Table { table: config.table.clone(), differences: vec![text] }
+}
+
+/// Returns the attributes of a table. If the master does not answer before the deadline, the result is `Err(None)`.
+pub(crate) async fn describe(
     client: &Client,
     name: &TableName,
-) -> Result<Option<TableDescriptor>, OpenLogError> {
-    client.admin().describe_table(name).await.map_err(failed("describe", name))
+    deadline: Instant,
+) -> Result<Option<TableDescriptor>, Option<OperationError>> {
+    let admin = client.admin();
+    match timeout_at(deadline, admin.describe_table(name)).await {
+        Ok(described) => described.map_err(Some),
+        Err(_) => Err(None),
+    }
+}
+
+/// The error of a start that needs the master.
+fn no_master(
+    name: &TableName,
+    found: FoundIdentity,
+    source: Option<OperationError>,
+) -> OpenLogError {
+    let (state, needed) = match found {
+        FoundIdentity::NoTable => ("does not exist", "create it"),
+        FoundIdentity::NoRow | FoundIdentity::Row(_) => {
+            ("was not used as a log before", "check it")
+        }
+    };
+    OpenLogError::NoMaster { table: name.to_string(), state, needed, source }
 }
 
 async fn create(
     client: &Client,
     config: &ClusterLogConfig,
     name: &TableName,
+    deadline: Instant,
 ) -> Result<TableDescriptor, OpenLogError> {
     let status =
         client.admin().cluster_status().await.map_err(failed("choose regions for", name))?;
@@ -92,12 +184,20 @@ async fn create(
     let descriptor = descriptor(name, keys, config);
     match client.admin().create_table(&descriptor, keys.splits()).await {
         Ok(()) => {
-            tracing::info!(table = %name, %cluster, stripes, "created the table of the log");
+            tracing::warn!(
+                table = %name,
+                %cluster,
+                stripes,
+                "created the log table, which did not exist: the log is new, and nothing is replayed"
+            );
             Ok(descriptor)
         }
         // Another process was first.
         Err(error) if error.class() == Some(ExceptionClass::TableExists) => {
-            describe(client, name).await?.ok_or_else(|| failed("create", name)(error))
+            let described = describe(client, name, deadline).await;
+            let described =
+                described.map_err(|source| no_master(name, FoundIdentity::NoRow, source))?;
+            described.ok_or_else(|| failed("create", name)(error))
         }
         Err(error) => Err(failed("create", name)(error)),
     }

@@ -7,10 +7,10 @@ use std::{
 
 use tokio::time::{Instant, timeout};
 use tsd_cluster::{
-    ChangeOutcome, LogOwner, ManifestChange, OpeningOutcome, RecoveryError, SegmentId,
+    ChangeOutcome, Heartbeat, LogOwner, ManifestChange, OpeningOutcome, RecoveryError, SegmentId,
     SegmentOpening, TableRequest,
 };
-use tsd_storage::{StorageError, system_clock_ms};
+use tsd_storage::{StorageError, boot_ms, system_clock_ms};
 
 use crate::{
     calls::LogTable,
@@ -115,6 +115,8 @@ impl LogInner {
             watermark == owner.next_sequence(STREAM) && self.former().is_empty()
         };
         if is_empty {
+            // Other nodes serve its slots as soon as the log is retired.
+            self.lease().end();
             self.change(&mut work, deadline, LogOwner::retirement).await?;
         }
         Ok(is_empty)
@@ -141,15 +143,25 @@ impl LogInner {
     }
 
     /// Shows others that this node is alive, and proves that it was not fenced.
-    pub(crate) async fn heartbeat(&self, now_ms: i64) -> Result<(), StorageError> {
+    pub(crate) async fn heartbeat(&self) -> Result<(), StorageError> {
         let deadline = self.work_deadline();
         let mut work = self.maintenance(deadline).await?;
         let may_join = self.is_admitted() && self.recoverer().is_some();
         let is_joining = may_join && !self.owner().has_joined();
+        let now_ms = system_clock_ms();
+        let (unreached, is_leaving) = (self.members.unreached(), self.members.watch().must_leave());
+        let address = self.address.get().cloned().unwrap_or_default();
         let beat = |owner: &LogOwner| {
-            if is_joining { owner.joining(now_ms) } else { owner.heartbeat(now_ms) }
+            if is_joining {
+                owner.joining(now_ms)
+            } else {
+                owner.heartbeat(Heartbeat { now_ms, unreached, is_leaving, address })
+            }
         };
-        self.change(&mut work, deadline, beat).await
+        self.finish_begun(&mut work, deadline).await?;
+        let change = beat(&self.owner());
+        work.begun = Some(BegunWork::Beat(change, boot_ms()));
+        self.finish_begun(&mut work, deadline).await
     }
 
     /// Ends the start of this node, before its first record.
@@ -181,6 +193,7 @@ impl LogInner {
     pub(crate) async fn give_up(&self) -> Result<(), StorageError> {
         let deadline = self.work_deadline();
         let mut work = self.maintenance(deadline).await?;
+        self.lease().end();
         self.change(&mut work, deadline, LogOwner::retirement).await
     }
 
@@ -221,11 +234,11 @@ impl LogInner {
         let begun = Instant::now();
         match &mut work.begun {
             None => return Ok(()),
-            Some(BegunWork::Change(change)) => {
+            Some(BegunWork::Change(change) | BegunWork::Beat(change, _)) => {
                 let outcome = drive_change(&self.table, change, deadline).await?;
                 if outcome == ChangeOutcome::Refused {
                     work.begun = None;
-                    return Err(self.fenced(None));
+                    return Err(self.refusal().await);
                 }
                 self.owner().changed(change.manifest().clone());
             }
@@ -235,7 +248,7 @@ impl LogInner {
                 }
                 Ok(OpeningOutcome::Fenced) => {
                     work.begun = None;
-                    return Err(self.fenced(None));
+                    return Err(self.refusal().await);
                 }
                 Err(error) => {
                     if let Some(manifest) = opening.listed() {
@@ -247,8 +260,11 @@ impl LogInner {
                 }
             },
         }
-        work.begun = None;
+        if let Some(BegunWork::Beat(_, begun_ms)) = work.begun.take() {
+            self.lease().extend(begun_ms);
+        }
         self.prove(begun);
+        self.condition.is_unfenced_until(begun);
         Ok(())
     }
 

@@ -15,6 +15,8 @@ pub(crate) struct Maintenance {
 pub(crate) enum BegunWork {
     Open(SegmentOpening),
     Change(ManifestChange),
+    /// A heartbeat, and when its first attempt began, milliseconds since boot.
+    Beat(ManifestChange, u64),
 }
 
 /// Position up to which the log has to be trimmed.

@@ -15,18 +15,20 @@ use tsd_storage::{StorageError, system_clock_ms};
 use tsd_storage_wal::{FormerLog, FormerLogs, LogPosition};
 
 use crate::{
+    attribute_check,
     config::ClusterLogConfig,
     error::OpenLogError,
     former::FormerGroups,
     heartbeat::beat,
     incarnation,
     log::{ClusterLog, LogInner, SharedRecovery},
-    log_table,
+    log_table::{self, OpenedTable},
+    looks,
     maintenance::{drive_change, keep_standby},
     members::namesake_watch,
     orphans,
-    recover::RecoverError,
-    shared,
+    recover::{FencedLog, RecoverError},
+    shared, table_loss,
 };
 
 /// A log that this process owns.
@@ -48,11 +50,10 @@ pub struct OpenedLog {
 pub async fn open(client: &Client, config: ClusterLogConfig) -> Result<OpenedLog, OpenLogError> {
     let runtime = Handle::try_current()?;
     let deadline = Instant::now() + config.start_timeout;
-    let table = log_table::open(client, &config).await?;
+    let OpenedTable { table, is_checked } = log_table::open(client, &config, deadline).await?;
     shared::check(&table, &config.shared, deadline).await?;
     let incarnation = incarnation::take(&table, deadline).await?;
-    let address = config.address.as_deref().unwrap_or_default();
-    let mut manifest = Manifest::first(incarnation, &config.node, 1).at_address(address);
+    let mut manifest = Manifest::first(incarnation, &config.node, 1);
     manifest.phase = ManifestPhase::Joining;
     manifest.heartbeat_ms = system_clock_ms();
     // The last commit time must outlast the manifests of the other nodes.
@@ -70,6 +71,11 @@ pub async fn open(client: &Client, config: ClusterLogConfig) -> Result<OpenedLog
     let log = ClusterLog::new(Arc::new(LogInner::new(table, config, runtime, owner)));
     let inner = &log.inner;
     inner.runtime.spawn(beat(Arc::downgrade(inner)));
+    inner.runtime.spawn(looks::watch(Arc::downgrade(inner)));
+    inner.runtime.spawn(table_loss::watch(Arc::downgrade(inner)));
+    if !is_checked {
+        inner.runtime.spawn(attribute_check::run(client.clone(), Arc::downgrade(inner)));
+    }
     let former = match unchanged {
         Ok(()) => inner.take_over(deadline).await,
         Err(error) => Err(error),
@@ -110,20 +116,22 @@ impl LogInner {
         let last_commit_ms = found.iter().map(|(_, manifest)| manifest.last_commit_ms).max();
         let mut recoveries: BTreeMap<u64, SharedRecovery> = BTreeMap::new();
         let name = self.owner().manifest().node.clone();
+        let mut leases_end_ms = 0;
         let is_former = |of: u64| found.iter().any(|(id, old)| *id == of && old.node == name);
         for (incarnation, manifest) in &found {
             let writer = manifest.revision.writer;
             let recovery = Recovery::new(*incarnation, self.owner().incarnation());
             let recovery = match manifest.phase {
-                _ if is_open(manifest) && manifest.node == name => recovery,
+                _ if manifest.phase.is_owned() && manifest.node == name => recovery,
                 ManifestPhase::Recovering if is_former(writer) => recovery.taking_over(writer),
                 ManifestPhase::Retired => recovery,
                 _ => continue,
             };
-            if let Some(recovery) = self.fence_former(recovery, deadline).await? {
+            if let Some(fenced) = self.fence_former(recovery, deadline).await? {
                 let node = &manifest.node;
                 tracing::info!(incarnation, node, "fenced a former owner of a log");
-                recoveries.insert(*incarnation, recovery);
+                leases_end_ms = leases_end_ms.max(fenced.lease_end_ms);
+                recoveries.insert(*incarnation, fenced.recovery);
             }
         }
         self.former().extend(recoveries.clone());
@@ -131,6 +139,8 @@ impl LogInner {
         // After this look the members include this node and the others at once, not only after the first
         // heartbeat.
         self.look().await?;
+        // A former process may be alive without heartbeats, and answer reads by its lease.
+        self.await_boot_ms(leases_end_ms).await;
         let log = |(incarnation, recovery)| FormerLog {
             position: LogPosition { incarnation, sequence: u64::MAX },
             groups: Box::new(FormerGroups::new(Arc::clone(self), recovery)),
@@ -145,14 +155,17 @@ impl LogInner {
         &self,
         recovery: Recovery,
         deadline: Instant,
-    ) -> Result<Option<SharedRecovery>, OpenLogError> {
+    ) -> Result<Option<FencedLog>, OpenLogError> {
         loop {
             match self.fence(recovery.clone(), deadline).await {
                 Ok(fenced) => return Ok(fenced),
                 Err(RecoverError::Recovery(RecoveryError::Taken { incarnation })) => {
                     // HBase may have executed a change late that the former process itself had sent.
                     let found = self.table.manifests(deadline).await?;
-                    if !found.iter().any(|(of, manifest)| *of == incarnation && is_open(manifest)) {
+                    if !found
+                        .iter()
+                        .any(|(of, manifest)| *of == incarnation && manifest.phase.is_owned())
+                    {
                         return Ok(None);
                     }
                 }
@@ -177,10 +190,11 @@ impl LogInner {
         let mut revisions = BTreeMap::new();
         loop {
             let mut found = self.table.manifests(deadline).await?;
+            self.note_revisions(&found);
             found.retain(|(incarnation, _)| *incarnation < this);
             let mut may_be_alive = false;
             for (incarnation, manifest) in &found {
-                if manifest.node != name || !is_open(manifest) {
+                if manifest.node != name || !manifest.phase.is_owned() {
                     continue;
                 }
                 let revision = manifest.revision.number;
@@ -198,9 +212,4 @@ impl LogInner {
             sleep(self.config.heartbeat / 4).await;
         }
     }
-}
-
-/// True if no recovery of the log has begun.
-const fn is_open(of: &Manifest) -> bool {
-    matches!(of.phase, ManifestPhase::Open | ManifestPhase::Joining)
 }

@@ -12,8 +12,8 @@ use tokio::{
     task::spawn_blocking,
     time::{Instant, sleep},
 };
-use tsd_cluster::{ManifestPhase, Recovery, RecoveryError};
-use tsd_storage::StorageError;
+use tsd_cluster::{DeadLog, ManifestPhase, Recovery, RecoveryError};
+use tsd_storage::{StorageError, boot_ms};
 use tsd_storage_wal::{GroupIterator, LogRecoverer};
 
 use crate::{
@@ -23,6 +23,14 @@ use crate::{
 
 /// Pause after a failed recovery.
 const FAILED_PAUSE: Duration = Duration::from_secs(5);
+
+/// A log that this node has taken.
+pub(crate) struct FencedLog {
+    pub(crate) recovery: SharedRecovery,
+    /// When the lease of its owner has ended, milliseconds since boot. Before that, this node must neither retire the
+    /// log nor serve for the slots of its owner.
+    pub(crate) lease_end_ms: u64,
+}
 
 /// Why a recovery did not complete.
 #[derive(Debug, thiserror::Error)]
@@ -43,15 +51,18 @@ impl LogInner {
             let failed = self.failed_recovery.load(Ordering::Relaxed);
             self.members.watch().recoverable(failed, |other| former.contains_key(&other))
         };
-        let Some((incarnation, before)) = found else { return };
+        let Some(dead) = found else { return };
+        let incarnation = dead.incarnation;
         let log = Arc::clone(self);
         self.runtime.spawn(async move {
             let _turn = turn;
-            match log.recover(incarnation, before, recoverer).await {
+            match log.recover(dead, recoverer).await {
                 Ok(()) => {}
-                // Another node was first.
-                Err(RecoverError::Recovery(RecoveryError::Taken { .. })) => {
-                    tracing::debug!(incarnation, "another node recovers a log");
+                // Another node was first, or the owner is alive.
+                Err(RecoverError::Recovery(
+                    reason @ (RecoveryError::Taken { .. } | RecoveryError::Alive { .. }),
+                )) => {
+                    tracing::debug!(incarnation, %reason, "a log is not recovered");
                 }
                 // This log is closed, or is being recovered itself: another node continues.
                 Err(_) if log.is_over() => {}
@@ -73,21 +84,28 @@ impl LogInner {
 
     async fn recover(
         self: &Arc<Self>,
-        incarnation: u64,
-        before: Option<u64>,
+        DeadLog { incarnation, still, recoverer: former }: DeadLog,
         recoverer: Arc<dyn LogRecoverer>,
     ) -> Result<(), RecoverError> {
         let begun = Instant::now();
         let deadline = begun + self.config.start_timeout;
         let recovery = Recovery::new(incarnation, self.owner().incarnation());
-        let recovery = before.into_iter().fold(recovery, Recovery::taking_over);
-        let Some(recovery) = self.fence(recovery, deadline).await? else { return Ok(()) };
+        let recovery = former.into_iter().fold(recovery, Recovery::taking_over);
+        let recovery = still.into_iter().fold(recovery, Recovery::standing_still);
+        let Some(FencedLog { recovery, lease_end_ms }) = self.fence(recovery, deadline).await?
+        else {
+            return Ok(());
+        };
         let (node, trimmed_ms) = {
             let recovery = recovery.lock().await;
             let manifest = recovery.manifest();
             manifest.map_or_else(Default::default, |of| (of.node.clone(), of.last_commit_ms))
         };
-        tracing::warn!(incarnation, node, "the heartbeats of a node have stopped; fenced it");
+        tracing::warn!(
+            incarnation,
+            node,
+            "fenced a node, whose heartbeats have stopped or which has not left in time"
+        );
         let groups: GroupIterator =
             Box::new(FormerGroups::new(Arc::clone(self), Arc::clone(&recovery)));
         let (log, storer) = (Arc::clone(self), Arc::clone(&recoverer));
@@ -96,6 +114,7 @@ impl LogInner {
         // The commit time comes first, because it must outlast the recovered log.
         let last_commit_ms = stored.last_commit_ms.max(trimmed_ms);
         recoverer.raise_commit_time(last_commit_ms);
+        self.await_boot_ms(lease_end_ms).await;
         let deadline = Instant::now() + self.config.start_timeout;
         self.outlast(last_commit_ms, deadline).await?;
         if !self.retire(&recovery, deadline).await? {
@@ -106,7 +125,9 @@ impl LogInner {
         let (records, cells, took) = (stored.records, stored.cells, begun.elapsed());
         tracing::warn!(incarnation, node, records, cells, ?took, "stored the rows of a dead node");
         // Reads that wait for the recovery see its end now.
-        Ok(self.look().await?)
+        self.look().await?;
+        self.members.changed.notify_waiters();
+        Ok(())
     }
 
     /// Fences a log. Returns `None` if the log is removed already.
@@ -114,7 +135,8 @@ impl LogInner {
         &self,
         mut recovery: Recovery,
         deadline: Instant,
-    ) -> Result<Option<SharedRecovery>, RecoverError> {
+    ) -> Result<Option<FencedLog>, RecoverError> {
+        let mut lease_end_ms = 0;
         let is_retired = |of: &Recovery| {
             of.manifest().is_some_and(|manifest| manifest.phase == ManifestPhase::Retired)
         };
@@ -123,8 +145,23 @@ impl LogInner {
         {
             let reply = self.table.ask(&request, deadline).await?;
             recovery.reply(reply)?;
+            if let Some(replaced) = recovery.replaced().filter(|_| lease_end_ms == 0) {
+                let incarnation = recovery.incarnation();
+                lease_end_ms = self.lease_watch().lease_end_ms(incarnation, replaced, boot_ms());
+            }
         }
         let is_left = !recovery.is_done();
-        Ok(is_left.then(|| Arc::new(tokio::sync::Mutex::new(recovery))))
+        Ok(is_left.then(|| {
+            let recovery = Arc::new(tokio::sync::Mutex::new(recovery));
+            FencedLog { recovery, lease_end_ms }
+        }))
+    }
+
+    /// Waits until this time since boot.
+    pub(crate) async fn await_boot_ms(&self, until_ms: u64) {
+        // The timer stops while the machine is suspended, the boot clock does not.
+        while let Some(left_ms) = until_ms.checked_sub(boot_ms()).filter(|left| *left > 0) {
+            sleep(Duration::from_millis(left_ms)).await;
+        }
     }
 }

@@ -4,11 +4,14 @@
 use bytes::Bytes;
 use hbase_rs::Client;
 use tokio::time::Instant;
-use tsd_cluster::{ClusterId, FORWARD, Member, MemberState, SharedSettings, TableReply};
+use tsd_cluster::{
+    ClusterId, Member, MemberState, SLOT_TAG_UIDS, SLOT_TAGS, SharedSettings, TableReply,
+};
 use tsd_storage::StorageError;
 
 use crate::{
     calls::{CallFailure, LogTable, SETTINGS, damaged},
+    changeable::CHANGEABLE,
     config::ClusterLogConfig,
     error::{MemberVersionsError, OpenLogError},
     listed_nodes::all_listed,
@@ -87,12 +90,13 @@ pub async fn adopt_settings(
     let Some(table) = log_table::find(client, config).await? else { return Ok(Vec::new()) };
     let deadline = Instant::now() + config.start_timeout;
     let before = read_until(&table, deadline).await?.settings;
-    let all = config.shared.adopted_by(&before).map_err(OpenLogError::Settings)?;
+    let all = adopted(&config.shared, &before).map_err(OpenLogError::Settings)?;
     let changed = changes(&before, &all);
     if changed.is_empty() {
         return Ok(changed);
     }
-    let must_stop = changed.iter().any(|change| change.name == FORWARD);
+    let must_stop =
+        changed.iter().any(|change| [SLOT_TAGS, SLOT_TAG_UIDS].contains(&&*change.name));
     let settled = async || {
         let Some((cluster, mut members)) = all_listed(client, config).await? else {
             return Ok(());
@@ -112,6 +116,17 @@ pub async fn adopt_settings(
         return Err(error);
     }
     Ok(changed)
+}
+
+/// The settings of a cluster with the changeable values of `own`.
+fn adopted(
+    own: &SharedSettings,
+    of_cluster: &SharedSettings,
+) -> Result<SharedSettings, Vec<String>> {
+    let is_changeable = |(name, _): &(&str, &str)| CHANGEABLE.contains(name);
+    let (changeable, others): (Vec<_>, Vec<_>) = own.iter().partition(is_changeable);
+    let all = SharedSettings::new(others).adopted_by(of_cluster)?;
+    Ok(SharedSettings::new(changeable).with_missing(&all))
 }
 
 /// Replaces the settings `before` by `after`. The answer of an attempt may be lost, so the stored settings

@@ -9,7 +9,8 @@ use tokio::{
     time::{Instant, error::Elapsed, timeout_at},
 };
 use tokio_util::task::AbortOnDropHandle;
-use tsd_storage::HeldRow;
+use tsd_cluster::SlotSet;
+use tsd_storage::{Epoch, HeldRow};
 
 use crate::{
     config::{NetConfig, NodeIdentity},
@@ -19,7 +20,9 @@ use crate::{
     metrics::{NetMetrics, RequestKind},
     node_report::NodeReport,
     pending_responses::{ResponseReceiver, ResponseResult},
-    wire::{DialBackMessage, HeldMessage, Nothing, RequestBody, ResponseBody, RowMessage},
+    wire::{
+        DialBackMessage, HeldMessage, Nothing, ProvenMessage, RequestBody, ResponseBody, RowMessage,
+    },
 };
 
 /// Client of one run of a peer. While the peer cannot be reached, requests fail.
@@ -31,6 +34,8 @@ pub struct PeerClient {
     config: NetConfig,
     link: Mutex<PeerLink>,
     permits: Arc<Semaphore>,
+    /// When the last request began.
+    asked_at: parking_lot::Mutex<Option<Instant>>,
     /// Runtime of the connections.
     runtime: Handle,
 }
@@ -50,7 +55,7 @@ struct PendingRequest<A> {
     id: u64,
     responses: A,
     deadline: Instant,
-    _permit: OwnedSemaphorePermit,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 /// A request with one response.
@@ -86,6 +91,15 @@ impl<A> Drop for PendingRequest<A> {
     }
 }
 
+/// End of a response with held rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProvenRows {
+    /// Requested slots that the peer does not own.
+    pub not_owned: SlotSet,
+    /// The key before which all rows were passed; `None` if all rows were passed.
+    pub sent_before: Option<Bytes>,
+}
+
 impl PeerClient {
     /// Returns a client of the run `incarnation` of the node at `address`. Its connections belong to the current
     /// runtime, even if a caller in another runtime opens them.
@@ -102,7 +116,8 @@ impl PeerClient {
     ) -> Self {
         let permits = Arc::new(Semaphore::new(config.max_requests));
         let (address, link, runtime) = (address.to_owned(), Mutex::default(), Handle::current());
-        Self { address, incarnation, identity, config, link, permits, runtime }
+        let asked_at = parking_lot::Mutex::default();
+        Self { address, incarnation, identity, config, link, permits, asked_at, runtime }
     }
 
     /// The published address of the peer.
@@ -112,23 +127,23 @@ impl PeerClient {
     }
 
     /// Passes the peer's held rows to `take`, in key order. Returns after the peer has proven that it was not
-    /// fenced at that time. After about `max_bytes` (0: unlimited) the peer may stop. Then the result is the key
-    /// before which all rows were passed.
+    /// fenced at that time, with the slots of `slots` that it does not own. After about `max_bytes` (0: unlimited) the
+    /// peer may stop. Then the result has the key before which all rows were passed.
     ///
     /// # Errors
     ///
     /// If the peer did not send a complete response in time, or `take` refused rows.
     pub async fn held(
         &self,
-        query: &HeldQuery,
+        (query, slots): (&HeldQuery, &SlotSet),
         max_bytes: usize,
         deadline: Instant,
         take: &mut (dyn FnMut(Vec<HeldRow>) -> Result<(), PeerError> + Send),
-    ) -> Result<Option<Bytes>, PeerError> {
-        let body = RequestBody::Held(HeldMessage::of(query, max_bytes));
+    ) -> Result<ProvenRows, PeerError> {
+        let body = RequestBody::Held(HeldMessage::of(query, slots, max_bytes));
         self.metered(RequestKind::Held, async {
             let mut request: PendingRequest<mpsc::Receiver<ResponseResult>> =
-                self.request(body, deadline).await?;
+                self.request(body, None, deadline).await?;
             loop {
                 match request.next().await? {
                     ResponseBody::Rows(rows) => {
@@ -137,8 +152,11 @@ impl PeerClient {
                             rows.map(RowMessage::into_row).collect();
                         take(rows?)?;
                     }
-                    ResponseBody::Proven(_) => return Ok(None),
-                    ResponseBody::ProvenUpTo(key) => return Ok(Some(key)),
+                    ResponseBody::Proven(ProvenMessage { not_owned, sent_before }) => {
+                        let not_owned = SlotSet::decode(&not_owned);
+                        let not_owned = not_owned.ok_or_else(unexpected_response)?;
+                        return Ok(ProvenRows { not_owned, sent_before });
+                    }
                     _ => return Err(unexpected_response()),
                 }
             }
@@ -152,8 +170,30 @@ impl PeerClient {
     ///
     /// No response before the deadline.
     pub async fn probe(&self, deadline: Instant) -> Result<(), PeerError> {
+        self.is_alive(deadline).await.map(|_| ())
+    }
+
+    /// As [`Self::probe`]. Returns true if the heartbeats of the peer succeed.
+    pub(crate) async fn is_alive(&self, deadline: Instant) -> Result<bool, PeerError> {
         let body = RequestBody::Probe(Nothing {});
-        self.metered(RequestKind::Probe, self.done(body, deadline)).await
+        self.metered(RequestKind::Probe, async {
+            match self.ask(body, deadline).await? {
+                ResponseBody::Alive(alive) => Ok(alive.beats),
+                _ => Err(unexpected_response()),
+            }
+        })
+        .await
+    }
+
+    /// Time of the last frame from the peer on the present connection.
+    pub(crate) fn heard_at(&self) -> Option<Instant> {
+        let link = self.link.try_lock().ok()?;
+        link.connection.as_ref().and_then(|connection| connection.clock().heard_at())
+    }
+
+    /// When the last request to the peer began.
+    pub(crate) fn asked_at(&self) -> Option<Instant> {
+        *self.asked_at.lock()
     }
 
     /// Flushes all rows of the peer.
@@ -258,28 +298,46 @@ impl PeerClient {
 
     /// Sends a request with one response, and waits for the response.
     pub(crate) async fn ask(&self, body: RequestBody, deadline: Instant) -> ResponseResult {
-        self.send(body, deadline).await?.response().await
+        self.send(body, None, deadline).await?.response().await
     }
 
-    /// Sends a request with one response. An error means that the request was sent only in part, so the peer has done
-    /// nothing.
+    /// Sends a request with one response, unless the epoch of the request has ended. An error means that the request was
+    /// sent only in part, so the peer has done nothing.
     pub(crate) async fn send(
         &self,
         body: RequestBody,
+        epoch: Option<&Epoch>,
         deadline: Instant,
     ) -> Result<SentRequest, PeerError> {
-        Ok(SentRequest(self.request(body, deadline).await?))
+        Ok(SentRequest(self.request(body, epoch, deadline).await?))
+    }
+
+    /// Makes sure that a recent time of the peer is known when a write is sent.
+    pub(crate) async fn learn_clock(&self, deadline: Instant) -> Result<(), PeerError> {
+        // A connection that is being opened begins with a response.
+        let link = self.link.try_lock();
+        let is_outdated = link.is_ok_and(|link| {
+            link.connection.as_ref().is_some_and(|open| open.clock().is_outdated())
+        });
+        if is_outdated { Box::pin(self.probe(deadline)).await } else { Ok(()) }
     }
 
     /// As [`Self::send`], also for several responses.
     async fn request<A: ResponseReceiver>(
         &self,
-        body: RequestBody,
+        mut body: RequestBody,
+        epoch: Option<&Epoch>,
         deadline: Instant,
     ) -> Result<PendingRequest<A>, PeerError> {
+        *self.asked_at.lock() = Some(Instant::now());
         let beginning = async {
-            let permit = self.permit().await?;
+            // A probe does not wait for other requests.
+            let is_probe = matches!(body, RequestBody::Probe(_));
+            let permit = if is_probe { None } else { Some(self.permit().await?) };
             let connection = self.connection().await?;
+            if let RequestBody::Forward(message) = &mut body {
+                message.void_after_ms = connection.clock().at(deadline);
+            }
             let left = deadline.saturating_duration_since(Instant::now());
             let timeout_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1);
             let (id, responses) = connection.register()?;
@@ -289,6 +347,10 @@ impl PeerClient {
         };
         let begun = timeout_at(deadline, beginning).await;
         let (request, frame) = begun.unwrap_or(Err(PeerError::Timeout))?;
+        if epoch.is_some_and(|epoch| !epoch.holds()) {
+            frame.discard();
+            return Err(PeerError::StoodStill);
+        }
         match timeout_at(deadline, frame.finish()).await {
             Ok(Err(error)) => Err(error),
             // The deadline passed while the rest was being written. The rest is written in the background: the peer

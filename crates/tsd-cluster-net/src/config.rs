@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tsd_cluster::ClusterId;
+use tsd_storage::{Epoch, Standstills};
 
 use crate::tls::PeerTls;
 
@@ -22,6 +23,8 @@ pub struct NodeIdentity {
 pub struct NetConfig {
     /// Certificates; `None`: connections are not encrypted.
     pub tls: Option<Arc<PeerTls>>,
+    /// Closes the connections that were open while the process stood still; `None`: it is not detected.
+    pub standstills: Option<Arc<Standstills>>,
     /// Timeout of a connection with its greeting.
     pub connect_timeout: Duration,
     /// Time in which the other side must read written data.
@@ -41,14 +44,23 @@ pub struct NetConfig {
     pub chunk_bytes: usize,
     /// Maximum number of requests in progress on a connection; further requests wait.
     pub max_requests: usize,
-    /// Maximum number of connections that a node accepts; further connections are closed at once.
+    /// Maximum number of connections that a node accepts, at least twice the nodes; further connections are closed at
+    /// once.
     pub max_connections: usize,
+}
+
+impl NetConfig {
+    /// The present epoch; `None` if standstills are not detected.
+    pub(crate) fn epoch(&self) -> Option<Epoch> {
+        self.standstills.as_ref().map(Standstills::epoch)
+    }
 }
 
 impl Default for NetConfig {
     fn default() -> Self {
         Self {
             tls: None,
+            standstills: None,
             connect_timeout: Duration::from_secs(1),
             write_timeout: Duration::from_secs(10),
             silence_timeout: Duration::from_secs(5),
@@ -58,7 +70,7 @@ impl Default for NetConfig {
             batch_bytes: 256 << 10,
             chunk_bytes: 4 << 20,
             max_requests: 64,
-            max_connections: 256,
+            max_connections: 4_096,
         }
     }
 }

@@ -12,14 +12,17 @@ use tokio_util::{
     codec::{FramedRead, LengthDelimitedCodec},
     task::AbortOnDropHandle,
 };
+use tsd_storage::{Epoch, stood_still_since};
 
 use crate::{
     config::{NetConfig, NodeIdentity},
     error::PeerError,
     metrics::NetMetrics,
+    peer_clock::PeerClock,
     pending_responses::{PendingResponses, ResponseReceiver},
     request_writer::{OpenFrame, RequestWriter},
     socket::configure,
+    standstill::discard,
     tls::{ReadSide, greet},
     wire::{
         Hello, Nothing, RequestBody, RequestFrame, ResponseBody, ResponseFrame, VERSIONS, codec,
@@ -32,6 +35,7 @@ use crate::{
 pub(crate) struct Connection {
     requests: RequestWriter,
     responses: Arc<PendingResponses>,
+    clock: Arc<PeerClock>,
     next_id: AtomicU64,
     max_frame_bytes: usize,
     _reader: AbortOnDropHandle<()>,
@@ -45,6 +49,7 @@ impl Connection {
         identity: &NodeIdentity,
         config: &NetConfig,
     ) -> Result<Self, PeerError> {
+        let epoch = config.epoch();
         let greeting = async {
             let stream = TcpStream::connect(address).await;
             let stream = stream.map_err(|error| PeerError::connect(address, &error))?;
@@ -59,23 +64,37 @@ impl Connection {
                 error => error,
             });
             let welcome = welcome?.ok_or(PeerError::Lost)?;
+            let clock = Arc::<PeerClock>::default();
+            clock.note(welcome.boot_ms);
             check_welcome(welcome, incarnation)?;
-            Ok((frames, write))
+            Ok((frames, write, clock))
         };
         let greeting = timeout(config.connect_timeout, greeting).await;
-        let (frames, write) = greeting.unwrap_or(Err(PeerError::Timeout))?;
+        let (frames, write, clock) = greeting.unwrap_or(Err(PeerError::Timeout))?;
         let responses = Arc::<PendingResponses>::default();
-        let requests = RequestWriter::new(write, Arc::clone(&responses), config.write_timeout);
-        let reader = tokio::spawn(read_responses(frames, Arc::clone(&responses)));
-        let reader = AbortOnDropHandle::new(reader);
+        let requests =
+            RequestWriter::new(write, Arc::clone(&responses), epoch.clone(), config.write_timeout);
+        let reader = ResponseReader {
+            frames,
+            responses: Arc::clone(&responses),
+            clock: Arc::clone(&clock),
+            requests: requests.clone(),
+            epoch,
+        };
+        let reader = AbortOnDropHandle::new(tokio::spawn(reader.run()));
         NetMetrics::of_process().connections.increment(1);
         let (next_id, max_frame_bytes) = (AtomicU64::new(1), config.max_frame_bytes);
-        Ok(Self { requests, responses, next_id, max_frame_bytes, _reader: reader })
+        Ok(Self { requests, responses, clock, next_id, max_frame_bytes, _reader: reader })
     }
 
     /// True if the connection takes no more requests.
     pub(crate) fn has_ended(&self) -> bool {
         self.responses.ended().is_some()
+    }
+
+    /// The clock of the peer.
+    pub(crate) fn clock(&self) -> &PeerClock {
+        &self.clock
     }
 
     /// Registers a request. Returns its number and the receiver of its responses.
@@ -157,22 +176,58 @@ async fn next_frame(frames: &mut ResponseFrames) -> Result<Option<ResponseFrame>
     decode(frame).map(Some)
 }
 
-async fn read_responses(mut frames: ResponseFrames, responses: Arc<PendingResponses>) {
-    let error = loop {
-        let frame = match next_frame(&mut frames).await {
-            Ok(Some(frame)) => frame,
-            Ok(None) => break PeerError::Lost,
-            Err(error) => break error,
+/// Reads the responses of a connection.
+struct ResponseReader {
+    frames: ResponseFrames,
+    responses: Arc<PendingResponses>,
+    clock: Arc<PeerClock>,
+    requests: RequestWriter,
+    /// The epoch of the connection; `None` if standstills are not detected.
+    epoch: Option<Epoch>,
+}
+
+impl ResponseReader {
+    /// Reads responses until the connection ends, or this node has stood still.
+    async fn run(mut self) {
+        let epoch = self.epoch.clone();
+        let error = tokio::select! {
+            biased;
+            () = stood_still_since(epoch.as_ref()) => None,
+            error = self.read() => Some(error),
         };
-        let Some(body) = frame.body else {
-            break PeerError::Frame("a response that this version does not know".into());
-        };
-        responses.deliver(frame.id, body).await;
-        // Many responses may have come with one read.
-        consume_budget().await;
-    };
-    if matches!(error, PeerError::Frame(_)) {
-        NetMetrics::of_process().bad_frames.increment(1);
+        if matches!(error, Some(PeerError::Frame(_))) {
+            NetMetrics::of_process().bad_frames.increment(1);
+        }
+        let has_stood_still = error.is_none();
+        self.responses.end(error.unwrap_or(PeerError::Lost));
+        if has_stood_still {
+            // In a task, because the connection is dropped when the next request needs another one.
+            let Self { frames, requests, .. } = self;
+            tokio::spawn(async move {
+                let mut write = requests.take().await;
+                discard(frames, &mut write).await;
+            });
+        }
     }
-    responses.end(error);
+
+    async fn read(&mut self) -> PeerError {
+        loop {
+            let ResponseFrame { id, boot_ms, body } = match next_frame(&mut self.frames).await {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return PeerError::Lost,
+                Err(error) => return error,
+            };
+            if let Some(epoch) = self.epoch.as_ref().filter(|epoch| !epoch.holds()) {
+                epoch.ended().await;
+                return PeerError::Lost;
+            }
+            self.clock.note(boot_ms);
+            let Some(body) = body else {
+                return PeerError::Frame("a response that this version does not know".into());
+            };
+            self.responses.deliver(id, body).await;
+            // Many responses may have come with one read.
+            consume_budget().await;
+        }
+    }
 }

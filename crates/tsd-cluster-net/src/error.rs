@@ -53,6 +53,9 @@ pub enum PeerError {
         /// The limit, bytes.
         limit: usize,
     },
+    /// This node stood still after it had received the write. The request was not sent.
+    #[error("this node stood still after it had received the write")]
+    StoodStill,
     /// A malformed or unexpected frame.
     #[error("bad frame: {0}")]
     Frame(Arc<str>),
@@ -84,12 +87,22 @@ impl PeerError {
             Self::Lost => "lost",
             Self::Timeout => "timeout",
             Self::TooLarge { .. } => "too_large",
+            Self::StoodStill => "stood_still",
             Self::Frame(_) => "frame",
             Self::Failed(_) => "failed",
         }
     }
 
     /// All values of [`Self::reason`].
-    pub(crate) const REASONS: [&'static str; 8] =
-        ["connect", "tls", "refused", "lost", "timeout", "too_large", "frame", "failed"];
+    pub(crate) const REASONS: [&'static str; 9] = [
+        "connect",
+        "tls",
+        "refused",
+        "lost",
+        "timeout",
+        "too_large",
+        "stood_still",
+        "frame",
+        "failed",
+    ];
 }

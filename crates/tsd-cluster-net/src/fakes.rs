@@ -4,7 +4,7 @@
 
 use parking_lot::Mutex;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     sync::{
         Arc,
@@ -20,7 +20,8 @@ use tokio::{
     time::Instant,
 };
 use tsd_cluster::{
-    ClusterId, Member, MemberState, Membership, MembershipFuture, ProofError, Settlement,
+    Assignment, ClusterId, Link, Member, MemberState, Membership, MembershipFuture, ProofError,
+    Settlement, SlotSet, unreachable_nodes,
 };
 use tsd_model::{Family, Uid, UidKind};
 use tsd_storage::{
@@ -30,7 +31,7 @@ use tsd_storage::{
 
 use crate::{
     ForgottenNames, NetConfig, NodeControl, NodeIdentity, NodeReport, PeerClient, PeerServer,
-    PeerService, ReadMemory, peers::now_ms,
+    PeerService, ReadMemory, ReadSlots, peers::now_ms,
 };
 
 pub(crate) const CLUSTER: ClusterId = ClusterId::new([7; 16]);
@@ -129,6 +130,9 @@ pub(crate) struct FakeMembership {
     pub(crate) proof: watch::Sender<Option<Result<(), ProofError>>>,
     pub(crate) settlement: watch::Sender<Option<Settlement>>,
     pub(crate) suspected: Mutex<Vec<u64>>,
+    pub(crate) other_beats: AtomicUsize,
+    /// What was reported last.
+    pub(crate) unreached: Mutex<BTreeSet<u64>>,
 }
 
 impl FakeMembership {
@@ -141,6 +145,8 @@ impl FakeMembership {
             proof: watch::Sender::new(Some(Ok(()))),
             settlement: watch::Sender::new(None),
             suspected: Mutex::default(),
+            other_beats: AtomicUsize::new(0),
+            unreached: Mutex::default(),
         })
     }
 }
@@ -175,12 +181,94 @@ impl Membership for FakeMembership {
         Box::pin(given(&self.proof))
     }
 
+    fn prove_by_append(&self) -> MembershipFuture<'_, Result<(), ProofError>> {
+        self.prove()
+    }
+
     fn suspect(&self, incarnation: u64) {
         self.suspected.lock().push(incarnation);
     }
 
+    fn report_unreached(&self, unreached: BTreeSet<u64>) {
+        *self.unreached.lock() = unreached;
+    }
+
+    fn beats(&self) -> bool {
+        true
+    }
+
+    fn note_other_beat(&self) {
+        self.other_beats.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn to_reach(&self) -> Vec<Member> {
+        let mut others = self.members();
+        others.retain(|member| member.incarnation != self.this);
+        others
+    }
+
+    fn unreachable(&self, unreached: &BTreeSet<u64>) -> BTreeSet<u64> {
+        let members: BTreeSet<u64> =
+            self.to_reach().iter().map(|member| member.incarnation).collect();
+        let broken = unreached.iter().map(|other| Link::new(self.this, *other)).collect();
+        unreachable_nodes(&members, &[self.this].into(), &broken)
+    }
+
     fn settled(&self, _: u64) -> MembershipFuture<'_, Settlement> {
         Box::pin(given(&self.settlement))
+    }
+}
+
+/// An assignment, and what a node knows of it.
+#[derive(Debug)]
+pub(crate) struct FakeSlots {
+    this: u64,
+    adopted: Mutex<Arc<Assignment>>,
+    /// The assignment in the log table, shared by the nodes of a test.
+    pub(crate) stored: Arc<Mutex<Arc<Assignment>>>,
+    /// Slots that the node has offered to another one.
+    pub(crate) offered: Mutex<SlotSet>,
+    /// Reads of the log table.
+    pub(crate) looks: AtomicUsize,
+    changed: watch::Sender<()>,
+}
+
+impl FakeSlots {
+    pub(crate) fn new(this: u64, stored: &Arc<Mutex<Arc<Assignment>>>) -> Arc<Self> {
+        let (adopted, stored) = (Mutex::new(Arc::clone(&stored.lock())), Arc::clone(stored));
+        let offered = Mutex::new(SlotSet::empty());
+        let (looks, changed) = (AtomicUsize::new(0), watch::Sender::new(()));
+        Arc::new(Self { this, adopted, stored, offered, looks, changed })
+    }
+
+    pub(crate) fn adopt(&self) {
+        *self.adopted.lock() = Arc::clone(&self.stored.lock());
+        self.changed.send_replace(());
+    }
+}
+
+impl ReadSlots for FakeSlots {
+    fn assignment(&self) -> Arc<Assignment> {
+        Arc::clone(&self.adopted.lock())
+    }
+
+    fn refresh(&self) -> MembershipFuture<'_, Result<(), ProofError>> {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.adopt();
+        Box::pin(async { Ok(()) })
+    }
+
+    fn changed(&self, generation: u64) -> MembershipFuture<'_, ()> {
+        let mut changed = self.changed.subscribe();
+        Box::pin(async move {
+            while self.assignment().generation <= generation {
+                changed.changed().await.unwrap();
+            }
+        })
+    }
+
+    fn owned(&self) -> SlotSet {
+        self.assignment().slots_of(self.this).without(&self.offered.lock())
     }
 }
 
@@ -267,6 +355,7 @@ impl ReadMemory for FakeMemory {
 /// A node that responds to its peers.
 pub(crate) struct FakeNode {
     pub(crate) rows: Arc<FakeRows>,
+    pub(crate) slots: Arc<FakeSlots>,
     pub(crate) membership: Arc<FakeMembership>,
     pub(crate) control: Arc<FakeControl>,
     pub(crate) server: Option<PeerServer>,
@@ -283,18 +372,29 @@ impl FakeNode {
     }
 
     pub(crate) async fn start_at(address: &str, incarnation: u64, config: NetConfig) -> Self {
+        let slots = FakeSlots::new(incarnation, &Arc::default());
+        Self::start_with(address, slots, config).await
+    }
+
+    pub(crate) async fn start_with(
+        address: &str,
+        slots: Arc<FakeSlots>,
+        config: NetConfig,
+    ) -> Self {
+        let incarnation = slots.this;
         let listener = TcpListener::bind(address).await.unwrap();
         let control = Arc::<FakeControl>::default();
         let (rows, membership) = (Arc::<FakeRows>::default(), FakeMembership::new(incarnation));
         let service = PeerService {
             rows: Arc::<FakeRows>::clone(&rows),
+            slots: Arc::<FakeSlots>::clone(&slots),
             membership: Arc::<FakeMembership>::clone(&membership),
             writes: None,
             node: Arc::<FakeControl>::clone(&control),
         };
         let server = PeerServer::start(listener, identity(incarnation), config, service).unwrap();
         let address = server.local_addr();
-        Self { rows, membership, control, server: Some(server), address }
+        Self { rows, slots, membership, control, server: Some(server), address }
     }
 
     pub(crate) fn member(&self) -> Member {
@@ -315,6 +415,7 @@ pub(crate) fn member(incarnation: u64, address: &str) -> Member {
         state: MemberState::Serving,
         heartbeat_age: Duration::ZERO,
         log_bytes: 0,
+        unreached: BTreeSet::new(),
     }
 }
 

@@ -8,8 +8,9 @@
 //! Invariants:
 //!
 //! 1. Only a node that takes writes of a slot by its present assignment writes cells of the slot.
-//! 2. A write that may have been made is sent again only if its receiver is fenced and the receiver's log is
-//!    stored. Otherwise a late copy could undo a correction that was acknowledged meanwhile.
+//! 2. A write that may have been made is never sent again. Otherwise a late copy could undo a correction that was
+//!    acknowledged meanwhile.
+//! 3. A write is made before its deadline, which counts from its last byte. The owner checks it on its own clock.
 
 mod batch_shares;
 mod frame_outcome;
@@ -19,13 +20,14 @@ mod receive;
 pub(crate) mod receiver;
 mod route_table;
 mod send;
+mod slot_loads;
 mod slots;
 mod storage;
 pub(crate) mod wire;
 
 use std::{sync::Arc, time::Duration};
 
-use tsd_cluster::SeriesKeyLayout;
+use tsd_cluster::SlotRule;
 use tsd_storage::{Storage, Table};
 
 pub use self::{
@@ -39,8 +41,8 @@ use crate::peers::Peers;
 pub struct ForwardConfig {
     /// Tables whose rows have owners.
     pub tables: Vec<Table>,
-    /// Position of the series in a row key.
-    pub layout: SeriesKeyLayout,
+    /// Decides the slots of series, as on all nodes.
+    pub rule: Arc<SlotRule>,
     /// Time that a write waits for an owner.
     pub timeout: Duration,
 }

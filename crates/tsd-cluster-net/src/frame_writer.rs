@@ -26,7 +26,7 @@ pub(crate) enum WriteOutcome {
 
 /// Writes frames as they come, until their senders or the connection end.
 pub(crate) async fn write_frames(
-    mut write: WriteSide,
+    write: &mut WriteSide,
     mut waiting: mpsc::Receiver<Bytes>,
     limit: Duration,
 ) -> WriteOutcome {

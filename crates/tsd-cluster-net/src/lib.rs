@@ -21,23 +21,29 @@ mod fakes;
 mod forward;
 mod frame_writer;
 mod held_query;
+mod links;
 mod metrics;
 mod names;
+mod narrow;
 mod node_report;
+mod peer_clock;
 mod peers;
 mod pending_responses;
+mod reach;
+mod read_slots;
 mod reads;
 mod request_writer;
 mod row_merge;
 mod server;
 mod service;
 mod socket;
+mod standstill;
 mod tls;
 mod wire;
 
 pub use self::{
-    admission::{AdmissionError, admit, note_refusal},
-    client::PeerClient,
+    admission::{AdmissionConfig, AdmissionError, admit, note_refusal},
+    client::{PeerClient, ProvenRows},
     clocks::ClockWatch,
     config::{NetConfig, NodeIdentity},
     error::{MembersError, PeerError},
@@ -46,10 +52,13 @@ pub use self::{
         SlotLog,
     },
     held_query::HeldQuery,
+    links::LinkWatch,
     metrics::describe_metrics,
     names::{ForgetError, ForgottenNames, NameOwners, UnacknowledgedForgetError},
-    node_report::NodeReport,
+    narrow::slots_of,
+    node_report::{HotSlot, NodeReport},
     peers::{NodeResponse, Peers, TimedReport},
+    read_slots::ReadSlots,
     reads::{ClusterReads, ReadConfig, ReadMemory},
     server::PeerServer,
     service::{NodeControl, PeerService},

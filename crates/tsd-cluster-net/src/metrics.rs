@@ -43,6 +43,8 @@ tsd_storage::metrics_table! {
                 "Connections that were closed because of a frame that is too large or no message.";
             slow_readers: "tsd_cluster_net_slow_readers_total",
                 "Connections that were closed because the other node did not read.";
+            discarded_bytes: "tsd_cluster_net_discarded_bytes_total",
+                "Bytes of other nodes that were discarded because this one stood still.";
             suspicions: "tsd_cluster_net_suspicions_total", "Nodes that a request has reported as silent.";
             failed_reads: "tsd_cluster_net_failed_reads_total",
                 "Reads that failed because the rows of a node were neither answered nor recovered in time.";

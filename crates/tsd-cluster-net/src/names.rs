@@ -1,7 +1,7 @@
 //! Removes names and UIDs from the caches of all nodes.
 //!
 //! A node that renames or deletes a UID changes the store first. It then lists the members and tells each to drop
-//! the names. A node that joins later reads the changed store. If a member does not respond, the node waits until it
+//! the names. A node that still joins has read no names yet, and reads the changed store. If a member does not respond, the node waits until it
 //! responds, or until it is fenced and its log is stored. A fenced node acknowledges and reads nothing more.
 //!
 //! The owners of the slots assign UIDs to new names ([`NameOwners`]).
@@ -77,7 +77,10 @@ impl Peers {
         let looked = self.look(deadline).await;
         let mut members = looked.map_err(ForgetError::UnknownMembers)?;
         let this = self.membership().this();
-        members.retain(|member| member.incarnation != this && member.state != MemberState::Left);
+        members.retain(|member| {
+            member.incarnation != this
+                && !matches!(member.state, MemberState::Left | MemberState::Joining)
+        });
         let ask = |member: &Member| {
             let member = member.clone();
             async move {

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use futures_util::future::join_all;
+use futures_util::future::{join_all, try_join_all};
 use tokio::{
     runtime::Handle,
     time::{Instant, sleep, timeout_at},
@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Time without a complete response after which a member is reported as silent.
-const SILENCE: Duration = Duration::from_secs(1);
+pub(crate) const SILENCE: Duration = Duration::from_secs(1);
 /// Pause before the next check of a silent member whose heartbeats continue.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
@@ -99,6 +99,11 @@ impl Peers {
             Arc::new(PeerClient::new(address, member.incarnation, identity, self.config.clone()));
         clients.insert(member.incarnation, Arc::clone(&client));
         client
+    }
+
+    /// Returns the client of a member, if it exists already.
+    pub(crate) fn known_client(&self, incarnation: u64) -> Option<Arc<PeerClient>> {
+        self.clients.lock().get(&incarnation).map(Arc::clone)
     }
 
     /// Returns all members except this one.
@@ -175,6 +180,39 @@ impl Peers {
             NodeResponse { member, is_this, response }
         };
         join_all(listed(members.clone()).into_iter().map(ask)).await
+    }
+
+    /// Flushes all rows of all other members. The error names the first member that failed.
+    pub(crate) async fn flush_others(&self, limit: Duration) -> Result<(), String> {
+        let deadline = Instant::now() + limit;
+        let mut members = self.look(deadline).await.map_err(|error| error.to_string())?;
+        members.retain(|member| member.incarnation != self.membership.this());
+        let flush = |member: Member| async move {
+            let Some(member) = self.joined(member, deadline).await? else { return Ok(()) };
+            let flushed = self.flush_peer(&member, deadline).await;
+            flushed.map_err(|error| format!("node {} does not flush: {error}", member.name))
+        };
+        try_join_all(listed(members).into_iter().map(flush)).await.map(drop)
+    }
+
+    /// Waits until a joining member has an address: it may hold rows of its former log. Returns `None` if the member
+    /// has left, so that its rows are stored.
+    async fn joined(
+        &self,
+        mut member: Member,
+        deadline: Instant,
+    ) -> Result<Option<Member>, String> {
+        while member.address.as_deref().is_none_or(str::is_empty) {
+            if Instant::now() + RETRY_PAUSE >= deadline {
+                return Err(format!("node {} still joins the cluster", member.name));
+            }
+            sleep(RETRY_PAUSE).await;
+            match self.membership.member(member.incarnation) {
+                Some(now) if now.state != MemberState::Left => member = now,
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some(member))
     }
 
     /// Reads the present members.

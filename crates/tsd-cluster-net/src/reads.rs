@@ -1,10 +1,11 @@
 //! Decorates a store so that reads include the held rows of all nodes.
 //!
-//! It stands above the log of this node. A read first takes the held rows of every member, then opens the read
-//! of the store: rows that are flushed in between are in both. It also takes this node's held rows, although the
-//! store below includes them, because their deletes hide older cells of other nodes.
+//! It stands above the log of this node. A read first takes the held rows of the slots that it touches from their
+//! owners, then opens the read of the store: rows that are flushed in between are in both. It also takes this node's
+//! held rows, although the store below includes them, because their deletes hide older cells of other nodes.
 //!
-//! A row compaction on this node skips rows that any node holds, until they are flushed.
+//! Row compaction asks no node: only the owner of a slot compacts its rows, and a slot comes to its owner flushed,
+//! recovered, or with the log that it has replayed.
 //!
 //! Another node registers the series of its held rows when it flushes them. Until then this node's series index
 //! lacks them, so no read of such a table relies on the index.
@@ -20,9 +21,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tsd_model::Row;
 use tsd_storage::{
-    BytePermit, Get, HealthImpact, HealthProblem, HeldRowReader, KeyRange, Maintenance, RowScanner,
-    Scan, SeriesRead, SeriesReads, SeriesScanner, SeriesVersion, Storage, StorageError,
-    StorageFuture, StoreComponent, Table, Write, WriteResult, forward_storage,
+    Get, HealthImpact, HealthProblem, HeldRowReader, KeyRange, Maintenance, RowScanner, Scan,
+    SeriesRead, SeriesReads, SeriesScanner, SeriesVersion, Storage, StorageError, StorageFuture,
+    StoreComponent, Table, forward_storage,
 };
 
 pub use self::config::{ReadConfig, ReadMemory};
@@ -72,20 +73,6 @@ impl<S: Storage + ?Sized> ClusterReads<S> {
             })
             .collect()
     }
-
-    /// Rejects a row compaction while any node holds the row. The compacted column would get the time of the newest
-    /// point that was read. It would hide an older correction of another point that a node holds.
-    async fn check_flushed(
-        &self,
-        table: &Table,
-        ranges: Vec<KeyRange>,
-    ) -> Result<(), StorageError> {
-        let query = HeldQuery { table: table.clone(), ranges, filter: None };
-        if self.fetch.fetch(&query).await?.is_empty() {
-            return Ok(());
-        }
-        Err(StorageError::Throttled("the row is not flushed yet"))
-    }
 }
 
 /// Returns the range of one row.
@@ -125,24 +112,6 @@ impl<S: Storage + ?Sized> Storage for ClusterReads<S> {
         Box::new(ClusterScanner::new(fetch, table.clone(), scan, Box::new(open)))
     }
 
-    fn write<'a>(
-        &'a self,
-        table: &'a Table,
-        write: Write,
-        permit: Option<&'a BytePermit>,
-    ) -> StorageFuture<'a, WriteResult> {
-        match &write {
-            Write::Rewrite(rewrite) if self.is_held(table) => {
-                let ranges = vec![range_of(&rewrite.row)];
-                Box::pin(async move {
-                    self.check_flushed(table, ranges).await?;
-                    self.inner.write(table, write, permit).await
-                })
-            }
-            _ => self.inner.write(table, write, permit),
-        }
-    }
-
     fn series(&self) -> &dyn SeriesReads {
         self
     }
@@ -151,7 +120,7 @@ impl<S: Storage + ?Sized> Storage for ClusterReads<S> {
         self
     }
 
-    forward_storage!(inner: read_version, table_exists, flush, close);
+    forward_storage!(inner: write, read_version, table_exists, flush, close);
 }
 
 impl<S: Storage + ?Sized> SeriesReads for ClusterReads<S> {
@@ -168,16 +137,8 @@ impl<S: Storage + ?Sized> SeriesReads for ClusterReads<S> {
         if self.is_held(table) { None } else { self.inner.series().series_version(table, read) }
     }
 
-    fn refresh_series_index<'a>(&'a self, table: &'a Table) -> StorageFuture<'a, ()> {
-        if !self.is_held(table) {
-            return self.inner.series().refresh_series_index(table);
-        }
-        Box::pin(async move {
-            // Refreshes the index for callers that only count series, and reports that some may be missing.
-            self.inner.series().refresh_series_index(table).await?;
-            let text = "other nodes may hold rows of series that are not registered yet";
-            Err(StorageError::Unavailable(text.into()))
-        })
+    fn has_unregistered_series(&self, table: &Table) -> bool {
+        self.is_held(table) || self.inner.series().has_unregistered_series(table)
     }
 }
 

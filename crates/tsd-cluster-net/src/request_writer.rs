@@ -1,7 +1,7 @@
 //! Writes the requests of a connection. The task that makes a request also writes it, so that no other task
 //! has to be woken.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{future::poll_fn, io, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -11,12 +11,14 @@ use tokio::{
     sync::{Mutex, OwnedMutexGuard},
     time::timeout,
 };
+use tsd_storage::Epoch;
 
 use crate::{
     error::PeerError, metrics::NetMetrics, pending_responses::PendingResponses, tls::WriteSide,
 };
 
-/// The writing side of a connection.
+/// The writing side of a connection. Clones share it.
+#[derive(Clone)]
 pub(crate) struct RequestWriter {
     write: Arc<Mutex<WriteSide>>,
     connection: WrittenConnection,
@@ -26,6 +28,8 @@ pub(crate) struct RequestWriter {
 #[derive(Clone)]
 struct WrittenConnection {
     responses: Arc<PendingResponses>,
+    /// The epoch of the connection; `None` if standstills are not detected.
+    epoch: Option<Epoch>,
     /// Timeout of a write.
     limit: Duration,
 }
@@ -41,9 +45,19 @@ pub(crate) struct OpenFrame {
 }
 
 impl RequestWriter {
-    pub(crate) fn new(write: WriteSide, responses: Arc<PendingResponses>, limit: Duration) -> Self {
-        let connection = WrittenConnection { responses, limit };
+    pub(crate) fn new(
+        write: WriteSide,
+        responses: Arc<PendingResponses>,
+        epoch: Option<Epoch>,
+        limit: Duration,
+    ) -> Self {
+        let connection = WrittenConnection { responses, epoch, limit };
         Self { write: Arc::new(Mutex::new(write)), connection }
+    }
+
+    /// Waits for the end of the frame in progress, and returns the writing side of an ended connection.
+    pub(crate) async fn take(self) -> OwnedMutexGuard<WriteSide> {
+        self.write.lock_owned().await
     }
 
     /// Waits until a frame may be written.
@@ -87,11 +101,25 @@ impl OpenFrame {
         self.end(written)
     }
 
-    /// Writes until the frame is complete. May be dropped.
+    /// Leaves out a frame of which nothing was written.
+    pub(crate) fn discard(mut self) {
+        self.write = None;
+    }
+
+    /// Writes until the frame is complete, or this node has stood still. May be dropped.
     async fn advance(&mut self) -> io::Result<()> {
-        let Some(write) = &mut self.write else { return Ok(()) };
-        write.write_all_buf(&mut self.rest).await?;
-        write.flush().await
+        let Self { write: Some(write), rest, connection, .. } = self else { return Ok(()) };
+        let mut written = pin!(async {
+            write.write_all_buf(rest).await?;
+            write.flush().await
+        });
+        poll_fn(|cx| {
+            if connection.epoch.as_ref().is_some_and(|epoch| !epoch.holds()) {
+                return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+            }
+            written.as_mut().poll(cx)
+        })
+        .await
     }
 
     fn end(&mut self, written: io::Result<()>) -> Result<(), PeerError> {
@@ -139,7 +167,7 @@ mod tests {
     /// A writer whose other side has room for ten bytes.
     fn writer(limit: Duration) -> (Arc<RequestWriter>, tokio::io::DuplexStream) {
         let (write, read) = duplex(10);
-        (Arc::new(RequestWriter::new(Box::new(write), Arc::default(), limit)), read)
+        (Arc::new(RequestWriter::new(Box::new(write), Arc::default(), None, limit)), read)
     }
 
     async fn read(from: &mut tokio::io::DuplexStream, bytes: usize) -> Vec<u8> {

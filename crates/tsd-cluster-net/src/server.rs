@@ -7,7 +7,15 @@ mod context;
 mod dial_back;
 mod session;
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::{net::TcpListener, sync::Semaphore, task::JoinSet};
 use tokio_util::task::AbortOnDropHandle;
@@ -28,6 +36,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct PeerServer {
     address: SocketAddr,
+    context: Arc<ServerContext>,
     _accepting: AbortOnDropHandle<()>,
 }
 
@@ -46,9 +55,17 @@ impl PeerServer {
         let address = listener.local_addr()?;
         let log = LogLimit::new(LOG_INTERVAL);
         let refusal_log = LogLimit::new(LOG_INTERVAL);
-        let context = Arc::new(ServerContext { identity, config, service, log, refusal_log });
-        let accepting = tokio::spawn(accept(listener, context));
-        Ok(Self { address, _accepting: AbortOnDropHandle::new(accepting) })
+        let was_reached = AtomicBool::new(false);
+        let context = ServerContext { identity, config, service, log, refusal_log, was_reached };
+        let context = Arc::new(context);
+        let accepting = tokio::spawn(accept(listener, Arc::clone(&context)));
+        Ok(Self { address, context, _accepting: AbortOnDropHandle::new(accepting) })
+    }
+
+    /// True once another node has connected to this one.
+    #[must_use]
+    pub fn was_reached(&self) -> bool {
+        self.context.was_reached.load(Ordering::Relaxed)
     }
 
     /// Address of the listener.
@@ -74,7 +91,9 @@ async fn accept(listener: TcpListener, context: Arc<ServerContext>) {
         };
         let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
             metrics.connections_refused.increment(1);
-            context.warn(|| format!("{peer}: too many connections of nodes"));
+            context.warn(|| {
+                format!("{peer}: more connections of nodes than tsd.cluster.max_connections")
+            });
             continue;
         };
         let context = Arc::clone(&context);

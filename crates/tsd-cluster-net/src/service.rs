@@ -9,6 +9,7 @@ use tsd_storage::{BoxFuture, HeldRowReader, StorageError};
 
 use crate::{
     forward::receiver::ForwardReceiver, names::forgotten::ForgottenNames, node_report::NodeReport,
+    read_slots::ReadSlots,
 };
 
 /// Requests of peers that do not concern held rows.
@@ -44,6 +45,8 @@ pub trait NodeControl: fmt::Debug + Send + Sync + 'static {
 pub struct PeerService {
     /// Reads the held rows.
     pub rows: Arc<dyn HeldRowReader>,
+    /// The slots for whose rows the node responds.
+    pub slots: Arc<dyn ReadSlots>,
     /// Proves that the node is not fenced.
     pub membership: Arc<dyn Membership>,
     /// Takes writes of other nodes; `None` if the cluster does not forward writes.

@@ -13,21 +13,27 @@ use tokio::{
     net::{TcpListener, TcpStream},
     time::{Instant, timeout},
 };
-use tsd_cluster::{ClusterId, ProofError, Settlement};
+use tsd_cluster::{ClusterId, ProofError, Settlement, Slot, SlotSet};
 use tsd_model::{TagkUid, TagvUid};
-use tsd_storage::{HeldRow, KeyRange, RowFilter, SeriesSet, Table, TagCondition, TagPattern};
+use tsd_storage::{
+    HeldRow, KeyRange, RowFilter, SeriesSet, Standstills, Table, TagCondition, TagPattern, boot_ms,
+};
 
 use crate::{
     HeldQuery, NetConfig, NodeIdentity, NodeResponse, PeerClient, PeerError, Peers,
     fakes::{CLUSTER, FakeControl, FakeMembership, FakeNode, far, identity, member, patient},
     wire::{
         HeldMessage, Hello, Nothing, RequestBody, RequestFrame, ResponseBody, ResponseFrame,
-        Welcome, encode,
+        VERSIONS, Welcome, encode,
     },
 };
 
 fn query() -> HeldQuery {
     HeldQuery { table: Table::new("tsdb"), ranges: vec![KeyRange::default()], filter: None }
+}
+
+fn no_slots() -> SlotSet {
+    SlotSet::empty()
 }
 
 async fn held(client: &PeerClient, query: &HeldQuery) -> Result<Vec<HeldRow>, PeerError> {
@@ -36,7 +42,7 @@ async fn held(client: &PeerClient, query: &HeldQuery) -> Result<Vec<HeldRow>, Pe
         rows.extend(more);
         Ok(())
     };
-    client.held(query, 0, far(), &mut take).await?;
+    client.held((query, &no_slots()), 0, far(), &mut take).await?;
     Ok(rows)
 }
 
@@ -88,10 +94,13 @@ async fn a_response_that_would_be_too_large_ends_at_a_key() {
         keys.extend(rows.into_iter().map(|row| row.key));
         Ok(())
     };
-    let stopped_at = client.held(&query(), 150, far(), &mut take).await.unwrap();
-    assert_eq!((keys, stopped_at), (vec!["a".into(), "b".into()], Some("c".into())));
-    let all = client.held(&query(), 1_000, far(), &mut |_| Ok(())).await.unwrap();
-    assert_eq!(all, None);
+    // The node owns no slot.
+    let slots: SlotSet = Slot::all().take(9).collect();
+    let proven = client.held((&query(), &slots), 150, far(), &mut take).await.unwrap();
+    assert_eq!(proven.not_owned, slots);
+    assert_eq!((keys, proven.sent_before), (vec!["a".into(), "b".into()], Some("c".into())));
+    let all = client.held((&query(), &no_slots()), 1_000, far(), &mut |_| Ok(())).await.unwrap();
+    assert_eq!((all.not_owned, all.sent_before), (no_slots(), None));
 }
 
 #[tokio::test]
@@ -128,7 +137,7 @@ async fn a_node_that_is_fenced_while_it_responds_proves_nothing() {
         node.membership.proof.send_replace(Some(Err(ProofError::Fenced("fenced".to_owned()))));
         Ok(())
     };
-    let error = client.held(&query, 0, far(), &mut take).await.unwrap_err();
+    let error = client.held((&query, &no_slots()), 0, far(), &mut take).await.unwrap_err();
     assert!(has_rows && matches!(error, PeerError::Failed(text) if &*text == "fenced"));
 }
 
@@ -138,7 +147,7 @@ async fn a_silent_node_is_waited_for_until_the_deadline() {
     node.membership.proof.send_replace(None);
     let client = node.client(patient());
     let soon = Instant::now() + Duration::from_millis(50);
-    let error = client.held(&query(), 0, soon, &mut |_| Ok(())).await.unwrap_err();
+    let error = client.held((&query(), &no_slots()), 0, soon, &mut |_| Ok(())).await.unwrap_err();
     assert!(matches!(error, PeerError::Timeout));
     // The connection serves others.
     client.probe(far()).await.unwrap();
@@ -192,7 +201,7 @@ async fn a_version_that_is_too_new_is_refused_with_both() {
     let mut response = Vec::new();
     stream.read_to_end(&mut response).await.unwrap();
     let text = String::from_utf8_lossy(&response).into_owned();
-    assert!(text.contains("versions 5 to 6") && text.contains("speaks 1 to 1"), "{text}");
+    assert!(text.contains("versions 5 to 6") && text.contains("speaks 2 to 2"), "{text}");
 }
 
 #[tokio::test]
@@ -224,8 +233,8 @@ async fn misbehaving<F: Future<Output = ()> + Send + 'static>(
         let mut hello = BytesMut::zeroed(u32::from_be_bytes(length) as usize);
         stream.read_exact(&mut hello).await.unwrap();
         let welcome = Welcome { version: 1, name: "odd".to_owned(), incarnation: 1 };
-        let body = Some(ResponseBody::Welcome(welcome));
-        stream.write_all(&encode(&ResponseFrame { id: 0, body })).await.unwrap();
+        let body = ResponseBody::Welcome(welcome);
+        stream.write_all(&encode(&ResponseFrame::new(0, body))).await.unwrap();
         then(stream).await;
     });
     PeerClient::new(&address, 1, Arc::new(identity(2)), config)
@@ -236,8 +245,8 @@ async fn a_node_that_dies_in_the_middle_fails_its_requests() {
     let client = misbehaving(patient(), |mut stream| async move {
         let mut some = [0; 16];
         stream.read_exact(&mut some).await.unwrap();
-        let body = Some(ResponseBody::Rows(crate::wire::RowsMessage { rows: Vec::new() }));
-        stream.write_all(&encode(&ResponseFrame { id: 1, body })).await.unwrap();
+        let body = ResponseBody::Rows(crate::wire::RowsMessage { rows: Vec::new() });
+        stream.write_all(&encode(&ResponseFrame::new(1, body))).await.unwrap();
     })
     .await;
     let error = held(&client, &query()).await.unwrap_err();
@@ -267,15 +276,15 @@ async fn check_unread_responses(config: NetConfig) {
     }
     let mut stream = TcpStream::connect(node.member().address.unwrap()).await.unwrap();
     let hello = Hello {
-        lowest_version: 1,
-        highest_version: 1,
+        lowest_version: VERSIONS.0,
+        highest_version: VERSIONS.1,
         cluster: CLUSTER.to_string(),
         name: "slow".to_owned(),
         incarnation: 9,
     };
     let hello = RequestFrame { id: 0, timeout_ms: 0, body: Some(RequestBody::Hello(hello)) };
     stream.write_all(&encode(&hello)).await.unwrap();
-    let body = Some(RequestBody::Held(HeldMessage::of(&query(), 0)));
+    let body = Some(RequestBody::Held(HeldMessage::of(&query(), &no_slots(), 0)));
     let request = RequestFrame { id: 1, timeout_ms: 60_000, body };
     stream.write_all(&encode(&request)).await.unwrap();
     // The peer reads only after the node has closed the connection.
@@ -349,8 +358,8 @@ fn filters_are_sent_as_they_are() {
         RowFilter::Keys(Arc::new(vec![bytes(b"x"), bytes(b"y")])),
     ];
     let sent = HeldQuery { filter: Some(RowFilter::All(filters)), ..query() };
-    assert_eq!(HeldMessage::of(&sent, 0).into_query(), sent);
-    assert_eq!(HeldMessage::of(&query(), 0).into_query(), query());
+    assert_eq!(HeldMessage::of(&sent, &no_slots(), 0).into_query(), sent);
+    assert_eq!(HeldMessage::of(&query(), &no_slots(), 0).into_query(), query());
 }
 
 #[tokio::test]
@@ -388,4 +397,49 @@ async fn a_flush_of_a_node_that_says_nothing_ends_when_its_rows_are_recovered() 
     membership.settlement.send_replace(Some(Settlement::Stored));
     let responses = flush.await.unwrap();
     assert!(responses.first().unwrap().response.is_ok(), "{responses:?}");
+}
+
+/// Limits of a node that detects standstills.
+fn detecting(detector: &Arc<Standstills>) -> NetConfig {
+    NetConfig { standstills: Some(Arc::clone(detector)), ..patient() }
+}
+
+#[tokio::test]
+async fn a_standstill_of_either_side_ends_the_connections_that_were_open() {
+    for is_client in [false, true] {
+        let detector = Standstills::new(boot_ms() + 3_600_000);
+        let mut configs = [patient(), detecting(&detector)];
+        configs.rotate_left(usize::from(is_client));
+        let [client, server] = configs;
+        let node = FakeNode::start(1, server).await;
+        let client = Arc::new(node.client(client));
+        client.probe(far()).await.unwrap();
+        node.control.hangs.store(true, Ordering::Relaxed);
+        let waiting = tokio::spawn({
+            let client = Arc::clone(&client);
+            async move { client.flush(far()).await }
+        });
+        // The request has arrived, if the next one has.
+        tokio::task::yield_now().await;
+        client.probe(far()).await.unwrap();
+        assert!(!waiting.is_finished());
+        let _ = detector.mark(boot_ms() + 2 * 3_600_000);
+        let error = waiting.await.unwrap().unwrap_err();
+        assert!(matches!(error, PeerError::Lost), "{error}");
+        client.probe(far()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_request_of_an_ended_epoch_is_not_sent() {
+    let detector = Standstills::new(boot_ms() + 3_600_000);
+    let node = FakeNode::start(1, patient()).await;
+    let client = node.client(patient());
+    let epoch = detector.epoch();
+    let send = async |epoch| client.send(RequestBody::Probe(Nothing {}), Some(epoch), far()).await;
+    send(&epoch).await.unwrap().response().await.unwrap();
+    let _ = detector.mark(boot_ms() + 2 * 3_600_000);
+    let error = send(&epoch).await.err().unwrap();
+    assert!(matches!(error, PeerError::StoodStill), "{error}");
+    send(&detector.epoch()).await.unwrap().response().await.unwrap();
 }

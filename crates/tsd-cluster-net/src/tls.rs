@@ -233,9 +233,9 @@ pub(crate) async fn accept(
         if !starts_with(&stream, HANDSHAKE).await {
             return Ok(plain(stream));
         }
-        let body = Some(ResponseBody::Failed(UNENCRYPTED.to_owned()));
+        let body = ResponseBody::Failed(UNENCRYPTED.to_owned());
         let mut stream = stream;
-        let _ = stream.write_all(&encode(&ResponseFrame { id: 0, body })).await;
+        let _ = stream.write_all(&encode(&ResponseFrame::new(0, body))).await;
         close(stream).await;
         return Err(io::Error::other(UNENCRYPTED));
     };

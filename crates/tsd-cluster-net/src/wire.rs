@@ -9,9 +9,10 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use prost::{Message, Oneof};
 use tokio_util::codec::{Decoder, LengthDelimitedCodec};
+use tsd_cluster::SlotSet;
 use tsd_model::{TagkUid, TagvUid};
 use tsd_storage::{
-    HeldColumn, HeldRow, KeyRange, RowFilter, SeriesSet, Table, TagCondition, TagPattern,
+    HeldColumn, HeldRow, KeyRange, RowFilter, SeriesSet, Table, TagCondition, TagPattern, boot_ms,
     decode_family,
 };
 
@@ -20,11 +21,13 @@ use crate::{
     forward::wire::{ForwardMessage, ForwardedMessage},
     held_query::HeldQuery,
     names::wire::{AssignUidsMessage, AssignedUidsMessage, ForgetMessage},
-    node_report::NodeReport,
+    node_report::{HotSlot, NodeReport},
 };
 
 /// Lowest and highest version of the messages that this node understands.
-pub const VERSIONS: (u32, u32) = (1, 1);
+///
+/// Nodes of version 2 wait for the leases of the nodes whose logs they take.
+pub const VERSIONS: (u32, u32) = (2, 2);
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct RequestFrame {
@@ -75,6 +78,13 @@ pub(crate) enum RequestBody {
     AssignUids(AssignUidsMessage),
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(crate) struct AliveMessage {
+    /// True if the node's heartbeats to HBase succeed.
+    #[prost(bool, tag = "1")]
+    pub(crate) beats: bool,
+}
+
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct DialBackMessage {
     #[prost(string, tag = "1")]
@@ -87,7 +97,10 @@ pub(crate) struct DialBackMessage {
 pub(crate) struct ResponseFrame {
     #[prost(uint64, tag = "1")]
     pub(crate) id: u64,
-    #[prost(oneof = "ResponseBody", tags = "2, 3, 4, 5, 6, 7, 20, 21, 22, 23")]
+    /// Time since the boot of the responding machine, milliseconds.
+    #[prost(uint64, tag = "24")]
+    pub(crate) boot_ms: u64,
+    #[prost(oneof = "ResponseBody", tags = "2, 3, 4, 5, 6, 7, 20, 22, 23, 25")]
     pub(crate) body: Option<ResponseBody>,
 }
 
@@ -99,7 +112,7 @@ pub(crate) enum ResponseBody {
     Rows(RowsMessage),
     /// Follows all rows: the node was not fenced when it took them.
     #[prost(message, tag = "4")]
-    Proven(Nothing),
+    Proven(ProvenMessage),
     #[prost(message, tag = "5")]
     Report(ReportMessage),
     #[prost(message, tag = "6")]
@@ -109,13 +122,20 @@ pub(crate) enum ResponseBody {
     /// Queries as JSON.
     #[prost(string, tag = "20")]
     Queries(String),
-    /// As [`Self::Proven`], if the node holds more rows than requested: it has sent all rows before this key.
-    #[prost(bytes = "bytes", tag = "21")]
-    ProvenUpTo(Bytes),
     #[prost(message, tag = "22")]
     Forwarded(ForwardedMessage),
     #[prost(message, tag = "23")]
     AssignedUids(AssignedUidsMessage),
+    /// Response to a probe.
+    #[prost(message, tag = "25")]
+    Alive(AliveMessage),
+}
+
+impl ResponseFrame {
+    /// Returns a response with the present time.
+    pub(crate) fn new(id: u64, body: ResponseBody) -> Self {
+        Self { id, boot_ms: boot_ms(), body: Some(body) }
+    }
 }
 
 impl ResponseBody {
@@ -164,6 +184,19 @@ pub(crate) struct HeldMessage {
     /// Bytes of rows after which the response may end; 0 means that it has all rows.
     #[prost(uint64, tag = "20")]
     pub(crate) max_bytes: u64,
+    /// The slots for which the node has to respond.
+    #[prost(bytes = "bytes", tag = "21")]
+    pub(crate) slots: Bytes,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct ProvenMessage {
+    /// Requested slots that the node does not own. Its rows of them may be incomplete.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub(crate) not_owned: Bytes,
+    /// If the node holds more rows than requested: it has sent all rows before this key.
+    #[prost(bytes = "bytes", optional, tag = "2")]
+    pub(crate) sent_before: Option<Bytes>,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -272,6 +305,18 @@ pub(crate) struct ReportMessage {
     pub(crate) time_ms: i64,
     #[prost(string, repeated, tag = "6")]
     pub(crate) problems: Vec<String>,
+    #[prost(message, repeated, tag = "7")]
+    pub(crate) hot_slots: Vec<HotSlotMessage>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct HotSlotMessage {
+    #[prost(uint32, tag = "1")]
+    slot: u32,
+    #[prost(uint32, tag = "2")]
+    percent: u32,
+    #[prost(bytes = "bytes", optional, tag = "3")]
+    value: Option<Bytes>,
 }
 
 /// Returns the codec of a stream. A frame over the limit is an error of the stream.
@@ -325,7 +370,7 @@ pub(crate) fn decode<M: Message + Default>(frame: BytesMut) -> Result<M, PeerErr
 }
 
 impl HeldMessage {
-    pub(crate) fn of(query: &HeldQuery, max_bytes: usize) -> Self {
+    pub(crate) fn of(query: &HeldQuery, slots: &SlotSet, max_bytes: usize) -> Self {
         let range = |range: &KeyRange| RangeMessage {
             start: range.start.clone(),
             stop: range.stop.clone(),
@@ -336,7 +381,7 @@ impl HeldMessage {
         }
         let table = query.table.as_str().to_owned();
         let ranges = query.ranges.iter().map(range).collect();
-        Self { table, ranges, filters, max_bytes: max_bytes as u64 }
+        Self { table, ranges, filters, max_bytes: max_bytes as u64, slots: slots.encode().into() }
     }
 
     /// Decodes the query. Leaves out unknown conditions: the requesting node checks all of them.
@@ -457,12 +502,25 @@ impl RowMessage {
 
 impl ReportMessage {
     pub(crate) fn of(report: NodeReport) -> Self {
-        let NodeReport { version, log_bytes, rows, memtable_bytes, time_ms, problems } = report;
-        Self { version, log_bytes, rows, memtable_bytes, time_ms, problems }
+        let NodeReport { version, log_bytes, rows, memtable_bytes, time_ms, problems, hot_slots } =
+            report;
+        let hot_slot = |of: HotSlot| HotSlotMessage {
+            slot: u32::try_from(of.slot).unwrap_or(u32::MAX),
+            percent: of.percent,
+            value: of.value,
+        };
+        let hot_slots = hot_slots.into_iter().map(hot_slot).collect();
+        Self { version, log_bytes, rows, memtable_bytes, time_ms, problems, hot_slots }
     }
 
     pub(crate) fn into_report(self) -> NodeReport {
-        let Self { version, log_bytes, rows, memtable_bytes, time_ms, problems } = self;
-        NodeReport { version, log_bytes, rows, memtable_bytes, time_ms, problems }
+        let Self { version, log_bytes, rows, memtable_bytes, time_ms, problems, hot_slots } = self;
+        let hot_slot = |of: HotSlotMessage| HotSlot {
+            slot: of.slot as usize,
+            percent: of.percent,
+            value: of.value,
+        };
+        let hot_slots = hot_slots.into_iter().map(hot_slot).collect();
+        NodeReport { version, log_bytes, rows, memtable_bytes, time_ms, problems, hot_slots }
     }
 }

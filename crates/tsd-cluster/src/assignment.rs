@@ -1,11 +1,15 @@
 //! The assignment: which node owns which slot. It is a row of the log table and changes by compare-and-set.
 //!
 //! ```text
-//! assignment = version u8 = 1 | generation u64 | floor i64, ms | nodes u16 | incarnation u64...
-//!            | leaving u16 | incarnation u64... | slot: owner u16, next u16 ... | CRC32C       (big-endian)
+//! revision   = generation u64 | writer u64
+//! assignment = version u8 = 1 | generation u64 | writer u64 | floor i64, ms | nodes u16 | incarnation u64...
+//!            | leaving u16 | incarnation u64... | owner of each slot | moving u8 | next of each slot
+//!            | CRC32C                                                                          (big-endian)
 //! ```
 //!
-//! `owner` and `next` are indices in the list of nodes; 0xffff means no node.
+//! `owner` and `next` are places in the list of nodes, from 1; 0 means no node. They are packed into as few bits as the
+//! last place needs. If no slot moves, `moving` is 0 and no `next` follows. The revision is a cell of its own: changes
+//! compare it, and nodes read it to see whether they know the assignment.
 //!
 //! The owner of a slot is the only node that writes its cells. No other node takes a slot from a live owner.
 //! Instead `next` asks the owner to give the slot away, and the owner makes that change itself after it has
@@ -17,12 +21,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 
 use crate::{
+    manifest::Revision,
     sealed_cell::{field, seal, unseal},
     slot::{SLOTS, Slot, SlotSet},
 };
 
 const VERSION: u8 = 1;
-const NOBODY: u16 = u16::MAX;
 
 /// The owner of a slot and its successor, as incarnations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,11 +37,24 @@ pub struct SlotOwner {
     pub next: Option<u64>,
 }
 
+/// Numbers of slots of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlotCount {
+    /// Slots that the node owns.
+    pub owned: usize,
+    /// Slots that other nodes have to give to it.
+    pub moving_in: usize,
+    /// Slots that it has to give away.
+    pub moving_out: usize,
+}
+
 /// Which node owns which slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assignment {
     /// Counts the changes, from 1.
     pub generation: u64,
+    /// The incarnation that made the last change.
+    pub writer: u64,
     /// New owners commit later than this, epoch milliseconds.
     pub floor_ms: i64,
     /// Nodes that give all their slots away, and get no slots.
@@ -48,7 +65,7 @@ pub struct Assignment {
 impl Default for Assignment {
     fn default() -> Self {
         let slots = vec![SlotOwner::default(); SLOTS];
-        Self { generation: 0, floor_ms: i64::MIN, leaving: BTreeSet::new(), slots }
+        Self { generation: 0, writer: 0, floor_ms: i64::MIN, leaving: BTreeSet::new(), slots }
     }
 }
 
@@ -66,11 +83,34 @@ impl Assignment {
         }
     }
 
-    /// The next generation, with a floor that is at least this one.
+    /// Identifies the last change. No two changes have the same revision.
     #[must_use]
-    pub fn next_generation(&self, floor_ms: i64) -> Self {
+    pub const fn revision(&self) -> Revision {
+        Revision { number: self.generation, writer: self.writer }
+    }
+
+    /// The next generation, by this writer, with a floor that is at least this one.
+    #[must_use]
+    pub fn next_generation(&self, writer: u64, floor_ms: i64) -> Self {
         let floor_ms = self.floor_ms.max(floor_ms);
-        Self { generation: self.generation + 1, floor_ms, ..self.clone() }
+        Self { generation: self.generation + 1, writer, floor_ms, ..self.clone() }
+    }
+
+    /// Numbers of slots by node.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<u64, SlotCount> {
+        let mut counts: BTreeMap<u64, SlotCount> = BTreeMap::new();
+        for SlotOwner { owner, next } in &self.slots {
+            if let Some(owner) = owner {
+                let count = counts.entry(*owner).or_default();
+                count.owned += 1;
+                count.moving_out += usize::from(next.is_some());
+            }
+            if let Some(next) = next {
+                counts.entry(*next).or_default().moving_in += 1;
+            }
+        }
+        counts
     }
 
     /// The slots that a node owns.
@@ -112,17 +152,21 @@ impl Assignment {
     pub fn encode(&self) -> Bytes {
         let nodes: BTreeSet<u64> =
             self.slots.iter().flat_map(|slot| [slot.owner, slot.next]).flatten().collect();
-        let places: BTreeMap<u64, u16> = nodes.iter().copied().zip(0..NOBODY).collect();
+        let places: BTreeMap<u64, u16> = nodes.iter().copied().zip(1..).collect();
+        let place =
+            |node: Option<u64>| node.and_then(|node| places.get(&node).copied()).unwrap_or(0);
         let mut out = vec![VERSION];
         out.extend_from_slice(&self.generation.to_be_bytes());
+        out.extend_from_slice(&self.writer.to_be_bytes());
         out.extend_from_slice(&self.floor_ms.to_be_bytes());
         push_list(&mut out, &nodes);
         push_list(&mut out, &self.leaving);
-        for slot in &self.slots {
-            for node in [slot.owner, slot.next] {
-                let place = node.and_then(|node| places.get(&node).copied());
-                out.extend_from_slice(&place.unwrap_or(NOBODY).to_be_bytes());
-            }
+        let bits = bits_of(places.len());
+        pack(&mut out, bits, self.slots.iter().map(|slot| place(slot.owner)));
+        let is_moving = self.moving_count() > 0;
+        out.push(u8::from(is_moving));
+        if is_moving {
+            pack(&mut out, bits, self.slots.iter().map(|slot| place(slot.next)));
         }
         seal(out)
     }
@@ -132,16 +176,68 @@ impl Assignment {
     pub fn decode(cell: &[u8]) -> Option<Self> {
         let mut rest = unseal(cell)?.strip_prefix(&[VERSION])?;
         let generation = u64::from_be_bytes(field(&mut rest)?);
+        let writer = u64::from_be_bytes(field(&mut rest)?);
         let floor_ms = i64::from_be_bytes(field(&mut rest)?);
         let nodes = list(&mut rest)?;
         let leaving = list(&mut rest)?.into_iter().collect();
-        let mut slots = Vec::with_capacity(SLOTS);
-        for _ in 0..SLOTS {
-            let owner = node(&mut rest, &nodes)?;
-            slots.push(SlotOwner { owner, next: node(&mut rest, &nodes)? });
-        }
-        rest.is_empty().then_some(Self { generation, floor_ms, leaving, slots })
+        let owners = unpack(&mut rest, &nodes)?;
+        let next = match field(&mut rest)? {
+            [0] => vec![None; SLOTS],
+            [1] => unpack(&mut rest, &nodes)?,
+            _ => return None,
+        };
+        let slot = |(owner, next)| SlotOwner { owner, next };
+        let slots = owners.into_iter().zip(next).map(slot).collect();
+        rest.is_empty().then_some(Self { generation, writer, floor_ms, leaving, slots })
     }
+}
+
+/// Bits of a place in a list of this many nodes.
+const fn bits_of(nodes: usize) -> usize {
+    (usize::BITS - nodes.leading_zeros()) as usize
+}
+
+/// Bytes of the packed places of all slots.
+const fn packed_bytes(bits: usize) -> usize {
+    SLOTS * bits / 8
+}
+
+/// Appends places, the lowest bits first.
+fn pack(out: &mut Vec<u8>, bits: usize, places: impl Iterator<Item = u16>) {
+    let (mut word, mut filled) = (0_u64, 0);
+    for place in places {
+        word |= u64::from(place) << filled;
+        filled += bits;
+        while filled >= 8 {
+            out.push(word as u8);
+            word >>= 8;
+            filled -= 8;
+        }
+    }
+}
+
+/// Removes the places of all slots and returns their nodes.
+fn unpack(rest: &mut &[u8], nodes: &[u64]) -> Option<Vec<Option<u64>>> {
+    let bits = bits_of(nodes.len());
+    let (packed, after) = rest.split_at_checked(packed_bytes(bits))?;
+    *rest = after;
+    let (mut word, mut filled) = (0_u64, 0);
+    let mut bytes = packed.iter();
+    let mut found = Vec::with_capacity(SLOTS);
+    for _ in 0..SLOTS {
+        while filled < bits {
+            word |= u64::from(*bytes.next()?) << filled;
+            filled += 8;
+        }
+        let place = (word & ((1 << bits) - 1)) as usize;
+        word >>= bits;
+        filled -= bits;
+        found.push(match place.checked_sub(1) {
+            None => None,
+            Some(place) => Some(*nodes.get(place)?),
+        });
+    }
+    Some(found)
 }
 
 fn push_list(out: &mut Vec<u8>, nodes: &BTreeSet<u64>) {
@@ -156,15 +252,6 @@ fn list(rest: &mut &[u8]) -> Option<Vec<u64>> {
     (0..length).map(|_| Some(u64::from_be_bytes(field(rest)?))).collect()
 }
 
-/// Reads the next index and returns its node; the inner `None` means no node. The outer `None` is an error.
-#[expect(clippy::option_option, reason = "an error, and nobody")]
-fn node(rest: &mut &[u8], nodes: &[u64]) -> Option<Option<u64>> {
-    match u16::from_be_bytes(field(rest)?) {
-        NOBODY => Some(None),
-        place => nodes.get(usize::from(place)).map(|node| Some(*node)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
@@ -175,7 +262,8 @@ mod tests {
     use crate::keys::hex;
 
     fn assignment() -> Assignment {
-        let mut of = Assignment { generation: 7, floor_ms: 258, ..Assignment::default() };
+        let mut of =
+            Assignment { generation: 7, writer: 4, floor_ms: 258, ..Assignment::default() };
         of.leaving.insert(3);
         for slot in Slot::all().skip(1) {
             of.set(slot, SlotOwner { owner: Some(5), next: None });
@@ -187,17 +275,35 @@ mod tests {
     #[test]
     fn cells_are_as_documented() {
         let cell = assignment().encode();
-        let begin = "01000000000000000700000000000001020002000000000000000300000000000000050001\
-                     0000000000000003ffffffff000000010001ffff";
+        // Two bits a slot: slot 0 has no owner, slot 1 the first one, all others the second one.
+        let begin = "010000000000000007000000000000000400000000000001020002000000000000000300000000000000050001\
+                     0000000000000003a4aaaa";
         assert!(hex(&cell).starts_with(begin), "{}", hex(&cell));
-        assert_eq!(cell.len(), 1 + 8 + 8 + 2 + 16 + 2 + 8 + 4 * SLOTS + 4);
+        let head = 1 + 8 + 8 + 8 + 2 + 16 + 2 + 8;
+        assert_eq!(cell.len(), head + SLOTS / 4 + 1 + SLOTS / 4 + 4);
+        // Only slot 1 moves, to the second one.
+        let moves = 2 * (head + SLOTS / 4);
+        assert!(hex(&cell).get(moves..).unwrap().starts_with("01080000"));
+        assert_eq!(assignment().revision(), Revision { number: 7, writer: 4 });
+    }
+
+    #[test]
+    fn a_thousand_nodes_fit_into_a_small_cell() {
+        let mut of = Assignment::default();
+        for slot in Slot::all() {
+            let owner = Some(slot.number() as u64 % 1_000);
+            of.set(slot, SlotOwner { owner, next: None });
+        }
+        let cell = of.encode();
+        assert!(cell.len() < 30_000, "{} bytes", cell.len());
+        assert_eq!(Assignment::decode(&cell), Some(of));
     }
 
     #[test]
     fn decoding_undoes_encoding_and_damage_is_found() {
         let cell = assignment().encode();
         assert_eq!(Assignment::decode(&cell), Some(assignment()));
-        for at in (0..cell.len()).step_by(7) {
+        for at in (0..cell.len()).step_by(97) {
             let mut cell = cell.to_vec();
             *cell.get_mut(at).unwrap() ^= 1;
             assert_eq!(Assignment::decode(&cell), None, "byte {at}");
@@ -211,6 +317,9 @@ mod tests {
         assert_eq!((of.moving_from(3).len(), of.moving_from(5).len()), (1, 0));
         assert_eq!((of.moving_to(3).len(), of.moving_to(5).len()), (0, 1));
         assert_eq!((of.moving_count(), of.owners().len()), (1, 2));
+        let count = |owned, moving_in, moving_out| SlotCount { owned, moving_in, moving_out };
+        let expected = [(3, count(1, 0, 1)), (5, count(SLOTS - 2, 1, 0))];
+        assert_eq!(of.counts(), BTreeMap::from(expected));
         assert_eq!(of.slot(Slot::try_new(0).unwrap()), SlotOwner::default());
     }
 

@@ -5,7 +5,8 @@
 //! incarnations cluster 16 | 0xf0
 //! manifest     cluster 16 | 0xf1 | incarnation u64                                        (big-endian)
 //! settings     cluster 16 | 0xf2
-//! assignment   cluster 16 | 0xf3
+//! assignment   cluster 16 | 0xf3                                   with the digest
+//! identity     0xff 16 times | 0xf5
 //! ```
 //!
 //! Stripes distribute the segments over regions: each stripe begins a region of its own.
@@ -20,6 +21,9 @@ const INCARNATIONS: u8 = 0xf0;
 const MANIFESTS: u8 = 0xf1;
 const SETTINGS: u8 = 0xf2;
 const ASSIGNMENT: u8 = 0xf3;
+const IDENTITY: u8 = 0xf5;
+/// In the place of the cluster, in the key of the identity. The row is in the last region, as the other state rows.
+const ANY_CLUSTER: [u8; 16] = [0xff; 16];
 
 /// Random number of a cluster, which identifies its rows in a table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -30,6 +34,12 @@ impl ClusterId {
     #[must_use]
     pub const fn new(id: [u8; 16]) -> Self {
         Self(id)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn bytes(self) -> [u8; 16] {
+        self.0
     }
 
     /// Parses 32 hexadecimal digits.
@@ -88,7 +98,7 @@ pub enum StateRow {
     Manifest(u64),
     /// The settings that all members share.
     Settings,
-    /// Which node owns which slot.
+    /// Which node owns which slot, and the digest: one read shows whether either has changed.
     Assignment,
 }
 
@@ -143,6 +153,12 @@ impl LogKeys {
         }
     }
 
+    /// The row with the cluster and the number of stripes of the table. Its key is the same in every table.
+    #[must_use]
+    pub fn identity() -> Bytes {
+        [&ANY_CLUSTER[..], &[IDENTITY]].concat().into()
+    }
+
     /// Returns the key prefix of all manifests.
     #[must_use]
     pub fn manifests(&self) -> Bytes {
@@ -183,7 +199,6 @@ impl LogKeys {
 }
 
 /// Bytes as hexadecimal digits.
-#[cfg(test)]
 pub(crate) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes.iter().fold(String::new(), |mut hex, byte| {
@@ -212,6 +227,7 @@ mod tests {
         check(&keys().state(StateRow::Manifest(9)), "f10000000000000009");
         check(&keys().state(StateRow::Settings), "f2");
         check(&keys().state(StateRow::Assignment), "f3");
+        assert_eq!(hex(&LogKeys::identity()), format!("{}f5", "ff".repeat(16)));
         let splits: Vec<String> = keys().splits().iter().map(|key| hex(key)).collect();
         let expected = ["01", "02", "03", "f0"].map(|stripe| format!("{cluster}{stripe}"));
         assert_eq!(splits, expected);
@@ -237,7 +253,8 @@ mod tests {
         assert!(start < key && key < stop);
         let manifest = keys().state(StateRow::Manifest(9));
         let (first, last) = (key.slice(..1), key.slice(..key.len() - 1));
-        for other in [&manifest[..], &[], &first[..], &last[..]] {
+        let identity = LogKeys::identity();
+        for other in [&manifest[..], &[], &first[..], &last[..], &identity[..]] {
             assert_eq!(keys().segment_of(other), None, "{other:?}");
         }
         assert!(stop <= manifest);
@@ -247,7 +264,9 @@ mod tests {
     fn the_incarnation_of_a_manifest_is_in_its_key() {
         let key = keys().state(StateRow::Manifest(u64::MAX));
         assert_eq!(keys().incarnation_of(&key), Some(u64::MAX));
-        assert_eq!(keys().incarnation_of(&keys().state(StateRow::Incarnations)), None);
+        for other in [StateRow::Incarnations, StateRow::Assignment] {
+            assert_eq!(keys().incarnation_of(&keys().state(other)), None);
+        }
         assert_eq!(keys().incarnation_of(&[]), None);
     }
 }

@@ -18,14 +18,17 @@
 //! Several owners use a table at once, each with its own manifest. They see by each other's heartbeats who is
 //! alive ([`MemberWatch`]). If an owner is alive and counts as dead, that costs time and loses no point.
 //!
-//! Each series has one owner: its **slot** is a hash, and the **assignment** says which node owns which slot
-//! ([`SlotHolder`], [`SlotPlan`]). A simulation runs up to a thousand nodes on these machines (`tests/simulation.rs`).
+//! Each series has one owner: its **slot** is a hash ([`SlotRule`]), and the **assignment** says which node owns which
+//! slot ([`SlotHolder`], [`SlotPlan`]). A simulation runs up to a thousand nodes on these machines (`tests/simulation.rs`).
 //!
-//! `docs/cluster.md` describes the rows and cells.
+//! `docs/decisions/017-nodes-over-one-log-table.md` describes the rows and cells.
 
 mod assignment;
+mod digest;
 mod group;
 mod keys;
+mod lease;
+mod links;
 mod manifest;
 mod manifest_change;
 mod member_watch;
@@ -40,26 +43,33 @@ mod shared_settings;
 mod slot;
 mod slot_holder;
 mod slot_plan;
+mod slot_rule;
 mod slot_table;
 mod table_request;
 
 pub use self::{
-    assignment::{Assignment, SlotOwner},
+    assignment::{Assignment, SlotCount, SlotOwner},
+    digest::{ClusterDigest, DigestBeat, DigestMember},
     group::{GroupAssembler, split_group},
     keys::{ClusterId, LogKeys, OpenSegment, SegmentId, StateRow},
+    lease::{LEASE, LEASE_WAIT, Lease, LeaseWatch},
+    links::{BrokenLinks, Link, unreachable_nodes},
     manifest::{Manifest, ManifestPhase, Revision, SegmentRef, StreamManifest},
     manifest_change::{ChangeOutcome, ManifestChange},
-    member_watch::{MemberWatch, WatchTimes},
+    member_watch::{DeadLog, MemberWatch, WatchTimes},
     membership::{Member, MemberState, Membership, MembershipFuture, ProofError, Settlement},
-    owner::{LogOwner, SEGMENT_BYTES},
+    owner::{Heartbeat, LogOwner, SEGMENT_BYTES},
     record::{LogRecord, MAX_PAYLOAD, RecordError},
     record_merge::{HoleError, RecordMerge},
     recovery::{Recovery, RecoveryError},
     segment_opening::{OpeningOutcome, SegmentOpening},
-    shared_settings::{FORWARD, SharedSettings, WIRE_VERSIONS},
-    slot::{SLOTS, SeriesKeyLayout, Slot, SlotSet},
+    shared_settings::{
+        MAX_SLOT_TAGS, SLOT_COUNT, SLOT_TAG_UIDS, SLOT_TAGS, SharedSettings, WIRE_VERSIONS,
+    },
+    slot::{SLOTS, Slot, SlotSet},
     slot_holder::{SlotHolder, SlotRoute},
     slot_plan::SlotPlan,
+    slot_rule::{KeyWidths, Placement, SlotRule},
     slot_table::SlotTable,
     table_request::{SegmentToken, TableReply, TableRequest},
 };

@@ -1,25 +1,29 @@
 //! The manifest of an owner: its segments, and the watermark below which records are not needed.
 //!
 //! ```text
-//! manifest = version u8 = 2 | phase u8 | name length u16 | name of the node | last commit time i64, ms
-//!          | address length u16 | address | heartbeat i64, ms | log bytes u64 | streams u8 | stream... | CRC32C
+//! manifest = version u8 = 3 | phase u8 | name length u16 | name of the node | last commit time i64, ms
+//!          | address length u16 | address | heartbeat i64, ms | log bytes u64
+//!          | unreached u16 | incarnation u64... | streams u8 | stream... | CRC32C
 //! stream   = watermark u64 | segments u32 | segment...
 //! segment  = number u64 | stripe u8                                                    (big-endian)
 //! ```
 //!
-//! The revision is a separate cell, which compare-and-sets compare. Version 1, for logs with one owner at a time,
-//! lacks the fields between the last commit time and the streams.
+//! The revision is a separate cell, which compare-and-sets compare.
+
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
 use crate::{
     keys::SegmentId,
-    sealed_cell::{field, seal, unseal},
+    sealed_cell::{field, push_text, seal, text, unseal},
 };
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 /// Maximum length of a node's name and of its address, bytes.
 const MAX_NAME: usize = 255;
+/// Maximum number of listed nodes that the node does not reach.
+const MAX_UNREACHED: usize = 1_024;
 
 /// Identifies a change of a manifest. No two changes have the same revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,6 +62,28 @@ pub enum ManifestPhase {
     Retired,
     /// The owner starts, and has appended nothing yet.
     Joining,
+    /// The owner leaves because others do not reach it: it gives its slots away, flushes its rows and ends.
+    Leaving,
+}
+
+impl ManifestPhase {
+    /// Decodes a phase.
+    pub(crate) const fn of_byte(byte: u8) -> Option<Self> {
+        match byte {
+            0 => Some(Self::Open),
+            1 => Some(Self::Recovering),
+            2 => Some(Self::Retired),
+            3 => Some(Self::Joining),
+            4 => Some(Self::Leaving),
+            _ => None,
+        }
+    }
+
+    /// True if the log belongs to its owner: nobody has begun a recovery.
+    #[must_use]
+    pub const fn is_owned(self) -> bool {
+        matches!(self, Self::Open | Self::Joining | Self::Leaving)
+    }
 }
 
 /// A listed segment.
@@ -95,6 +121,8 @@ pub struct Manifest {
     pub heartbeat_ms: i64,
     /// Bytes of the segments at the last heartbeat.
     pub log_bytes: u64,
+    /// Nodes that the owner did not reach at its last heartbeat.
+    pub unreached: BTreeSet<u64>,
     /// The streams.
     pub streams: Vec<StreamManifest>,
 }
@@ -111,6 +139,7 @@ impl Manifest {
             address: String::new(),
             heartbeat_ms: i64::MIN,
             log_bytes: 0,
+            unreached: BTreeSet::new(),
             streams: vec![StreamManifest { watermark: 1, segments: Vec::new() }; streams],
         }
     }
@@ -152,6 +181,9 @@ impl Manifest {
         push_text(&mut out, &self.address);
         out.extend_from_slice(&self.heartbeat_ms.to_be_bytes());
         out.extend_from_slice(&self.log_bytes.to_be_bytes());
+        let unreached = self.unreached.len().min(MAX_UNREACHED);
+        out.extend_from_slice(&(unreached as u16).to_be_bytes());
+        out.extend(self.unreached.iter().take(unreached).flat_map(|node| node.to_be_bytes()));
         out.push(self.streams.len() as u8);
         for stream in &self.streams {
             out.extend_from_slice(&stream.watermark.to_be_bytes());
@@ -171,18 +203,15 @@ impl Manifest {
         if *rest.split_off_first()? != VERSION {
             return None;
         }
-        let phase = match rest.split_off_first()? {
-            0 => ManifestPhase::Open,
-            1 => ManifestPhase::Recovering,
-            2 => ManifestPhase::Retired,
-            3 => ManifestPhase::Joining,
-            _ => return None,
-        };
+        let phase = ManifestPhase::of_byte(*rest.split_off_first()?)?;
         let node = text(&mut rest)?;
         let last_commit_ms = i64::from_be_bytes(field(&mut rest)?);
         let address = text(&mut rest)?;
         let heartbeat_ms = i64::from_be_bytes(field(&mut rest)?);
         let log_bytes = u64::from_be_bytes(field(&mut rest)?);
+        let unreached = u16::from_be_bytes(field(&mut rest)?);
+        let unreached = (0..unreached).map(|_| field(&mut rest).map(u64::from_be_bytes));
+        let unreached = unreached.collect::<Option<_>>()?;
         let mut streams = Vec::new();
         for _ in 0..*rest.split_off_first()? {
             let watermark = u64::from_be_bytes(field(&mut rest)?);
@@ -201,6 +230,7 @@ impl Manifest {
             address,
             heartbeat_ms,
             log_bytes,
+            unreached,
             streams,
         })
     }
@@ -208,16 +238,6 @@ impl Manifest {
 
 fn shortened(text: &str) -> String {
     text.get(..text.floor_char_boundary(MAX_NAME)).unwrap_or_default().to_owned()
-}
-
-fn push_text(out: &mut Vec<u8>, text: &str) {
-    out.extend_from_slice(&(text.len() as u16).to_be_bytes());
-    out.extend_from_slice(text.as_bytes());
-}
-
-fn text(rest: &mut &[u8]) -> Option<String> {
-    let length = usize::from(u16::from_be_bytes(field(rest)?));
-    Some(std::str::from_utf8(rest.split_off(..length)?).ok()?.to_owned())
 }
 
 #[cfg(test)]
@@ -240,6 +260,7 @@ mod tests {
             address: "b:1".to_owned(),
             heartbeat_ms: 258,
             log_bytes: 16,
+            unreached: [3].into(),
             streams: vec![StreamManifest { watermark: 77, segments }],
         }
     }
@@ -247,11 +268,12 @@ mod tests {
     #[test]
     fn cells_are_as_documented() {
         let cell = hex(&manifest().encode());
-        let expected = "0201000161\
+        let expected = "0301000161\
                         0000013bf3685800\
                         0003623a31\
                         0000000000000102\
                         0000000000000010\
+                        00010000000000000003\
                         01\
                         000000000000004d00000002\
                         000000000000000301\

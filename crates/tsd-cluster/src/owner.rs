@@ -8,7 +8,7 @@
 //!
 //! The driver makes only one change of the manifest at a time.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use bytes::Bytes;
 
@@ -22,6 +22,19 @@ use crate::{
 
 /// Bytes of a segment at which another segment becomes the active one.
 pub const SEGMENT_BYTES: u64 = 16 << 20;
+
+/// What a heartbeat shows to other nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// The node's clock, epoch milliseconds.
+    pub now_ms: i64,
+    /// Nodes that the node does not reach.
+    pub unreached: BTreeSet<u64>,
+    /// True once the node leaves because others do not reach it.
+    pub is_leaving: bool,
+    /// Address at which the node answers its peers; empty until it does.
+    pub address: String,
+}
 
 /// The owner of a log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -94,9 +107,14 @@ impl LogOwner {
 
     /// As [`Self::confirmation`]; also shows others that this owner is alive.
     #[must_use]
-    pub fn heartbeat(&self, now_ms: i64) -> ManifestChange {
+    pub fn heartbeat(&self, beat: Heartbeat) -> ManifestChange {
         let mut new = self.manifest.next(self.incarnation);
-        (new.heartbeat_ms, new.log_bytes) = (now_ms, self.kept().1);
+        new.log_bytes = self.kept().1;
+        (new.heartbeat_ms, new.unreached) = (beat.now_ms, beat.unreached);
+        new = new.at_address(&beat.address);
+        if beat.is_leaving && new.phase == ManifestPhase::Open {
+            new.phase = ManifestPhase::Leaving;
+        }
         self.change(new)
     }
 
@@ -111,7 +129,7 @@ impl LogOwner {
     /// True once [`Self::joining`] is made.
     #[must_use]
     pub fn has_joined(&self) -> bool {
-        self.manifest.phase == ManifestPhase::Open
+        matches!(self.manifest.phase, ManifestPhase::Open | ManifestPhase::Leaving)
     }
 
     /// Opens another segment of a stream.
@@ -160,6 +178,16 @@ impl LogOwner {
         let stream = self.streams.get(usize::from(stream));
         let segments = stream.into_iter().flat_map(|stream| &stream.segments);
         segments.filter(is_open).map(|segment| segment.id).collect()
+    }
+
+    /// The segments of a stream that may take records, with their tokens, the active one first.
+    #[must_use]
+    pub fn open_tokens(&self, stream: u8) -> Vec<OpenSegment> {
+        let segments = self.streams.get(usize::from(stream)).into_iter();
+        let segments = segments.flat_map(|stream| &stream.segments);
+        let of_phase = |phase| segments.clone().filter(move |segment| segment.phase == phase);
+        let open = of_phase(SegmentPhase::Active).chain(of_phase(SegmentPhase::Standby));
+        open.map(OwnedSegment::open).collect()
     }
 
     /// Number of standby segments of a stream to which the next record was not sent yet.

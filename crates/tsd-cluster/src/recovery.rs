@@ -4,7 +4,8 @@
 //!    can list no further segment.
 //! 2. It fences every listed segment, and only then reads the records.
 //! 3. The caller flushes the records, separately from later writes.
-//! 4. The recoverer retires the manifest and removes the segments.
+//! 4. The recoverer waits until the owner has no lease ([`crate::LeaseWatch`]), then retires the manifest and removes
+//!    the segments.
 //!
 //! Each step may be repeated from the beginning, also by another recoverer if the former one is dead
 //! ([`Recovery::taking_over`]).
@@ -13,7 +14,7 @@ use std::collections::VecDeque;
 
 use crate::{
     keys::SegmentId,
-    manifest::{Manifest, ManifestPhase},
+    manifest::{Manifest, ManifestPhase, Revision},
     manifest_change::{ChangeOutcome, ManifestChange},
     record::LogRecord,
     record_merge::{HoleError, RecordMerge},
@@ -27,7 +28,10 @@ pub struct Recovery {
     by: u64,
     /// A dead recoverer.
     former: Option<u64>,
+    /// Number of the revision at which the manifest was seen to stand still.
+    still: Option<u64>,
     manifest: Option<Manifest>,
+    replaced: Option<Revision>,
     step: RecoveryStep,
     /// One merge for each stream.
     merges: Vec<RecordMerge>,
@@ -58,6 +62,12 @@ pub enum RecoveryError {
         /// The owner of the log.
         incarnation: u64,
     },
+    /// The manifest has changed, so its owner is alive.
+    #[error("incarnation {incarnation} is alive: its manifest has changed")]
+    Alive {
+        /// The owner of the log.
+        incarnation: u64,
+    },
     /// A record is missing.
     #[error("stream {stream} of incarnation {incarnation} is damaged")]
     Hole {
@@ -84,7 +94,9 @@ impl Recovery {
             incarnation,
             by,
             former: None,
+            still: None,
             manifest: None,
+            replaced: None,
             step: RecoveryStep::Read,
             merges: Vec::new(),
             ready: Vec::new(),
@@ -98,6 +110,13 @@ impl Recovery {
         self
     }
 
+    /// Takes the log only if its manifest still has the revision with this number. Otherwise the owner is alive.
+    #[must_use]
+    pub const fn standing_still(mut self, revision: u64) -> Self {
+        self.still = Some(revision);
+        self
+    }
+
     /// The owner of the log.
     #[must_use]
     pub const fn incarnation(&self) -> u64 {
@@ -108,6 +127,12 @@ impl Recovery {
     #[must_use]
     pub const fn manifest(&self) -> Option<&Manifest> {
         self.manifest.as_ref()
+    }
+
+    /// The revision that the recoverer has replaced; `None` until it has taken the manifest.
+    #[must_use]
+    pub fn replaced(&self) -> Option<Revision> {
+        self.replaced.filter(|_| self.manifest.is_some())
     }
 
     /// Returns the next request; `None` while the caller flushes, and at the end.
@@ -220,6 +245,11 @@ impl Recovery {
             self.manifest = Some(found);
             return Ok(RecoveryStep::removal(left));
         }
+        let has_changed = |still: u64| found.phase.is_owned() && found.revision.number != still;
+        if self.still.is_some_and(has_changed) {
+            return Err(RecoveryError::Alive { incarnation: self.incarnation });
+        }
+        self.replaced = Some(found.revision);
         let mut new = found.next(self.by);
         new.phase = ManifestPhase::Recovering;
         Ok(RecoveryStep::Take(ManifestChange::new(self.incarnation, Some(found.revision), new)))
@@ -291,5 +321,22 @@ impl Recovery {
     /// The merges, for planted faults of the model.
     pub(crate) fn merges_mut(&mut self) -> &mut [RecordMerge] {
         &mut self.merges
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_taken_from_the_revision_that_stands_still_only() {
+        let first = Manifest::first(3, "node", 1);
+        let taken = |still: u64| {
+            let mut recovery = Recovery::new(3, 9).standing_still(still);
+            let found = recovery.reply(TableReply::Manifest(Some(first.next(3))));
+            found.map(|()| matches!(recovery.step, RecoveryStep::Take(_)))
+        };
+        assert_eq!(taken(2), Ok(true));
+        assert_eq!(taken(1), Err(RecoveryError::Alive { incarnation: 3 }));
     }
 }

@@ -1,4 +1,4 @@
-//! Cells of state rows: fields of fixed lengths, and their checksum.
+//! Cells of state rows: fields of fixed lengths, texts, and their checksum.
 
 use bytes::Bytes;
 
@@ -20,4 +20,16 @@ pub(crate) fn field<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     let (field, after) = rest.split_first_chunk::<N>()?;
     *rest = after;
     Some(*field)
+}
+
+/// Appends a text with its length.
+pub(crate) fn push_text(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(&(text.len() as u16).to_be_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// Removes a text with its length, and returns it.
+pub(crate) fn text(rest: &mut &[u8]) -> Option<String> {
+    let length = usize::from(u16::from_be_bytes(field(rest)?));
+    Some(std::str::from_utf8(rest.split_off(..length)?).ok()?.to_owned())
 }

@@ -16,11 +16,20 @@ const VERSION: u8 = 1;
 /// one of them.
 pub const WIRE_VERSIONS: &str = "tsd.cluster.wire_versions";
 
-/// Whether one node writes each series.
-pub const FORWARD: &str = "tsd.cluster.forward";
+/// Tag keys whose values place a series, in order of preference.
+pub const SLOT_TAGS: &str = "tsd.cluster.slot_tags";
+
+/// UIDs of the slot tags, which decide: names may change. The first node stores them.
+pub const SLOT_TAG_UIDS: &str = "tsd.cluster.slot_tag_uids";
+
+/// Number of slots.
+pub const SLOT_COUNT: &str = "tsd.cluster.slots";
+
+/// Maximum number of slot tags. Each written row is compared with all of them.
+pub const MAX_SLOT_TAGS: usize = 8;
 
 /// Settings that a cluster may change, since no row in HBase depends on them.
-const CHANGEABLE: [&str; 2] = [WIRE_VERSIONS, FORWARD];
+const CHANGEABLE: [&str; 3] = [WIRE_VERSIONS, SLOT_TAGS, SLOT_TAG_UIDS];
 
 /// Names and values of settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,6 +60,13 @@ impl SharedSettings {
         Some(Self(lines.lines().map(pair).collect::<Option<_>>()?))
     }
 
+    /// Adds a setting, or replaces its value.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.0.insert(name.to_owned(), value.into());
+        self
+    }
+
     /// Number of settings.
     #[must_use]
     pub fn count(&self) -> usize {
@@ -76,8 +92,8 @@ impl SharedSettings {
         self.0.get(name).map(String::as_str)
     }
 
-    /// Returns the settings of a cluster with the changeable values of `self`: the versions of messages, and whether
-    /// one node writes each series.
+    /// Returns the settings of a cluster with the changeable values of `self`: the versions of messages, and which
+    /// tags place a series.
     ///
     /// # Errors
     ///
@@ -161,16 +177,16 @@ mod tests {
 
     #[test]
     fn a_cluster_adopts_what_its_rows_do_not_depend_on() {
-        let of = |forward: &str, versions: &str, salt: &str| {
-            SharedSettings::new([(FORWARD, forward), (WIRE_VERSIONS, versions), ("salt", salt)])
+        let of = |tags: &str, versions: &str, salt: &str| {
+            SharedSettings::new([(SLOT_TAGS, tags), (WIRE_VERSIONS, versions), ("salt", salt)])
         };
-        let cluster = of("true", "1-1", "2").with_missing(&SharedSettings::new([("old", "x")]));
-        let adopted = of("false", "2-3", "2").adopted_by(&cluster).unwrap();
-        let expected = of("false", "2-3", "2").with_missing(&SharedSettings::new([("old", "x")]));
+        let cluster = of("host", "1-1", "2").with_missing(&SharedSettings::new([("old", "x")]));
+        let adopted = of("pod", "2-3", "2").adopted_by(&cluster).unwrap();
+        let expected = of("pod", "2-3", "2").with_missing(&SharedSettings::new([("old", "x")]));
         assert_eq!(adopted, expected);
-        assert_eq!(adopted.value(FORWARD), Some("false"));
+        assert_eq!(adopted.value(SLOT_TAGS), Some("pod"));
         assert_eq!(
-            of("false", "1-1", "3").adopted_by(&cluster).unwrap_err(),
+            of("pod", "1-1", "3").adopted_by(&cluster).unwrap_err(),
             ["salt is 3, and 2 in the cluster"]
         );
     }

@@ -41,7 +41,7 @@ pub struct SlotHolder {
     release: Option<SlotRelease>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct SlotRelease {
     slots: SlotSet,
     /// Generation of the assignment that the last offer replaces.
@@ -52,7 +52,7 @@ impl SlotHolder {
     /// Returns a node that owns no slot yet.
     #[must_use]
     pub fn new(this: u64) -> Self {
-        Self { this, adopted: Arc::default(), taken: SlotSet::EMPTY, release: None }
+        Self { this, adopted: Arc::default(), taken: SlotSet::empty(), release: None }
     }
 
     /// The adopted assignment; generation 0 before the first one.
@@ -76,20 +76,34 @@ impl SlotHolder {
         self.adopted = assignment;
         let owned = self.adopted.slots_of(self.this);
         if let Some(release) = &mut self.release {
-            release.slots = release.slots.without(&SlotSet::FULL.without(&owned));
+            release.slots = release.slots.intersection(&owned);
         }
         self.take(owned);
         true
     }
 
     fn take(&mut self, owned: SlotSet) {
-        if self.release.is_some_and(|release| release.slots.is_empty()) {
+        if self.release.as_ref().is_some_and(|release| release.slots.is_empty()) {
             self.release = None;
         }
         self.taken = match &self.release {
             Some(release) => owned.without(&release.slots),
             None => owned,
         };
+    }
+
+    /// The slots whose cells no other node writes: this node owns them, and has not offered them to another node. A
+    /// fenced node does not know that it owns nothing.
+    #[must_use]
+    pub fn owned(&self) -> SlotSet {
+        let mut owned = self.taken.clone();
+        if let Some(release) = &self.release
+            // The offer of another generation is void.
+            && release.offered != Some(self.adopted.generation)
+        {
+            release.slots.iter().for_each(|slot| owned.insert(slot));
+        }
+        owned
     }
 
     /// Where a write of a slot goes.
@@ -113,7 +127,7 @@ impl SlotHolder {
     /// Stops taking writes of the slots that have to be given away. Returns these slots.
     pub fn begin_release(&mut self) -> SlotSet {
         let slots = self.adopted.moving_from(self.this);
-        self.release = Some(SlotRelease { slots, offered: None });
+        self.release = Some(SlotRelease { slots: slots.clone(), offered: None });
         self.take(self.adopted.slots_of(self.this));
         slots
     }
@@ -135,8 +149,8 @@ impl SlotHolder {
     pub fn offer(&mut self, last_commit_ms: i64) -> Option<Assignment> {
         let release = self.release.as_mut()?;
         let generation = self.adopted.generation;
-        let mut next = self.adopted.next_generation(last_commit_ms);
-        let mut given = SlotSet::EMPTY;
+        let mut next = self.adopted.next_generation(self.this, last_commit_ms);
+        let mut given = SlotSet::empty();
         for slot in release.slots.iter() {
             if let SlotOwner { next: Some(to), .. } = self.adopted.slot(slot) {
                 next.set(slot, SlotOwner { owner: Some(to), next: None });
@@ -144,12 +158,13 @@ impl SlotHolder {
             }
         }
         // The target of the other slots is dead. Their offer was made in another generation, so it is void.
+        let is_given = !given.is_empty();
         release.slots = given;
-        if !given.is_empty() {
+        if is_given {
             release.offered = Some(generation);
         }
         self.take(self.adopted.slots_of(self.this));
-        (!given.is_empty()).then_some(next)
+        is_given.then_some(next)
     }
 }
 
@@ -181,6 +196,10 @@ mod tests {
         [0, 1, 2].map(|number| of.route(slot(number)))
     }
 
+    fn owned(of: &SlotHolder) -> [bool; 3] {
+        [0, 1, 2].map(|number| of.owned().contains(slot(number)))
+    }
+
     const OWN: SlotRoute = SlotRoute::Own;
     const PEER: SlotRoute = SlotRoute::Peer(2);
     const UNSETTLED: SlotRoute = SlotRoute::Unsettled;
@@ -194,7 +213,9 @@ mod tests {
         assert!(holder.adopt(assignment(4, &[0])) && holder.wants_release());
         assert_eq!(holder.begin_release().len(), 1);
         assert_eq!((routes(&holder), holder.wants_release()), ([UNSETTLED, OWN, PEER], false));
+        assert_eq!(owned(&holder), [true, true, false], "it is not offered yet");
         let offer = holder.offer(77).unwrap();
+        assert_eq!(owned(&holder), [false, true, false], "the other node may own it now");
         assert_eq!((offer.generation, offer.floor_ms), (5, 77));
         assert_eq!(offer.slot(slot(0)), SlotOwner { owner: Some(2), next: None });
         assert!(!holder.cancel_release(), "the offer may be executed late");
@@ -220,6 +241,7 @@ mod tests {
         // Another change came first: the offer can no longer be executed.
         holder.adopt(assignment(2, &[1]));
         assert_eq!(routes(&holder), [UNSETTLED, UNSETTLED, PEER]);
+        assert_eq!(owned(&holder), [true, true, false]);
         let offer = holder.offer(6).unwrap();
         assert_eq!(offer.slot(slot(0)), SlotOwner { owner: Some(1), next: None });
         assert_eq!(routes(&holder), [OWN, UNSETTLED, PEER]);

@@ -46,6 +46,11 @@ pub enum TableRequest {
         /// The record.
         record: LogRecord,
     },
+    /// Puts the token of a segment again if the segment has it: [`TableReply::Applied`].
+    ConfirmSegment {
+        /// The segment.
+        segment: OpenSegment,
+    },
     /// Overwrites the token of a segment: [`TableReply::Applied`].
     FenceSegment {
         /// The segment.

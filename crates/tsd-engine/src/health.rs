@@ -58,6 +58,8 @@ pub struct Problem {
     pub impact: HealthImpact,
     /// Its cause, as text.
     pub reason: Arc<str>,
+    /// Other daemons on the same data have it too.
+    pub is_common: bool,
 }
 
 /// UIDs of a kind.
@@ -88,12 +90,14 @@ pub(crate) fn problems(shared: &EngineShared) -> Vec<Problem> {
         component: HealthComponent::Store(problem.component),
         impact: problem.impact,
         reason: problem.reason,
+        is_common: problem.is_common,
     });
     let of_uids = uid_space(shared).into_iter().filter_map(UidSpace::problem);
     let of_files = shared.config.file_problems.list().into_iter().map(|problem| Problem {
         component: HealthComponent::Files,
         impact: HealthImpact::Degraded,
         reason: problem.into(),
+        is_common: false,
     });
     of_store.chain(of_uids).chain(of_memory(&shared.config.memory)).chain(of_files).collect()
 }
@@ -112,6 +116,7 @@ fn of_memory(memory: &ProcessMemory) -> Option<Problem> {
         component: HealthComponent::Memory,
         impact: HealthImpact::Degraded,
         reason: reason.into(),
+        is_common: false,
     })
 }
 
@@ -130,6 +135,7 @@ impl UidSpace {
             component: HealthComponent::Uid,
             impact: HealthImpact::Degraded,
             reason: reason.into(),
+            is_common: true,
         })
     }
 }

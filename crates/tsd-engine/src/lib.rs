@@ -82,7 +82,8 @@ pub use tsd_read::{
     UnnamedSeries, WorkSizes, WorkSlices,
 };
 pub use tsd_runtime::{
-    Clock, FixedShare, MEMORY_LIMIT_KEY, MemoryConsumer, MemoryPermit, ProcessMemory, SystemClock,
+    Clock, Epoch, FixedShare, MEMORY_LIMIT_KEY, MemoryConsumer, MemoryPermit, ProcessMemory,
+    Receipt, Requester, Standstills, SystemClock, boot_ms, stood_still_since,
 };
 pub use tsd_storage::{
     HealthImpact, LogLimit, RetentionStatus, StorageError, StoreComponent, metrics_table,

@@ -19,6 +19,7 @@
 
 use std::{
     collections::VecDeque,
+    mem,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -26,7 +27,7 @@ use std::{
 use bytes::Bytes;
 use tokio_util::task::TaskTracker;
 use tsd_runtime::{Actor, ActorContext, ActorRef, Reply, SendError};
-use tsd_storage::{BytePermit, CellBatch, Storage, StorageError, Write};
+use tsd_storage::{BytePermit, CellBatch, Receipt, Storage, StorageError, Write};
 
 use crate::{
     compaction::{CompactionMessage, CompactionStats, RowCompactor},
@@ -68,6 +69,7 @@ pub(crate) struct TouchedRow {
 }
 
 /// Messages to a write actor.
+#[expect(clippy::large_enum_variant, reason = "nearly every message is a write")]
 pub(crate) enum WriteMessage {
     /// Write these cells.
     Write(WriteRequest),
@@ -189,7 +191,8 @@ impl Writer {
         let ticking = self.settings.ticks_since.elapsed();
         let tick = self.drains.is_empty().then_some(ticking.as_millis() / TICK.as_millis());
         for (at, queue) in self.queues.iter_mut().enumerate() {
-            let batch = match queue.next_batch(self.settings.max_write_bytes, tick) {
+            let WriterSettings { max_write_bytes, metrics, .. } = &*self.settings;
+            let batch = match queue.next_batch(*max_write_bytes, tick, &metrics.failed) {
                 QueueStep::Write(batch) => batch,
                 QueueStep::Wait if !queue.has_timer => {
                     queue.has_timer = true;
@@ -249,8 +252,32 @@ impl WriteQueue {
         !self.is_busy && self.held.is_none() && self.requests.is_empty()
     }
 
+    /// Fails the requests that were received before the daemon stood still, so that none of them is merged with a later
+    /// one.
+    fn drop_outdated(&mut self, failed: &metrics::Counter) {
+        let is_present =
+            |request: &WriteRequest| request.permit.receipt().is_none_or(Receipt::is_present);
+        if self.requests.iter().all(is_present) {
+            return;
+        }
+        for request in mem::take(&mut self.requests) {
+            if is_present(&request) {
+                self.requests.push_back(request);
+            } else {
+                failed.increment(request.completion.points() as u64);
+                request.completion.complete(Err(PutError::Storage(StorageError::StoodStill)));
+            }
+        }
+    }
+
     /// The next step of the queue. `tick` is the number of this tick; `None` if no batch may wait for the next one.
-    fn next_batch(&mut self, max_bytes: usize, tick: Option<u128>) -> QueueStep {
+    /// `failed` counts points that are too old to be written.
+    fn next_batch(
+        &mut self,
+        max_bytes: usize,
+        tick: Option<u128>,
+        failed: &metrics::Counter,
+    ) -> QueueStep {
         if self.is_busy {
             return QueueStep::Nothing;
         }
@@ -266,6 +293,7 @@ impl WriteQueue {
                 }
                 self.last_tick = tick;
             }
+            self.drop_outdated(failed);
             let Some(batch) = WriteBatch::merge(&mut self.requests, max_bytes) else {
                 return QueueStep::Nothing;
             };
@@ -355,7 +383,7 @@ impl WriteBatch {
     async fn execute(mut self, settings: Arc<WriterSettings>) -> Option<Self> {
         let started = Instant::now();
         let points: usize = self.waiters.iter().map(WriteCompletion::points).sum();
-        let cells = std::mem::take(&mut self.cells);
+        let cells = mem::take(&mut self.cells);
         let holds = self.waiters.iter().any(WriteCompletion::holds);
         let kept = (holds && !settings.hold.is_ended()).then(|| cells.clone());
         let result = match settings.targets.get(self.target) {
@@ -373,6 +401,10 @@ impl WriteBatch {
             settings.hold.log_failure(error, points, true);
             self.cells = cells;
             self.failures = self.failures.saturating_add(1);
+            // No client waits for held points, so each attempt has a deadline of its own.
+            if let Some(receipt) = self.permit.receipt_mut() {
+                receipt.renew();
+            }
             self.held.get_or_insert_with(|| settings.hold.hold(points));
             return Some(self);
         }
@@ -414,7 +446,7 @@ fn notify_compactors(settings: &WriterSettings, mut touched: Vec<TouchedRow>) {
 
 #[cfg(test)]
 mod tests {
-    use tsd_storage::ByteBudget;
+    use tsd_storage::{ByteBudget, Standstills, boot_ms};
 
     use super::*;
     use crate::ingest::CommitGroup;
@@ -438,7 +470,7 @@ mod tests {
             tick: Option<u128>,
         ) -> Option<usize> {
             self.requests.extend(requests);
-            match self.next_batch(1 << 20, tick) {
+            match self.next_batch(1 << 20, tick, &metrics::Counter::noop()) {
                 QueueStep::Write(batch) => {
                     self.is_busy = false;
                     Some(batch.waiters.len())
@@ -460,6 +492,29 @@ mod tests {
         assert_eq!(queue.writes([], Some(2)), Some(3), "all of them in the next tick");
         assert_eq!(queue.writes([few().await], Some(2)), None);
         assert_eq!(queue.writes([], None), Some(1), "at once if the actor is to be drained");
+    }
+
+    #[tokio::test]
+    async fn requests_from_before_a_standstill_fail_and_are_merged_with_no_other() {
+        let detector = Standstills::new(boot_ms());
+        let received = |points| {
+            let receipt = Receipt::new(detector.epoch(), boot_ms());
+            async move {
+                let mut request = request(points, false).await;
+                *request.permit.receipt_mut() = Some(receipt);
+                request
+            }
+        };
+        let mut queue = WriteQueue::default();
+        let group = CommitGroup::new(None, false);
+        let mut old = received(1).await;
+        old.completion = group.completion(vec![7]);
+        let _ = detector.mark(boot_ms() + 3_600_000);
+        let requests = [old, received(1).await, request(1, false).await];
+        assert_eq!(queue.writes(requests, None), Some(2));
+        let failures = group.take_report().failures;
+        let errors: Vec<_> = failures.iter().map(|failure| &failure.error).collect();
+        assert!(matches!(errors[..], [PutError::Storage(StorageError::StoodStill)]), "{errors:?}");
     }
 
     #[tokio::test]

@@ -122,7 +122,9 @@ async fn count(
     let values = top_pairs.iter().filter_map(|((_, number), _)| value(*number));
     let values_of_pairs = names(shared, values);
     Ok(Cardinality {
-        is_complete: refreshed.is_ok() && index.is_complete(),
+        is_complete: refreshed.is_ok()
+            && index.is_complete()
+            && !shared.storage.series().has_unregistered_series(data),
         metrics: counts.metrics.len(),
         series: counts.metrics.values().sum(),
         top_metrics: metric_names.await?.into_iter().zip(numbers(&top_metrics)).collect(),

@@ -18,6 +18,9 @@ pub(crate) async fn usable_index(
     if index_use == SeriesIndexUse::Never {
         return None;
     }
+    if storage.series().has_unregistered_series(table) {
+        return None;
+    }
     let index = storage.series().series_index(table)?;
     if let Err(error) = storage.series().refresh_series_index(table).await {
         tracing::debug!(%error, "the series index cannot be refreshed: reading all rows");

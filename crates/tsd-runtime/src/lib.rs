@@ -1,4 +1,4 @@
-//! What the parts of a daemon run on: supervised actors, the clock, and the memory of the process.
+//! What the parts of a daemon run on: supervised actors, the clock, standstills, and the memory of the process.
 //!
 //! The engine, its reads and the server build on it. It knows nothing of points: no table, no name, no query.
 //!
@@ -6,12 +6,14 @@
 //! |---|---|
 //! | settings | `settings`: structs with their defaults |
 //! | run | `actor`: actors and their threads, the only module that uses actix; `clock`: the current time |
+//! | discard | `standstill`: whether the process stood still since it received a write |
 //! | bound | `process_memory`: the memory that connections, bodies and queries share |
 
 mod actor;
 mod clock;
 mod process_memory;
 mod settings;
+mod standstill;
 
 pub use actor::{
     Actor, ActorContext, ActorRef, ActorThread, ActorThreads, AskError, Reply, SendError,
@@ -20,4 +22,7 @@ pub use actor::{
 pub use clock::{Clock, SystemClock};
 pub use process_memory::{
     FixedShare, MEMORY_LIMIT_KEY, MemoryConsumer, MemoryPermit, ProcessMemory,
+};
+pub use standstill::{
+    Epoch, Outdated, Receipt, Requester, STANDSTILL, Standstills, boot_ms, stood_still_since,
 };

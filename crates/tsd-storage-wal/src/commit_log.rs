@@ -9,7 +9,7 @@
 use std::{fmt, sync::Weak};
 
 use bytes::Bytes;
-use tsd_storage::StorageError;
+use tsd_storage::{HealthImpact, StorageError};
 
 use crate::log::RecordGroup;
 
@@ -96,6 +96,16 @@ pub trait CommitLog: fmt::Debug + Send + Sync {
     /// Location of the log, for errors and messages.
     fn name(&self) -> String;
 
+    /// True if other daemons depend on the same service for their logs, and so fail together with this one.
+    fn is_remote(&self) -> bool {
+        false
+    }
+
+    /// True if another daemon has just reported that the service works for it, so that this one fails alone.
+    fn others_work(&self) -> bool {
+        false
+    }
+
     /// Makes a group durable.
     ///
     /// # Errors
@@ -111,12 +121,12 @@ pub trait CommitLog: fmt::Debug + Send + Sync {
     /// If it could not.
     fn probe(&self) -> Result<(), StorageError>;
 
-    /// Fails if files of the log were removed or are no longer at their path, so that a group would be lost. Must
-    /// be cheap, because it is called every second.
+    /// Fails if files or the table of the log were removed or replaced, so that a group would be lost. Must be
+    /// cheap, because it is called every second.
     ///
     /// # Errors
     ///
-    /// Names the missing file.
+    /// Names the missing file or table.
     fn check_files(&self) -> Result<(), StorageError> {
         Ok(())
     }
@@ -160,6 +170,11 @@ pub trait CommitLog: fmt::Debug + Send + Sync {
 
     /// Why the log accepts no more groups until the process is restarted; `None` while it accepts them.
     fn problem(&self) -> Option<String> {
+        None
+    }
+
+    /// A problem of the log that all daemons with this log have, and its impact; `None` without one.
+    fn common_problem(&self) -> Option<(HealthImpact, String)> {
         None
     }
 

@@ -50,6 +50,7 @@ impl CommitQueue {
             let what = format!("a write of {bytes} bytes exceeds the log's limit of {limit} bytes");
             return Err(StorageError::Backend(what.into()));
         }
+        let receipt = permit.and_then(BytePermit::receipt).cloned();
         let permit = if permit.is_some() {
             None
         } else {
@@ -57,7 +58,8 @@ impl CommitQueue {
             Some(acquired.ok_or(StorageError::Closed)?)
         };
         let (response, committed) = oneshot::channel();
-        let request = WriteRequest { table: table.clone(), id, write, read, response, permit };
+        let table = table.clone();
+        let request = WriteRequest { table, id, write, read, response, permit, receipt };
         self.send(CommitterMessage::Write(Box::new(request)))?;
         committed.await.unwrap_or(Err(StorageError::Closed))
     }

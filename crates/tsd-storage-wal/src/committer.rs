@@ -21,7 +21,7 @@ use std::{
 };
 
 use tokio::sync::oneshot;
-use tsd_storage::{BytePermit, StorageError, Write};
+use tsd_storage::{BytePermit, Receipt, StorageError, Write};
 
 use self::group_wait::GroupWait;
 use crate::{
@@ -301,6 +301,11 @@ impl Committer {
         };
         if must_wait {
             return Some(request);
+        }
+        if let Some(Err(reason)) = request.receipt.as_ref().map(Receipt::check) {
+            self.state.metrics.outdated_writes.increment(1);
+            let _ = request.response.send(Err(reason.into()));
+            return None;
         }
         self.active.raise_to_floor();
         if let Some(error) = self.policy.refusal(&self.state, id) {

@@ -24,6 +24,8 @@ tsd_storage::metrics_table! {
                 "Rows rejected permanently by the backend and written to a dead-letter file.";
             rejected_writes: "tsd_wal_rejected_writes_total",
                 "Writes rejected because log or memory were full, or the log was unavailable.";
+            outdated_writes: "tsd_wal_outdated_writes_total",
+                "Writes dropped because their deadline had passed, or because the daemon stood still after it had received them.";
         }
         histograms {
             commit_seconds: "tsd_wal_commit_seconds", Seconds,
@@ -42,7 +44,7 @@ tsd_storage::metrics_table! {
             "tsd_wal_closed_segments", Count, "Segments that wait for a flush.";
             "tsd_wal_immutable_memtables", Count, "Memtables that wait for a flush.";
             "tsd_wal_files_missing", Count,
-                "1 while files or directories of the log or the store are removed or replaced, so that writes are refused.";
+                "1 while files or directories of the log or the store, or the log table, are removed or replaced, so that writes are refused.";
             "tsd_wal_log_bytes", Bytes, "Size of the unflushed log.";
             "tsd_wal_log_limit_bytes", Bytes, "Bound of the unflushed log.";
             "tsd_wal_memtable_bytes", Bytes, "Size of all memtables.";

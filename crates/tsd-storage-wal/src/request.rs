@@ -4,7 +4,8 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use tokio::sync::oneshot;
 use tsd_storage::{
-    BytePermit, CellBatch, Column, RowRewrite, StorageError, Swap, Table, Write, WriteResult,
+    BytePermit, CellBatch, Column, Receipt, RowRewrite, StorageError, Swap, Table, Write,
+    WriteResult,
 };
 
 use crate::{memtable::TableId, validate::cell_len};
@@ -29,6 +30,8 @@ pub(crate) struct WriteRequest {
     pub(crate) response: oneshot::Sender<Result<WriteOutcome, StorageError>>,
     /// Bytes of the store's budget, unless the writer has acquired them already.
     pub(crate) permit: Option<BytePermit>,
+    /// Until when the write may be made.
+    pub(crate) receipt: Option<Receipt>,
 }
 
 /// Outcome of a request.

@@ -15,7 +15,7 @@ use tsd_storage::{
 };
 
 use crate::{
-    WalConfig,
+    BackendSharing, WalConfig,
     commit_log::{CommitLog, LogPosition},
     flush_failures::FlushFailures,
     flush_pause::FlushPause,
@@ -233,18 +233,24 @@ impl WalState {
             let reason = format!("writes to the log in {} fail: {error}", self.log.name());
             let component = component_of(&error, StoreComponent::Commit);
             HealthProblem::new(component, HealthImpact::WritesRejected, reason)
+                .common_if(self.log.is_remote() && !self.log.others_work())
         });
         let limit = self.config.memtable_bytes;
         let room = limit.saturating_sub(self.memtables.view().bytes()) as u64;
         let is_full = self.low_memory.is_low(room, 1, limit as u64 / 20, Instant::now());
         let impact = if is_full { HealthImpact::WritesRejected } else { HealthImpact::Degraded };
+        let is_shared = self.config.backend == BackendSharing::MultiWriter;
         let failures = self.flush_failures.borrow().clone();
         let flushes = failures.iter().map(|(table, error)| {
             let reason = format!("the flush of table {table} fails and is retried: {error}");
             HealthProblem::new(component_of(error, StoreComponent::Flush), impact, reason)
+                .common_if(is_shared && !self.log.others_work())
         });
         let log = self.log.problem().map(|reason| {
             HealthProblem::new(StoreComponent::Commit, HealthImpact::WritesRejected, reason)
+        });
+        let common = self.log.common_problem().map(|(impact, reason)| {
+            HealthProblem::new(StoreComponent::Commit, impact, reason).common_if(true)
         });
         let trim = self.trim_error().map(|error| {
             let log = self.log.name();
@@ -255,7 +261,7 @@ impl WalState {
                 reason,
             )
         });
-        let problems = log.or(commit).into_iter().chain(flushes).chain(trim);
+        let problems = log.or(commit).into_iter().chain(common).chain(flushes).chain(trim);
         problems.chain(self.disk_problem()).collect()
     }
 

@@ -89,6 +89,12 @@ impl<B: FlushTarget> WalStorage<B> {
         Ok(flushed.err().map(|error| (self.state.memtables.view().row_count(), error)))
     }
 
+    /// Number of rows that are only in memory and in the log.
+    #[must_use]
+    pub fn held_row_count(&self) -> usize {
+        self.state.memtables.view().row_count()
+    }
+
     /// Returns a reader of held rows for other processes.
     #[must_use]
     pub fn held_row_reader(&self) -> Arc<dyn HeldRowReader> {

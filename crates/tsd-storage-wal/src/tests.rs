@@ -7,9 +7,9 @@ use std::{path::Path, sync::Arc, time::Duration};
 use bytes::Bytes;
 use tsd_model::{Cell, Family};
 use tsd_storage::{
-    ByteBudget, CellBatch, CellRef, Column, Delete, Fault, FaultyStorage, Get, MemoryStorage,
-    Operation, ReadVersion, ReplacedColumn, RowRewrite, Scan, Storage, StorageError, StorageExt,
-    Table, conformance,
+    ByteBudget, BytePermit, CellBatch, CellRef, Column, Delete, Epoch, Fault, FaultyStorage, Get,
+    MemoryStorage, Operation, ReadVersion, Receipt, ReplacedColumn, RowRewrite, Scan, Standstills,
+    Storage, StorageError, StorageExt, Table, Write, boot_ms, conformance,
 };
 
 use crate::{
@@ -30,6 +30,7 @@ mod memory_store_equivalence;
 mod model;
 mod multi_writer;
 mod outage;
+mod outdated;
 mod pinning;
 mod replay_failures;
 mod rewrites;

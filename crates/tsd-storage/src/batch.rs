@@ -238,6 +238,12 @@ impl<'a> RowRef<'a> {
         CellIter { rest: self.cells }
     }
 
+    /// Number of cells.
+    #[must_use]
+    pub const fn cell_count(&self) -> usize {
+        self.cell_count
+    }
+
     /// Bytes of the row in a batch.
     #[must_use]
     pub const fn byte_len(&self) -> usize {

@@ -16,6 +16,7 @@ use std::{
 };
 
 use tokio::sync::Semaphore;
+use tsd_runtime::Receipt;
 
 /// Bytes of one semaphore permit.
 const PERMIT_BYTES: usize = 64;
@@ -42,13 +43,14 @@ struct PermitPool {
     permits: u32,
 }
 
-/// Bytes acquired from a budget; dropping it returns them.
+/// Bytes acquired from a budget, and the receipt of their write; dropping it returns the bytes.
 #[derive(Debug)]
 pub struct BytePermit {
     /// `None` for bytes that another limit bounds.
     budget: Option<ByteBudget>,
     all: u32,
     pipelined: u32,
+    receipt: Option<Receipt>,
 }
 
 /// Use of a budget by one component, which can be closed separately.
@@ -78,7 +80,8 @@ impl ByteBudget {
     pub async fn acquire(&self, requests: usize, bytes: usize, is_pipelined: bool) -> BytePermit {
         let PermitPools { all, pipelined, waits } = &*self.0;
         let needed = units(bytes + requests.saturating_sub(1) * REQUEST_BYTES);
-        let mut permit = BytePermit { budget: Some(self.clone()), all: 0, pipelined: 0 };
+        let mut permit = BytePermit::exempt(None);
+        permit.budget = Some(self.clone());
         if is_pipelined {
             permit.pipelined = pipelined.acquire(needed, waits).await;
         }
@@ -140,14 +143,29 @@ impl BudgetAccess {
 impl BytePermit {
     /// A permit for bytes that the budget does not count, because another limit bounds them.
     #[must_use]
-    pub const fn exempt() -> Self {
-        Self { budget: None, all: 0, pipelined: 0 }
+    pub const fn exempt(receipt: Option<Receipt>) -> Self {
+        Self { budget: None, all: 0, pipelined: 0, receipt }
     }
 
-    /// Adds the bytes of another permit of the same budget.
+    /// When the daemon received the write; `None` if the write has no deadline.
+    #[must_use]
+    pub const fn receipt(&self) -> Option<&Receipt> {
+        self.receipt.as_ref()
+    }
+
+    /// As [`Self::receipt`], to change it.
+    pub const fn receipt_mut(&mut self) -> &mut Option<Receipt> {
+        &mut self.receipt
+    }
+
+    /// Adds the bytes and the receipt of another permit of the same budget.
     pub fn merge(&mut self, mut other: Self) {
         self.all += mem::take(&mut other.all);
         self.pipelined += mem::take(&mut other.pipelined);
+        self.receipt = match (self.receipt.take(), other.receipt.take()) {
+            (Some(first), Some(second)) => Some(first.joined(second)),
+            (first, second) => first.or(second),
+        };
     }
 
     /// Splits off the permit of one request with `bytes` of cells; at most the whole permit.
@@ -156,7 +174,7 @@ impl BytePermit {
         let (all, pipelined) = (units(bytes).min(self.all), units(bytes).min(self.pipelined));
         self.all -= all;
         self.pipelined -= pipelined;
-        Self { budget: self.budget.clone(), all, pipelined }
+        Self { budget: self.budget.clone(), all, pipelined, receipt: self.receipt.clone() }
     }
 }
 
@@ -249,6 +267,26 @@ mod tests {
             !is_pending(budget.acquire(1, 47 * KIB, true)),
             "pipelined bytes are returned, too"
         );
+    }
+
+    #[tokio::test]
+    async fn joined_writes_have_the_earlier_deadline() {
+        let budget = ByteBudget::new(64 * KIB);
+        let late = || Receipt::until(None, 0);
+        for (first, second, is_late) in
+            [(None, None, false), (None, Some(late()), true), (Some(late()), None, true)]
+        {
+            let mut permits = [budget.acquire(1, 1, true).await, budget.acquire(1, 1, true).await];
+            for (permit, receipt) in permits.iter_mut().zip([first, second]) {
+                *permit.receipt_mut() = receipt;
+            }
+            let [mut joined, other] = permits;
+            joined.merge(other);
+            let divided = joined.split(1);
+            for permit in [joined, divided] {
+                assert_eq!(permit.receipt().is_some_and(|of| of.check().is_err()), is_late);
+            }
+        }
     }
 
     #[tokio::test]

@@ -3,6 +3,7 @@
 use std::{error::Error, fmt::Write, io, sync::Arc};
 
 use tsd_model::PackedRunError;
+use tsd_runtime::Outdated;
 
 use crate::{BatchError, Table, UnknownVersion, UnreadableRows};
 
@@ -63,6 +64,10 @@ pub enum StorageError {
     /// The backend failed in another way.
     #[error("{0}")]
     Backend(Arc<str>),
+    /// The daemon stood still after it had received the write, and has not made it. The write may have been sent
+    /// again and corrected meanwhile.
+    #[error("not stored: the daemon stood still after it had received the write")]
+    StoodStill,
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
@@ -131,6 +136,15 @@ impl StorageError {
 impl From<PackedRunError> for StorageError {
     fn from(error: PackedRunError) -> Self {
         Self::Damaged(error.to_string().into())
+    }
+}
+
+impl From<Outdated> for StorageError {
+    fn from(reason: Outdated) -> Self {
+        match reason {
+            Outdated::StoodStill => Self::StoodStill,
+            Outdated::Late => Self::Timeout("the deadline of the write passed before it was made"),
+        }
     }
 }
 

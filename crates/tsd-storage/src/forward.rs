@@ -57,6 +57,14 @@ macro_rules! forward_storage {
         fn flush(&self) -> $crate::StorageFuture<'_, ()> {
             self.$inner.flush()
         }
+
+        fn flush_all_nodes(&self) -> $crate::StorageFuture<'_, ()> {
+            self.$inner.flush_all_nodes()
+        }
+
+        fn may_be_held_elsewhere(&self) -> bool {
+            self.$inner.may_be_held_elsewhere()
+        }
     };
     (@close $inner:ident) => {
         fn close(&self) -> $crate::StorageFuture<'_, ()> {

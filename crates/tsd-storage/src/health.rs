@@ -78,6 +78,8 @@ pub struct HealthProblem {
     pub impact: HealthImpact,
     /// The problem, with its file, table or server and the operating system's error.
     pub reason: Arc<str>,
+    /// Other daemons on the same data have the problem too, so a load balancer has nowhere better to send clients.
+    pub is_common: bool,
 }
 
 impl HealthImpact {
@@ -94,12 +96,18 @@ impl HealthImpact {
 }
 
 impl HealthProblem {
-    /// A problem of a component of the store.
+    /// A problem of a component of the store, which other daemons need not have.
     pub fn new(
         component: StoreComponent,
         impact: HealthImpact,
         reason: impl Into<Arc<str>>,
     ) -> Self {
-        Self { component, impact, reason: reason.into() }
+        Self { component, impact, reason: reason.into(), is_common: false }
+    }
+
+    /// The problem, marked as one that other daemons on the same data have too if `is_common` is true.
+    #[must_use]
+    pub fn common_if(self, is_common: bool) -> Self {
+        Self { is_common, ..self }
     }
 }

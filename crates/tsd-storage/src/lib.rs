@@ -91,6 +91,9 @@ pub use series_read::{
 pub use series_reads::SeriesReads;
 pub use series_scan::{TagUids, prefix_end, prefix_range, salts, tag_pattern, tags_filter};
 pub use tsd_model::ReplacedColumn;
+pub use tsd_runtime::{
+    Epoch, Outdated, Receipt, Requester, Standstills, boot_ms, stood_still_since,
+};
 pub use unreadable::UnreadableRows;
 
 pub use storage::{Get, RowScanner, Scan, Storage};

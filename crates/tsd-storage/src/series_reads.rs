@@ -50,8 +50,15 @@ pub trait SeriesReads: Send + Sync {
         self.below()?.series_index(table)
     }
 
+    /// True if other nodes may hold acknowledged rows of series that they have not registered yet. Then no read relies
+    /// on the series index.
+    fn has_unregistered_series(&self, table: &Table) -> bool {
+        self.below().is_some_and(|below| below.has_unregistered_series(table))
+    }
+
     /// Adds the series that other writers have registered until now to the series index. If the index is complete
-    /// afterwards, it has every series whose first point was acknowledged before this call. Does nothing in a store
+    /// afterwards, it has every series whose first point was acknowledged before this call, unless
+    /// [`Self::has_unregistered_series`]. Does nothing in a store
     /// without other writers, whose index is always current.
     fn refresh_series_index<'a>(&'a self, table: &'a Table) -> StorageFuture<'a, ()> {
         match self.below() {

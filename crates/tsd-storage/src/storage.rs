@@ -138,6 +138,17 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     /// Writes all memtable rows to the backend.
     fn flush(&self) -> StorageFuture<'_, ()>;
 
+    /// As [`Self::flush`], on all nodes of a cluster that hold rows. Then rows that no node writes can be rewritten.
+    fn flush_all_nodes(&self) -> StorageFuture<'_, ()> {
+        self.flush()
+    }
+
+    /// True if another node may hold rows that it writes to the backend later. A rewrite by their present owner does
+    /// not see them: [`Self::flush_all_nodes`] comes first.
+    fn may_be_held_elsewhere(&self) -> bool {
+        false
+    }
+
     /// Flushes and stops background work; later calls fail with [`StorageError::Closed`](crate::StorageError::Closed).
     fn close(&self) -> StorageFuture<'_, ()>;
 

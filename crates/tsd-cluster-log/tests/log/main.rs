@@ -2,9 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod assignment;
 mod doubt;
 mod hedging;
 mod interrupted;
+mod lost;
 mod node;
 mod nodes;
 mod ownership;

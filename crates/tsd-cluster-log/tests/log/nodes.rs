@@ -5,10 +5,12 @@ use std::time::Duration;
 use hbase_rs::Put;
 use tokio::time::{sleep, timeout};
 use tsd_cluster::{
-    FORWARD, LogKeys, Member, MemberState, Membership, ProofError, SegmentId, Settlement,
-    SharedSettings, WIRE_VERSIONS,
+    LEASE, LogKeys, Member, MemberState, Membership, ProofError, SLOT_TAGS, SegmentId, Settlement,
+    SharedSettings, StateRow, WIRE_VERSIONS,
 };
-use tsd_cluster_log::{ClusterLogConfig, MemberVersionsError, OpenLogError, adopt_settings};
+use tsd_cluster_log::{
+    ClusterLogConfig, MemberVersionsError, OpenLogError, ReadProof, adopt_settings,
+};
 use tsd_storage::{Storage, StorageError, system_clock_ms};
 
 use crate::node::{LogNode, NodeError, PATIENCE, World, delete, gauge, put, value, wait_until};
@@ -126,8 +128,9 @@ async fn a_node_that_wakes_up_after_its_recovery_finds_out() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_that_is_in_use_is_refused() {
     let world = World::start().await;
-    let first = ClusterLogConfig { address: Some("host:1".to_owned()), ..alive("a") };
+    let first = alive("a");
     let a = open(&world, first).await;
+    a.log.publish_address("host:1");
     put(&a.store, b"row", b"1").await.unwrap();
     // The second node watches the first one until it sees a heartbeat.
     let (heartbeat, suspect_after) = (PATIENCE, Duration::from_mins(10));
@@ -203,22 +206,22 @@ async fn adopt(
     Ok(changed.into_iter().map(|change| format!("{} {}", change.name, change.now)).collect())
 }
 
-fn all_alike<'a>(versions: &'a str, forward: &'a str, salt: &'a str) -> [(&'a str, &'a str); 3] {
-    [(WIRE_VERSIONS, versions), (FORWARD, forward), ("salt", salt)]
+fn all_alike<'a>(versions: &'a str, tags: &'a str, salt: &'a str) -> [(&'a str, &'a str); 3] {
+    [(WIRE_VERSIONS, versions), (SLOT_TAGS, tags), ("salt", salt)]
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn versions_are_raised_while_nodes_run_that_speak_them() {
     let world = World::start().await;
     let with = |name, versions| ClusterLogConfig {
-        shared: SharedSettings::new(all_alike(versions, "true", "2")),
+        shared: SharedSettings::new(all_alike(versions, "host", "2")),
         ..paused(name)
     };
     let a = open(&world, with("a", "1-1")).await;
     // The next release runs together with this one; the release after it does not.
     let b = open(&world, with("b", "1-2")).await;
     assert!(world.open_with(with("c", "2-3"), system_clock_ms).await.is_err());
-    let raised = all_alike("1-2", "true", "2");
+    let raised = all_alike("1-2", "host", "2");
     let refused = adopt(&world, raised, Err("speaks 1".to_owned())).await.unwrap_err();
     assert!(matches!(&refused, OpenLogError::Versions(error) if error.0 == "a, b: speaks 1"));
     assert!(world.open_with(with("c", "2-3"), system_clock_ms).await.is_err());
@@ -233,29 +236,29 @@ async fn versions_are_raised_while_nodes_run_that_speak_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn how_series_are_written_changes_while_no_node_owns_a_log() {
+async fn the_slot_tags_change_while_no_node_owns_a_log() {
     let world = World::start().await;
     let config = ClusterLogConfig {
-        shared: SharedSettings::new(all_alike("1-1", "true", "2")),
+        shared: SharedSettings::new(all_alike("1-1", "host", "2")),
         ..paused("a")
     };
     let a = open(&world, config.clone()).await;
-    let alone = all_alike("1-1", "false", "2");
-    let refused = adopt(&world, alone, Ok(())).await.unwrap_err();
+    let by_pod = all_alike("1-1", "pod", "2");
+    let refused = adopt(&world, by_pod, Ok(())).await.unwrap_err();
     assert!(matches!(&refused, OpenLogError::NotStopped(names) if *names == ["a"]));
-    let salted = adopt(&world, all_alike("1-1", "false", "3"), Ok(())).await.unwrap_err();
+    let salted = adopt(&world, all_alike("1-1", "pod", "3"), Ok(())).await.unwrap_err();
     assert!(matches!(&salted, OpenLogError::Settings(all) if all.len() == 1), "{salted}");
     a.store.close().await.unwrap();
     assert!(a.log.end().await.unwrap());
-    assert_eq!(adopt(&world, alone, Ok(())).await.unwrap(), [format!("{FORWARD} false")]);
+    assert_eq!(adopt(&world, by_pod, Ok(())).await.unwrap(), [format!("{SLOT_TAGS} pod")]);
     let refused = world.open_with(config.clone(), system_clock_ms).await;
     assert!(matches!(refused, Err(NodeError::Log(OpenLogError::Settings(_)))));
     // Back and forth: each change is later than the one before.
     for _ in 0..3 {
-        adopt(&world, all_alike("1-1", "true", "2"), Ok(())).await.unwrap();
-        assert_eq!(adopt(&world, alone, Ok(())).await.unwrap(), [format!("{FORWARD} false")]);
+        adopt(&world, all_alike("1-1", "host", "2"), Ok(())).await.unwrap();
+        assert_eq!(adopt(&world, by_pod, Ok(())).await.unwrap(), [format!("{SLOT_TAGS} pod")]);
     }
-    adopt(&world, all_alike("1-1", "true", "2"), Ok(())).await.unwrap();
+    adopt(&world, all_alike("1-1", "host", "2"), Ok(())).await.unwrap();
     drop(open(&world, config).await);
 }
 
@@ -266,7 +269,7 @@ async fn proofs_and_looks_are_shared() {
     let a = open(&world, paused("a")).await;
     put(&a.store, b"row", b"1").await.unwrap();
     let before = world.cluster.calls("Mutate");
-    let proofs = (0..100).map(|_| a.log.prove());
+    let proofs = (0..100).map(|_| a.log.prove_by_append());
     assert!(futures_util::future::join_all(proofs).await.iter().all(Result::is_ok));
     // Segments may be opened meanwhile.
     let made = world.cluster.calls("Mutate") - before;
@@ -278,8 +281,81 @@ async fn proofs_and_looks_are_shared() {
     assert!((1..=8).contains(&made), "{made}");
     // A proof from before the call does not count.
     let before = world.cluster.calls("Mutate");
-    a.log.prove().await.unwrap();
+    a.log.prove_by_append().await.unwrap();
     assert!(world.cluster.calls("Mutate") > before);
+}
+
+/// Changes of the log table that proofs of reads need, one after the other.
+async fn changes_of_proofs(world: &World, node: &LogNode, proofs: usize) -> usize {
+    let before = world.cluster.calls("Mutate");
+    for _ in 0..proofs {
+        node.log.prove().await.unwrap();
+    }
+    world.cluster.calls("Mutate") - before
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_heartbeat_proves_reads_for_a_while_and_then_each_needs_a_change() {
+    let world = World::start().await;
+    let a = open(&world, paused("a")).await;
+    // Its only heartbeat.
+    sleep(LEASE).await;
+    while changes_of_proofs(&world, &a, 1).await == 0 {}
+    assert!(changes_of_proofs(&world, &a, 20).await >= 20);
+    let b = open(&world, alive("b")).await;
+    // On a busy machine a heartbeat may be late.
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while changes_of_proofs(&world, &b, 500).await >= 500 {
+        assert!(std::time::Instant::now() < deadline, "no proof by a lease");
+    }
+    let config = ClusterLogConfig { read_proof: ReadProof::Append, ..alive("c") };
+    let c = open(&world, config).await;
+    assert!(changes_of_proofs(&world, &c, 20).await >= 20);
+    assert!(b.log.end().await.unwrap());
+    assert!(b.log.prove().await.is_err(), "the lease ends with the log");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_and_reads_go_on_while_no_manifest_can_be_changed() {
+    let world = World::start().await;
+    let config = ClusterLogConfig {
+        hedge_after: Some(Duration::from_millis(50)),
+        suspect_after: Duration::from_hours(1),
+        ..alive("a")
+    };
+    let a = open(&world, config).await;
+    put(&a.store, b"first", b"1").await.unwrap();
+    // The active segment, and two that stand by, on three servers.
+    wait_until(|| gauge(&a, "tsd_cluster_log_segments") >= 3).await;
+    let table = "tsdb-log".parse().unwrap();
+    let manifest = LogKeys::new(a.log.cluster(), 6).state(StateRow::Manifest(a.log.this()));
+    world.cluster.set_region_state(&table, &manifest, "OPENING");
+    sleep(LEASE).await;
+    for row in 0..10_u8 {
+        timeout(PATIENCE, put(&a.store, &[row], b"1")).await.unwrap().unwrap();
+        timeout(PATIENCE, a.log.prove()).await.unwrap().unwrap();
+    }
+    world.cluster.set_region_state(&table, &manifest, "OPEN");
+    a.store.flush().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_waits_for_the_lease_of_a_former_one_of_its_name() {
+    let world = World::start().await;
+    let former = open(&world, paused("a")).await;
+    let config = ClusterLogConfig { suspect_after: Duration::ZERO, ..paused("a") };
+    let _a = open(&world, config).await;
+    // The former process is alive, and its heartbeat is recent.
+    assert!(matches!(former.log.prove().await, Err(ProofError::Fenced(_))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_is_not_retired_before_the_lease_of_its_owner_has_ended() {
+    let world = World::start().await;
+    let a = open(&world, paused("a")).await;
+    let b = open(&world, ClusterLogConfig { suspect_after: Duration::ZERO, ..alive("b") }).await;
+    timeout(PATIENCE, wait_until_stored(&b, a.log.this())).await.unwrap();
+    assert!(matches!(a.log.prove().await, Err(ProofError::Fenced(_))));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -324,7 +400,8 @@ async fn a_node_that_is_not_admitted_neither_serves_nor_acknowledges() {
     assert!(matches!(error, StorageError::Unavailable(_)), "a sender may try another node");
     assert!(error.to_string().contains("have not admitted"), "{error}");
     assert_eq!(state_of_b().await, Some(MemberState::Joining));
-    b.log.admit();
+    b.log.join().await.unwrap();
+    assert_eq!(state_of_b().await, Some(MemberState::Serving));
     let acknowledged = async {
         while put(&b.store, b"row", b"1").await.is_err() {
             sleep(Duration::from_millis(10)).await;

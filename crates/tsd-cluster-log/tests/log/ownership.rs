@@ -19,7 +19,10 @@ async fn a_daemon_that_is_fenced_acknowledges_and_flushes_nothing() {
     assert!(error.to_string().contains("has taken over the log"), "{error}");
     assert_eq!(gauge(&old, "tsd_cluster_log_fenced"), 1);
     let problems = old.store.maintenance().health();
-    assert!(problems.iter().any(|problem| problem.impact == HealthImpact::WritesRejected));
+    assert!(problems.iter().any(|problem| {
+        // Another daemon does better.
+        problem.impact == HealthImpact::WritesRejected && !problem.is_common
+    }));
     assert!(old.store.flush().await.is_err());
 
     put(&new.store, b"before", b"2").await.unwrap();

@@ -10,8 +10,6 @@ pub(super) enum FrameOutcome {
     Response(Result<ForwardedMessage, PeerError>),
     /// The frame was not sent.
     NotSent(PeerError),
-    /// The receiver was fenced, and its log is stored.
-    Fenced,
     /// The deadline passed before the frame was sent.
     Late,
 }

@@ -48,14 +48,15 @@ const HISTOGRAMS: [(&str, &str); 1] =
     [("tsd_cluster_forward_seconds", "Time of a forwarded write, until its owner has answered.")];
 
 /// Values of the label `reason`.
-const REASONS: [&str; 4] = ["not_owner", "throttled", "unavailable", "failed"];
+const REASONS: [&str; 6] =
+    ["not_owner", "throttled", "unavailable", "failed", "stood_still", "abandoned"];
 
 /// Registered handles.
 pub(super) struct ForwardMetrics {
     pub(super) cells: Counter,
     pub(super) bytes: Counter,
     pub(super) frames: Counter,
-    refused: [Counter; 4],
+    refused: [Counter; 6],
     pub(super) failed: Counter,
     pub(super) moves: Counter,
     pub(super) waiting_bytes: Gauge,
@@ -72,6 +73,8 @@ pub(super) enum RefusedReason {
     Throttled,
     Unavailable,
     Failed,
+    StoodStill,
+    Abandoned,
 }
 
 impl ForwardMetrics {

@@ -4,8 +4,8 @@
 //! after the next response. So frames grow with the load, and no timer is needed. Callers that need an order wait for
 //! each put before the next one.
 //!
-//! Puts of a frame end together. Therefore only puts with close deadlines are joined, so that an old put does not
-//! take others into its timeout.
+//! Puts of a frame end together. Therefore only puts with close deadlines and of one epoch are joined, so that an old
+//! put does not take others into its timeout.
 //!
 //! The byte limit of writes in progress to a node also bounds the queue: a frame keeps the permits of its puts, even
 //! if their callers no longer wait.
@@ -17,7 +17,7 @@ use tokio::{
     sync::{OwnedSemaphorePermit, oneshot},
     time::Instant,
 };
-use tsd_storage::{CellBatch, Table};
+use tsd_storage::{CellBatch, Epoch, Table};
 
 use super::{frame_outcome::FrameOutcome, wire::ForwardMessage};
 
@@ -47,6 +47,8 @@ pub(super) struct PutFrame {
     table: Table,
     /// The latest assignment generation by which a put was routed.
     generation: u64,
+    /// The epoch in which the puts were received; `None` for puts without a receipt.
+    pub(super) epoch: Option<Epoch>,
     /// The earliest deadline of the puts.
     pub(super) deadline: Instant,
     latest_deadline: Instant,
@@ -57,11 +59,13 @@ pub(super) struct PutFrame {
     permits: Vec<Arc<OwnedSemaphorePermit>>,
 }
 
-/// What is forwarded with each write: its table, the generation of the assignment that names the owner, and the deadline.
+/// What is forwarded with each write: its table, the generation of the assignment that names the owner, the epoch in
+/// which this node received it, and the deadline.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Forwarding<'a> {
     pub(super) generation: u64,
     pub(super) table: &'a Table,
+    pub(super) epoch: Option<&'a Epoch>,
     pub(super) deadline: Instant,
 }
 
@@ -97,13 +101,13 @@ impl PutQueue {
         batch: &CellBatch,
         permit: Arc<OwnedSemaphorePermit>,
     ) -> AddedPut {
-        let Forwarding { generation, table, deadline } = forwarding;
+        let Forwarding { generation, table, epoch, deadline } = forwarding;
         let mut state = self.0.lock();
         let may_send = state.in_progress < FRAMES_IN_PROGRESS;
         state.in_progress += usize::from(may_send);
         let send_permit =
             may_send.then(|| SendPermit { queue: Arc::clone(self), is_released: false });
-        let open = state.waiting.back_mut().filter(|open| open.takes(table, batch, deadline));
+        let open = state.waiting.back_mut().filter(|open| open.takes(forwarding, batch));
         let mut frame = match open {
             Some(open) => {
                 open.join(generation, batch, deadline, permit);
@@ -112,6 +116,7 @@ impl PutQueue {
             None => PutFrame {
                 table: table.clone(),
                 generation,
+                epoch: epoch.cloned(),
                 deadline,
                 latest_deadline: deadline,
                 cells: batch.as_bytes().to_vec(),
@@ -153,11 +158,13 @@ impl Drop for SendPermit {
 
 impl PutFrame {
     /// True if a put may join this frame.
-    fn takes(&self, table: &Table, batch: &CellBatch, deadline: Instant) -> bool {
+    fn takes(&self, forwarding: Forwarding<'_>, batch: &CellBatch) -> bool {
+        let Forwarding { table, epoch, deadline, .. } = forwarding;
         let room = FRAME_BYTES.saturating_sub(batch.byte_len());
         let earliest = self.deadline.min(deadline);
         let spread = self.latest_deadline.max(deadline).duration_since(earliest);
-        self.table == *table && self.cells.len() <= room && spread <= DEADLINE_SPREAD
+        let is_alike = self.table == *table && self.epoch.as_ref() == epoch;
+        is_alike && self.cells.len() <= room && spread <= DEADLINE_SPREAD
     }
 
     fn join(
@@ -204,7 +211,7 @@ mod tests {
 
     use tokio::sync::Semaphore;
     use tsd_model::Family;
-    use tsd_storage::CellRef;
+    use tsd_storage::{CellRef, Standstills};
 
     use super::*;
 
@@ -218,8 +225,12 @@ mod tests {
         let deadline = Instant::now() + Duration::from_millis(100) * number.into();
         let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let batch = batch(number, value);
-        let forwarding =
-            Forwarding { generation: number.into(), table: &Table::new(table), deadline };
+        let forwarding = Forwarding {
+            generation: number.into(),
+            table: &Table::new(table),
+            epoch: None,
+            deadline,
+        };
         queue.add(forwarding, &batch, Arc::new(permit))
     }
 
@@ -258,7 +269,7 @@ mod tests {
         let batch = CellBatch::from_bytes(frame.cells.clone()).unwrap();
         let keys = batch.rows().flat_map(|row| row.key.to_vec()).collect();
         let generation = frame.generation;
-        frame.report(&FrameOutcome::Fenced);
+        frame.report(&FrameOutcome::Late);
         (keys, generation)
     }
 
@@ -310,6 +321,25 @@ mod tests {
         let keys = std::iter::from_fn(|| take(&mut send_permit)).map(|(keys, _)| keys);
         let expected = [vec![50, 54, 47], vec![30], vec![90]];
         assert_eq!(keys.collect::<Vec<_>>(), expected);
+    }
+
+    #[tokio::test]
+    async fn puts_from_before_a_standstill_are_not_joined_with_later_ones() {
+        let queue = Arc::<PutQueue>::default();
+        let _in_progress = [1, 1].map(|number| add_alone(&queue, "t", number, b"x"));
+        let detector = Standstills::new(0);
+        let (table, deadline) = (Table::new("t"), Instant::now() + Duration::from_mins(1));
+        for (key, now_ms) in [(1, 0), (2, 0), (3, 60_000), (4, 60_000)] {
+            let _ = detector.mark(now_ms);
+            let (epoch, permit) = (detector.epoch(), Arc::new(Semaphore::new(1)));
+            let permit = Arc::new(permit.try_acquire_owned().unwrap());
+            let forwarding =
+                Forwarding { generation: 1, table: &table, epoch: Some(&epoch), deadline };
+            queue.add(forwarding, &batch(key, b"x"), permit);
+        }
+        let joined: Vec<usize> =
+            queue.0.lock().waiting.iter().map(|frame| frame.waiters.len()).collect();
+        assert_eq!(joined, [2, 2]);
     }
 
     #[tokio::test]

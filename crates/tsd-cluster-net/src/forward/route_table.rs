@@ -1,7 +1,11 @@
 //! Routes of all slots by slot number, for the lookup of each written row.
 
-use tsd_cluster::{SeriesKeyLayout, Slot, SlotHolder, SlotRoute};
+use std::collections::HashMap;
+
+use tsd_cluster::{Slot, SlotHolder, SlotRoute, SlotRule};
 use tsd_storage::CellBatch;
+
+use super::slot_loads::SlotLoads;
 
 /// Number of [`SlotRoute::Own`] in a table.
 const OWN: u16 = 0;
@@ -29,15 +33,15 @@ pub(super) struct BatchRoutes {
 impl RouteTable {
     pub(super) fn new(holder: &SlotHolder) -> Self {
         let mut routes = vec![SlotRoute::Own, SlotRoute::Unsettled];
-        let mut number = |slot| {
-            let route = holder.route(slot);
-            let known = routes.iter().position(|of| *of == route);
-            let at = known.unwrap_or_else(|| {
-                routes.push(route);
-                routes.len() - 1
-            });
-            // The number of routes hardly exceeds the number of slots.
-            at as u16
+        let mut peers = HashMap::new();
+        let mut number = |slot| match holder.route(slot) {
+            SlotRoute::Own => OWN,
+            SlotRoute::Unsettled => UNSETTLED,
+            SlotRoute::Peer(peer) => *peers.entry(peer).or_insert_with(|| {
+                routes.push(SlotRoute::Peer(peer));
+                // There are at most two routes more than slots.
+                (routes.len() - 1) as u16
+            }),
         };
         let of_slot = Slot::all().map(&mut number).collect();
         Self { routes, of_slot }
@@ -62,11 +66,22 @@ impl RouteTable {
         self.routes.get(usize::from(self.number(slot))).copied().unwrap_or(SlotRoute::Unsettled)
     }
 
-    pub(super) fn of_batch(&self, batch: &CellBatch, layout: &SeriesKeyLayout) -> BatchRoutes {
+    /// Returns the routes of a batch, and counts the cells of its own rows.
+    pub(super) fn of_batch(
+        &self,
+        batch: &CellBatch,
+        rule: &SlotRule,
+        loads: &SlotLoads,
+    ) -> BatchRoutes {
         let mut of_row = Vec::with_capacity(batch.row_count());
         let mut bytes = vec![0; self.routes.len()];
         for row in batch.rows() {
-            let number = self.number(layout.slot_of(row.key));
+            let placement = rule.placement(row.key);
+            let slot = placement.slot();
+            let number = self.number(slot);
+            if number == OWN {
+                loads.count(slot, &placement, row.cell_count());
+            }
             of_row.push(number);
             if let Some(bytes) = bytes.get_mut(usize::from(number)) {
                 *bytes += row.byte_len();

@@ -1,15 +1,15 @@
 //! Sends writes to the owners of their slots.
 
 use parking_lot::Mutex;
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, pin::pin, sync::Arc, time::Duration};
 
 use tokio::{
     runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::{Instant, sleep, timeout_at},
+    time::{Instant, timeout, timeout_at},
 };
-use tsd_cluster::{Member, Settlement};
-use tsd_storage::{StorageError, Table, Write, WriteResult};
+use tsd_cluster::Member;
+use tsd_storage::{Epoch, StorageError, Table, Write, WriteResult};
 
 use super::{
     frame_outcome::FrameOutcome,
@@ -118,6 +118,10 @@ impl SlotSender {
         Self { frames: FrameSender { peers, slots }, queues: Mutex::default() }
     }
 
+    pub(super) fn peers(&self) -> &Peers {
+        &self.frames.peers
+    }
+
     /// Sends a write to the node with this incarnation, once. Puts may share a frame.
     pub(super) async fn send(
         &self,
@@ -125,7 +129,7 @@ impl SlotSender {
         forwarding: Forwarding<'_>,
         write: &Write,
     ) -> SentWrite {
-        let Forwarding { generation, table, deadline } = forwarding;
+        let Forwarding { generation, table, epoch, deadline } = forwarding;
         let Some(member) = self.frames.slots.membership().member(to) else {
             return SentWrite::NotMade(format!("the node of incarnation {to} is gone"));
         };
@@ -151,23 +155,34 @@ impl SlotSender {
             outcome
         } else {
             let message = ForwardMessage::of(generation, table, write);
-            Box::pin(self.frames.send(&member, message, deadline)).await
+            Box::pin(self.frames.send(&member, message, epoch, deadline)).await
         };
         drop(permit);
         metrics.seconds.record(begun.elapsed());
         match outcome {
             FrameOutcome::Response(Ok(response)) => ended(&member, table, write, response),
-            // Rare cases are boxed, because the future of each forwarded put has the size of the largest case.
+            FrameOutcome::Response(Err(error @ PeerError::Failed(_)))
+            | FrameOutcome::NotSent(error) => match error {
+                PeerError::TooLarge { .. } => {
+                    metrics.refused(RefusedReason::Failed);
+                    let text = format!("node {}: {error}", member.name);
+                    SentWrite::Ended(Err(StorageError::Rejected(text.into())))
+                }
+                PeerError::StoodStill => {
+                    metrics.refused(RefusedReason::StoodStill);
+                    SentWrite::Ended(Err(StorageError::StoodStill))
+                }
+                error => {
+                    self.report(&member);
+                    SentWrite::NotMade(format!("node {}: {error}", member.name))
+                }
+            },
+            // It is not sent again: a late copy could undo a correction that was acknowledged meanwhile.
             FrameOutcome::Response(Err(error)) => {
-                Box::pin(self.failed(&member, &error, deadline)).await
+                self.report(&member);
+                let text = format!("node {}: {error}; the write may have been stored", member.name);
+                SentWrite::Ended(Err(StorageError::Unavailable(text.into())))
             }
-            FrameOutcome::NotSent(error @ PeerError::TooLarge { .. }) => {
-                metrics.refused(RefusedReason::Failed);
-                let text = format!("node {}: {error}", member.name);
-                SentWrite::Ended(Err(StorageError::Rejected(text.into())))
-            }
-            FrameOutcome::NotSent(error) => self.not_made(&member, &error),
-            FrameOutcome::Fenced => SentWrite::NotMade(format!("node {} was fenced", member.name)),
             FrameOutcome::Late => SentWrite::NotMade(format!("node {} is busy", member.name)),
         }
     }
@@ -202,36 +217,10 @@ impl SlotSender {
         queues.entry(to).or_insert_with(PeerQueue::new).clone()
     }
 
-    /// Reports a write as not made, because the node cannot be reached or cannot make it.
-    fn not_made(&self, to: &Member, error: &PeerError) -> SentWrite {
-        self.frames.slots.membership().suspect(to.incarnation);
+    /// Reports a node that cannot be reached, does not respond, or cannot make a write.
+    fn report(&self, node: &Member) {
+        self.frames.slots.membership().suspect(node.incarnation);
         ForwardMetrics::of_process().refused(RefusedReason::Unavailable);
-        SentWrite::NotMade(format!("node {}: {error}", to.name))
-    }
-
-    /// Decides about a sent write without a response. If it may have been made, it is sent again only after the
-    /// node was fenced and its log stored.
-    async fn failed(&self, to: &Member, error: &PeerError, deadline: Instant) -> SentWrite {
-        let not_made = self.not_made(to, error);
-        if matches!(error, PeerError::Failed(_)) {
-            return not_made;
-        }
-        let FrameSender { peers, slots } = &self.frames;
-        let membership = slots.membership();
-        let gone = async {
-            while membership.settled(to.incarnation).await != Settlement::Stored {
-                if peers.client(to).probe(Instant::now() + SILENCE).await.is_ok() {
-                    return false;
-                }
-                membership.suspect(to.incarnation);
-            }
-            true
-        };
-        if let Ok(true) = timeout_at(deadline, gone).await {
-            return not_made;
-        }
-        let text = format!("node {}: {error}", to.name);
-        SentWrite::Ended(Err(StorageError::Unavailable(text.into())))
     }
 }
 
@@ -279,39 +268,44 @@ impl FrameSender {
         let outcome = if deadline <= Instant::now() {
             FrameOutcome::Late
         } else {
-            self.send(to, frame.message(), deadline).await
+            let (message, epoch) = (frame.message(), frame.epoch.clone());
+            self.send(to, message, epoch.as_ref(), deadline).await
         };
         (frame, outcome)
     }
 
     /// Sends a frame, and waits for its outcome.
-    async fn send(&self, to: &Member, message: ForwardMessage, deadline: Instant) -> FrameOutcome {
+    async fn send(
+        &self,
+        to: &Member,
+        message: ForwardMessage,
+        epoch: Option<&Epoch>,
+        deadline: Instant,
+    ) -> FrameOutcome {
         ForwardMetrics::of_process().frames.increment(1);
         let client = self.peers.client(to);
-        tokio::select! {
-            outcome = client.forward(message, deadline) => outcome,
-            () = self.stored(to.incarnation) => FrameOutcome::Fenced,
-        }
-    }
-
-    /// Completes when a node is fenced and all rows of its log are stored. Then a write that was sent to it is
-    /// either stored, or never will be.
-    async fn stored(&self, incarnation: u64) {
-        let membership = self.slots.membership();
+        let mut sent = pin!(client.forward(message, epoch, deadline));
         loop {
-            sleep(SILENCE).await;
-            membership.suspect(incarnation);
-            if membership.settled(incarnation).await == Settlement::Stored {
-                return;
+            if let Ok(outcome) = timeout(SILENCE, &mut sent).await {
+                return outcome;
             }
+            self.slots.membership().suspect(to.incarnation);
         }
     }
 }
 
 impl PeerClient {
-    /// Sends a write, and returns its outcome.
-    async fn forward(&self, message: ForwardMessage, deadline: Instant) -> FrameOutcome {
-        let request = match self.send(RequestBody::Forward(message), deadline).await {
+    /// Sends a write of an epoch, and returns its outcome.
+    async fn forward(
+        &self,
+        message: ForwardMessage,
+        epoch: Option<&Epoch>,
+        deadline: Instant,
+    ) -> FrameOutcome {
+        if let Err(error) = self.learn_clock(deadline).await {
+            return FrameOutcome::NotSent(error);
+        }
+        let request = match self.send(RequestBody::Forward(message), epoch, deadline).await {
             Ok(request) => request,
             Err(error) => return FrameOutcome::NotSent(error),
         };

@@ -4,6 +4,7 @@
 //! then waits until no older view is in use. From then on this node writes no cell of these slots.
 
 mod keeper;
+mod planned_for;
 
 use parking_lot::{Mutex, RwLock};
 use std::{
@@ -18,13 +19,15 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 use tsd_cluster::{
-    Assignment, Membership, ProofError, SeriesKeyLayout, Slot, SlotHolder, SlotRoute, SlotSet,
+    Assignment, Membership, MembershipFuture, ProofError, Slot, SlotHolder, SlotRoute, SlotSet,
     SlotTable,
 };
-use tsd_storage::{BoxFuture, StorageError, Write};
+use tsd_storage::{BoxFuture, StorageError};
 
 pub use self::keeper::DrainError;
-use super::{metrics::ForwardMetrics, route_table::RouteTable};
+use self::planned_for::PlannedFor;
+use super::{metrics::ForwardMetrics, route_table::RouteTable, slot_loads::SlotLoads};
+use crate::{node_report::HotSlot, read_slots::ReadSlots};
 
 /// Minimum time between two reads of the assignment on behalf of writes.
 const READ_PAUSE: Duration = Duration::from_millis(20);
@@ -67,6 +70,9 @@ pub struct ClusterSlots {
     /// Since when and why the assignment cannot be read or changed.
     problem: Mutex<Option<(Instant, String)>>,
     keeper: Mutex<Option<AbortOnDropHandle<()>>>,
+    loads: SlotLoads,
+    /// What the last plan without a change has seen.
+    settled: Mutex<Option<PlannedFor>>,
 }
 
 /// The writes that the node takes by one assignment.
@@ -102,7 +108,7 @@ pub struct SlotCounts {
 
 impl SlotView {
     fn new(holder: SlotHolder, ended: Arc<Notify>) -> Self {
-        let is_sole = *holder.taken() == SlotSet::FULL;
+        let is_sole = holder.taken().is_full();
         let routes = RouteTable::new(&holder);
         Self { holder, is_sole, routes, ended }
     }
@@ -125,12 +131,6 @@ impl SlotView {
         self.holder.adopted().leaving.contains(&incarnation)
     }
 
-    /// True if this node takes all slots of the write.
-    pub(super) fn accepts(&self, write: &Write, layout: &SeriesKeyLayout) -> bool {
-        let accepts = |key| self.route(layout.slot_of(key)) == SlotRoute::Own;
-        self.is_sole || write.keys().all(accepts)
-    }
-
     pub(super) fn generation(&self) -> u64 {
         self.holder.adopted().generation
     }
@@ -139,6 +139,31 @@ impl SlotView {
 impl Drop for SlotView {
     fn drop(&mut self) {
         self.ended.notify_waiters();
+    }
+}
+
+impl ReadSlots for ClusterSlots {
+    fn assignment(&self) -> Arc<Assignment> {
+        Self::assignment(self)
+    }
+
+    fn refresh(&self) -> MembershipFuture<'_, Result<(), ProofError>> {
+        Box::pin(Self::refresh(self))
+    }
+
+    fn changed(&self, generation: u64) -> MembershipFuture<'_, ()> {
+        let mut changed = self.changed.subscribe();
+        Box::pin(async move {
+            while self.view().generation() <= generation {
+                if changed.changed().await.is_err() {
+                    return;
+                }
+            }
+        })
+    }
+
+    fn owned(&self) -> SlotSet {
+        self.holder.lock().owned()
     }
 }
 
@@ -167,6 +192,8 @@ impl ClusterSlots {
             drain_state: watch::Sender::new(DrainState::Off),
             problem: Mutex::default(),
             keeper: Mutex::default(),
+            loads: SlotLoads::new(),
+            settled: Mutex::default(),
         }
     }
 
@@ -190,6 +217,17 @@ impl ClusterSlots {
     #[must_use]
     pub fn assignment(&self) -> Arc<Assignment> {
         Arc::clone(self.holder.lock().adopted())
+    }
+
+    /// Returns the slots of this node that had many more points than others in the last minute. A node that owns all
+    /// slots does not count.
+    #[must_use]
+    pub fn hot_slots(&self) -> Vec<HotSlot> {
+        self.loads.hot()
+    }
+
+    pub(super) const fn loads(&self) -> &SlotLoads {
+        &self.loads
     }
 
     /// True from the start of a drain on, unless the drain fails.
@@ -268,7 +306,7 @@ impl ClusterSlots {
     }
 
     /// Adopts an assignment if it is newer.
-    pub(crate) fn adopt(&self, assignment: Assignment) {
+    pub(crate) fn adopt(&self, assignment: Arc<Assignment>) {
         if assignment.generation <= self.holder.lock().adopted().generation {
             return;
         }
@@ -277,16 +315,16 @@ impl ClusterSlots {
             self.table.raise_commit_time(assignment.floor_ms);
         }
         let mut holder = self.holder.lock();
-        if holder.adopt(Arc::new(assignment)) {
+        if holder.adopt(assignment) {
             self.publish(&holder);
         }
     }
 
     /// Reads and adopts the assignment.
-    async fn read_now(&self) -> Result<Option<Assignment>, ProofError> {
-        let found = self.table.assignment().await?;
+    async fn read_now(&self) -> Result<Option<Arc<Assignment>>, ProofError> {
+        let found = self.table.assignment(self.assignment()).await?;
         if let Some(found) = &found {
-            self.adopt(found.clone());
+            self.adopt(Arc::clone(found));
         }
         Ok(found)
     }

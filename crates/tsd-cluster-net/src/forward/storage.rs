@@ -1,27 +1,31 @@
 //! The decorated store: sends writes to the owners, and all other calls to the store below.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use tokio::time::Instant;
-use tsd_cluster::SlotRoute;
+use tsd_cluster::{MemberState, SlotRoute};
 use tsd_storage::{
-    BytePermit, CellBatch, HealthImpact, HealthProblem, Maintenance, SeriesReads, Storage,
-    StorageError, StorageFuture, StoreComponent, Table, Write, WriteResult, forward_storage,
+    BytePermit, CellBatch, Epoch, HealthImpact, HealthProblem, Maintenance, Receipt, SeriesReads,
+    Storage, StorageError, StorageFuture, StoreComponent, Table, Write, WriteResult,
+    forward_storage,
 };
 
 use super::{
     ForwardedWrites,
     batch_shares::divide,
-    metrics::ForwardMetrics,
+    metrics::{ForwardMetrics, RefusedReason},
     put_queue::{FRAME_BYTES, Forwarding},
     route_table::BatchRoutes,
     send::SentWrite,
     slots::SlotView,
 };
 
+/// How long a rewrite of rows waits for the flushes of other nodes.
+const FLUSH_LIMIT: Duration = Duration::from_secs(30);
+
 impl<S: Storage + ?Sized> ForwardedWrites<S> {
-    /// Executes a write whose slots this node takes by `view`.
+    /// Executes a write whose slots this node takes by `view`, unless it is outdated. The log checks that again.
     pub(super) async fn execute(
         &self,
         _in_use: &SlotView,
@@ -29,6 +33,9 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
         write: Write,
         permit: Option<&BytePermit>,
     ) -> Result<WriteResult, StorageError> {
+        if let Some(receipt) = permit.and_then(BytePermit::receipt) {
+            receipt.check()?;
+        }
         if !write.is_conditional() {
             return self.inner.write(table, write, permit).await;
         }
@@ -40,18 +47,34 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
         Ok(result)
     }
 
+    /// Returns the routes of the rows of a batch.
+    pub(super) fn routes_of(&self, view: &SlotView, batch: &CellBatch) -> BatchRoutes {
+        view.routes().of_batch(batch, &self.config.rule, self.slots.loads())
+    }
+
+    /// The end of the time that a write waits for owners.
+    fn deadline(&self, permit: Option<&BytePermit>) -> Instant {
+        let receipt = permit.and_then(BytePermit::receipt);
+        Instant::now() + receipt.map_or(self.config.timeout, Receipt::left)
+    }
+
     async fn prove(&self) -> Result<(), StorageError> {
-        let proven = self.slots.membership().prove().await;
+        let proven = self.slots.membership().prove_by_append().await;
         proven.map_err(|error| StorageError::Unavailable(error.to_string().into()))
     }
 
-    /// Executes a write on the owners of its slots.
+    /// Executes a write on the owners of its slots, within a deadline that counts from its last byte.
     async fn write_by_owners(
         &self,
         table: &Table,
         write: Write,
         permit: Option<&BytePermit>,
     ) -> Result<WriteResult, StorageError> {
+        let receipt = permit.and_then(BytePermit::receipt);
+        // The caller keeps the bytes of its own permit.
+        let limited =
+            receipt.map(|receipt| BytePermit::exempt(Some(receipt.within(self.config.timeout))));
+        let permit = limited.as_ref().or(permit);
         let view = self.slots.view();
         if view.is_sole() {
             return self.execute(&view, table, write, permit).await;
@@ -60,7 +83,7 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
             drop(view);
             return Box::pin(self.write_row(table, write, permit)).await;
         };
-        let routes = view.routes().of_batch(batch, &self.config.layout);
+        let routes = self.routes_of(&view, batch);
         if routes.are_own() {
             return self.execute(&view, table, write, permit).await;
         }
@@ -75,8 +98,8 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
         write: Write,
         permit: Option<&BytePermit>,
     ) -> Result<WriteResult, StorageError> {
-        let deadline = Instant::now() + self.config.timeout;
-        let Some(slot) = write.row().map(|key| self.config.layout.slot_of(key)) else {
+        let deadline = self.deadline(permit);
+        let Some(slot) = write.row().map(|key| self.config.rule.slot_of(key)) else {
             return Ok(WriteResult::Done);
         };
         let mut reason = String::new();
@@ -89,13 +112,14 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
             // A release waits for the view, so it is not kept during a request to another node.
             drop(view);
             if let SlotRoute::Peer(to) = route {
-                let forwarding = Forwarding { generation, table, deadline };
+                let forwarding =
+                    Forwarding { generation, table, epoch: epoch_of(permit), deadline };
                 match self.sender.send(to, forwarding, &write).await {
                     SentWrite::Ended(result) => return result,
                     SentWrite::NotMade(text) => reason = text,
                 }
             }
-            self.wait(generation, &reason, deadline).await?;
+            self.wait(generation, &reason, permit, deadline).await?;
         }
     }
 
@@ -107,7 +131,7 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
         permit: Option<&BytePermit>,
         (mut view, mut routes): (Arc<SlotView>, BatchRoutes),
     ) -> Result<(), StorageError> {
-        let deadline = Instant::now() + self.config.timeout;
+        let deadline = self.deadline(permit);
         let kind: fn(CellBatch) -> Write =
             if matches!(write, Write::Append(_)) { Write::Append } else { Write::Put };
         let mut left = write;
@@ -132,7 +156,7 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
                 }
                 Ok::<_, StorageError>(())
             };
-            let forwarding = Forwarding { generation, table, deadline };
+            let forwarding = Forwarding { generation, table, epoch: epoch_of(permit), deadline };
             let send = |(to, batches)| self.send_batches(to, forwarding, kind, batches);
             let sent = join_all(to_peers.into_iter().map(send));
             let (written, sent) = tokio::join!(written_here, sent);
@@ -147,9 +171,9 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
             if again.is_empty() {
                 return Ok(());
             }
-            self.wait(generation, &reason, deadline).await?;
+            self.wait(generation, &reason, permit, deadline).await?;
             view = self.slots.view();
-            routes = view.routes().of_batch(&again, &self.config.layout);
+            routes = self.routes_of(&view, &again);
             left = kind(again);
         }
     }
@@ -180,16 +204,24 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
         Ok(UnwrittenShare::default())
     }
 
-    /// Waits for a change of the assignment.
+    /// Waits for a change of the assignment. Fails at the deadline, and when nobody waits for the write any more: its
+    /// sender may have sent it to another node, and corrected it since.
     async fn wait(
         &self,
         generation: u64,
         reason: &str,
+        permit: Option<&BytePermit>,
         deadline: Instant,
     ) -> Result<(), StorageError> {
         if Instant::now() < deadline {
             self.slots.await_change(generation, deadline).await;
-            return Ok(());
+            if permit.and_then(BytePermit::receipt).is_none_or(Receipt::is_awaited) {
+                return Ok(());
+            }
+            ForwardMetrics::of_process().refused(RefusedReason::Abandoned);
+            let text =
+                format!("the sender of the write is gone, and no node has made it: {reason}");
+            return Err(StorageError::Unavailable(text.into()));
         }
         ForwardMetrics::of_process().failed.increment(1);
         let problem = self.slots.problem();
@@ -200,6 +232,11 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
         };
         Err(StorageError::Unavailable(format!("no node takes writes of the slot: {reason}").into()))
     }
+}
+
+/// The epoch in which this node received a write.
+fn epoch_of(permit: Option<&BytePermit>) -> Option<&Epoch> {
+    permit.and_then(BytePermit::receipt).and_then(Receipt::epoch)
 }
 
 /// Cells that an owner did not write, and the reason.
@@ -223,6 +260,28 @@ impl<S: Storage + ?Sized> Storage for ForwardedWrites<S> {
         Box::pin(self.write_by_owners(table, write, permit))
     }
 
+    fn flush(&self) -> StorageFuture<'_, ()> {
+        self.inner.flush()
+    }
+
+    fn flush_all_nodes(&self) -> StorageFuture<'_, ()> {
+        Box::pin(async {
+            let others = self.sender.peers().flush_others(FLUSH_LIMIT);
+            let (own, others) = tokio::join!(self.inner.flush(), others);
+            own?;
+            others.map_err(|error| StorageError::Unavailable(error.into()))
+        })
+    }
+
+    fn may_be_held_elsewhere(&self) -> bool {
+        let peers = self.sender.peers();
+        let this = peers.membership().this();
+        let others = peers.membership().members().into_iter();
+        others
+            .filter(|member| member.incarnation != this)
+            .any(|member| member.state != MemberState::Left)
+    }
+
     fn close(&self) -> StorageFuture<'_, ()> {
         self.slots.stop();
         self.inner.close()
@@ -236,7 +295,7 @@ impl<S: Storage + ?Sized> Storage for ForwardedWrites<S> {
         self
     }
 
-    forward_storage!(inner: get, multi_get, scan, read_version, table_exists, flush);
+    forward_storage!(inner: get, multi_get, scan, read_version, table_exists);
 }
 
 impl<S: Storage + ?Sized> Maintenance for ForwardedWrites<S> {
@@ -250,7 +309,9 @@ impl<S: Storage + ?Sized> Maintenance for ForwardedWrites<S> {
             HealthProblem::new(StoreComponent::Commit, HealthImpact::Unavailable, reason)
         });
         let unsettled = self.slots.unsettled().map(|reason| {
+            // The assignment is the same for all nodes.
             HealthProblem::new(StoreComponent::Commit, HealthImpact::WritesRejected, reason)
+                .common_if(true)
         });
         self.inner.maintenance().health().into_iter().chain(draining).chain(unsettled).collect()
     }

@@ -3,6 +3,9 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
+mod drains;
+mod outdated;
+
 use parking_lot::Mutex;
 use std::{
     collections::BTreeSet,
@@ -13,12 +16,14 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use tokio::net::TcpListener;
 use tsd_cluster::{
-    Assignment, Member, Membership, MembershipFuture, ProofError, Settlement, Slot, SlotTable,
+    Assignment, KeyWidths, Member, Membership, MembershipFuture, ProofError, Revision, Settlement,
+    Slot, SlotTable,
 };
 use tsd_model::Family;
 use tsd_storage::{
-    BoxFuture, CellBatch, CellRef, Column, Delete, Fault, FaultyStorage, Get, MemoryStorage,
-    NewValue, Operation, StorageError, StorageExt,
+    BoxFuture, BytePermit, CellBatch, CellRef, Column, Delete, Epoch, Fault, FaultyStorage, Get,
+    MemoryStorage, NewValue, Operation, Receipt, Standstills, StorageError, StorageExt, Write,
+    boot_ms,
 };
 
 use super::*;
@@ -27,8 +32,13 @@ use crate::{
     fakes::{FakeControl, FakeMembership, FakeRows, identity, member},
 };
 
-const LAYOUT: SeriesKeyLayout = SeriesKeyLayout { salt_width: 0, metric_width: 3 };
 const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Whole series are placed.
+fn rule() -> Arc<SlotRule> {
+    let widths = KeyWidths { salt: 0, metric: 3, tagk: 3, tagv: 3 };
+    Arc::new(SlotRule::try_new(widths, &[[0_u8; 3]; 0]).unwrap())
+}
 
 fn table() -> Table {
     Table::new("tsdb")
@@ -66,6 +76,8 @@ pub(crate) struct SharedRow {
     lost: AtomicUsize,
     /// True if reads fail.
     is_unreachable: AtomicBool,
+    /// True if logs are not trimmed.
+    is_untrimmed: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -75,8 +87,11 @@ struct FakeSlotTable {
 }
 
 impl SlotTable for FakeSlotTable {
-    fn assignment(&self) -> MembershipFuture<'_, Result<Option<Assignment>, ProofError>> {
-        let found = self.row.assignment.lock().clone();
+    fn assignment(
+        &self,
+        _: Arc<Assignment>,
+    ) -> MembershipFuture<'_, Result<Option<Arc<Assignment>>, ProofError>> {
+        let found = self.row.assignment.lock().clone().map(Arc::new);
         let unreachable = || ProofError::Unavailable("its region is gone".to_owned());
         let is_unreachable = self.row.is_unreachable.load(Ordering::Relaxed);
         Box::pin(async move { if is_unreachable { Err(unreachable()) } else { Ok(found) } })
@@ -84,11 +99,11 @@ impl SlotTable for FakeSlotTable {
 
     fn swap_assignment<'a>(
         &'a self,
-        expected: Option<&'a Assignment>,
+        expected: Option<Revision>,
         new: &'a Assignment,
     ) -> MembershipFuture<'a, Result<bool, ProofError>> {
         let mut row = self.row.assignment.lock();
-        let is_expected = row.as_ref() == expected;
+        let is_expected = row.as_ref().map(Assignment::revision) == expected;
         if is_expected {
             *row = Some(new.clone());
         }
@@ -99,6 +114,12 @@ impl SlotTable for FakeSlotTable {
         let unavailable = || ProofError::Unavailable("no answer".to_owned());
         let response = if lost.is_ok() { Err(unavailable()) } else { Ok(is_expected) };
         Box::pin(async { response })
+    }
+
+    fn trim(&self) -> MembershipFuture<'_, Result<(), ProofError>> {
+        let is_untrimmed = self.row.is_untrimmed.load(Ordering::Relaxed);
+        let untrimmed = || ProofError::Unavailable("the log is not trimmed".to_owned());
+        Box::pin(async move { if is_untrimmed { Err(untrimmed()) } else { Ok(()) } })
     }
 
     fn former(&self) -> BTreeSet<u64> {
@@ -184,13 +205,14 @@ fn start_node(
     let slot_table = Arc::new(FakeSlotTable { row, commit_ms });
     let slot_log = Arc::<FakeLog>::clone(&log);
     let slots = ClusterSlots::start(slot_table, Arc::clone(&dyn_membership), slot_log);
-    let config = ForwardConfig { tables: vec![table()], layout: LAYOUT, timeout };
+    let config = ForwardConfig { tables: vec![table()], rule: rule(), timeout };
     let writes =
         ForwardedWrites::new(Arc::clone(&store), Arc::clone(&slots), Arc::clone(&peers), config);
     let writes = Arc::new(writes);
     let control = Arc::<FakeControl>::default();
     let service = PeerService {
         rows: Arc::<FakeRows>::default(),
+        slots: Arc::<ClusterSlots>::clone(&slots),
         membership: dyn_membership,
         writes: Some(Arc::<ForwardedWrites<_>>::clone(&writes)),
         node: Arc::<FakeControl>::clone(&control),
@@ -230,7 +252,7 @@ async fn holders(nodes: &[ForwardNode], series: u16) -> Vec<u64> {
 
 fn owner(row: &SharedRow, series: u16) -> u64 {
     let assignment = row.assignment.lock();
-    let slot: Slot = LAYOUT.slot_of(&self::row(series));
+    let slot: Slot = rule().slot_of(&self::row(series));
     assignment.as_ref().unwrap().slot(slot).owner.unwrap()
 }
 
@@ -321,117 +343,6 @@ async fn a_conditional_write_of_a_node_that_is_fenced_meanwhile_is_not_acknowled
         assert_eq!(stored(owner, series).await, Some(value), "HBase has executed it");
         owner.membership.proof.send_replace(Some(Ok(())));
     }
-}
-
-#[tokio::test]
-async fn a_drained_node_flushes_and_forwards_everything() {
-    let shared = Arc::<SharedRow>::default();
-    let nodes = nodes(2, &shared, TIMEOUT).await;
-    settled(&nodes).await;
-    // The responses of some changes are lost.
-    shared.lost.store(2, Ordering::Relaxed);
-    let flushes = nodes[1].log.flushes.load(Ordering::Relaxed);
-    assert!(nodes[1].slots.drain(TIMEOUT).await.unwrap());
-    assert!(nodes[1].log.flushes.load(Ordering::Relaxed) >= flushes + 3);
-    assert!(nodes[1].slots.is_draining() && !nodes[1].writes.maintenance().health().is_empty());
-    nodes[1].writes.put(&table(), batch(0..50, b"1")).await.unwrap();
-    for series in 0..50 {
-        assert_eq!(holders(&nodes, series).await, [1]);
-    }
-    // The first node's commits are later than all commits of the second node.
-    assert!(nodes[0].log.last_commit_ms() > 200);
-    assert!(!nodes[0].slots.drain(Duration::from_millis(50)).await.unwrap(), "it is alone");
-    nodes[0].writes.put(&table(), batch(0..50, b"2")).await.unwrap();
-    assert_eq!(stored(&nodes[0], 7).await, Some(Bytes::from_static(b"2")));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_node_that_cannot_read_who_owns_the_slots_is_not_ready() {
-    let shared = Arc::<SharedRow>::default();
-    shared.is_unreachable.store(true, Ordering::Relaxed);
-    let nodes = nodes(1, &shared, TIMEOUT).await;
-    let ForwardNode { slots, writes, .. } = &nodes[0];
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert!(
-        slots.problem().is_some() && writes.maintenance().health().is_empty(),
-        "it has just begun"
-    );
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    let problem = writes.maintenance().health().remove(0);
-    assert_eq!(problem.impact, tsd_storage::HealthImpact::WritesRejected);
-    assert!(problem.reason.contains("its region is gone"), "{problem:?}");
-    shared.is_unreachable.store(false, Ordering::Relaxed);
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    settled(&nodes).await;
-    assert!(slots.problem().is_none() && writes.maintenance().health().is_empty());
-    // Later the node uses the assignment that it knows.
-    shared.is_unreachable.store(true, Ordering::Relaxed);
-    tokio::time::sleep(Duration::from_mins(1)).await;
-    assert!(slots.problem().is_some() && writes.maintenance().health().is_empty());
-}
-
-/// Waits until the assignment has these nodes as leaving.
-async fn leaving(row: &SharedRow, expected: &[u64]) {
-    let is_so = || {
-        let assignment = row.assignment.lock();
-        assignment.as_ref().is_some_and(|of| of.leaving.iter().eq(expected))
-    };
-    let until = async {
-        while !is_so() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(TIMEOUT, until).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_drain_in_vain_is_taken_back() {
-    let shared = Arc::<SharedRow>::default();
-    let nodes = nodes(1, &shared, TIMEOUT).await;
-    settled(&nodes).await;
-    let ForwardNode { slots, writes, .. } = &nodes[0];
-    assert!(!slots.drain(TIMEOUT).await.unwrap(), "it is alone");
-    assert!(!slots.is_draining() && writes.maintenance().health().is_empty());
-    leaving(&shared, &[]).await;
-    // A dropped call takes the drain back, too.
-    let dropped = Arc::clone(slots);
-    nodes[0].log.hangs.store(true, Ordering::Relaxed);
-    let drain = tokio::spawn(async move { dropped.drain(TIMEOUT).await });
-    leaving(&shared, &[1]).await;
-    assert!(slots.is_draining());
-    drain.abort();
-    assert!(drain.await.unwrap_err().is_cancelled() && !slots.is_draining());
-    leaving(&shared, &[]).await;
-    // Before a stop it is final.
-    nodes[0].log.hangs.store(false, Ordering::Relaxed);
-    assert!(!slots.drain_to_stop(TIMEOUT).await.unwrap());
-    assert!(!slots.drain(TIMEOUT).await.unwrap());
-    assert!(slots.is_draining());
-    leaving(&shared, &[1]).await;
-}
-
-#[tokio::test]
-async fn a_release_waits_for_the_writes_in_progress() {
-    let shared = Arc::<SharedRow>::default();
-    let nodes = nodes(2, &shared, TIMEOUT).await;
-    settled(&nodes).await;
-    let series = series_of(&shared, 2);
-    nodes[1].store.script(Operation::Put, [Fault::Delay(Duration::from_millis(700))]);
-    let writes = Arc::clone(&nodes[1].writes);
-    let write = tokio::spawn(async move { writes.put(&table(), batch([series], b"old")).await });
-    while !nodes[1].store.is_used_up(Operation::Put) {
-        tokio::task::yield_now().await;
-    }
-    let slots = Arc::clone(&nodes[1].slots);
-    let drain = tokio::spawn(async move { slots.drain(TIMEOUT).await });
-    let other = Arc::clone(&nodes[0].writes);
-    let late = tokio::spawn(async move { other.put(&table(), batch([series], b"new")).await });
-    assert!(drain.await.unwrap().unwrap());
-    assert!(write.is_finished(), "the slot was given away with a write in progress");
-    write.await.unwrap().unwrap();
-    late.await.unwrap().unwrap();
-    assert_eq!(stored(&nodes[1], series).await, Some(Bytes::from_static(b"old")));
-    assert_eq!(stored(&nodes[0], series).await, Some(Bytes::from_static(b"new")));
 }
 
 #[tokio::test]
@@ -572,4 +483,65 @@ async fn puts_of_a_frame_that_is_refused_are_sent_one_by_one() {
         let expected = if put.is_ok() { vec![2] } else { Vec::new() };
         assert_eq!(holders(&nodes, series).await, expected);
     }
+}
+
+#[tokio::test]
+async fn a_write_that_may_have_been_made_is_not_sent_again() {
+    let shared = Arc::<SharedRow>::default();
+    let mut nodes = nodes(2, &shared, TIMEOUT).await;
+    settled(&nodes).await;
+    let series = series_of(&shared, 2);
+    nodes[1].store.script(Operation::Put, [Fault::Delay(TIMEOUT * 10)]);
+    let first = Arc::clone(&nodes[0].writes);
+    let write = tokio::spawn(async move { first.put(&table(), batch([series], b"1")).await });
+    while !nodes[1].store.is_used_up(Operation::Put) {
+        tokio::task::yield_now().await;
+    }
+    // The owner dies before it responds. Its log is stored, and the first node takes its slots.
+    nodes[1].slots.stop();
+    nodes[1].server = None;
+    nodes[0].membership.members.lock().pop();
+    nodes[0].membership.settlement.send_replace(Some(Settlement::Stored));
+    let error = write.await.unwrap().unwrap_err();
+    assert!(error.is_transient() && error.to_string().contains("may have been stored"), "{error}");
+    assert_eq!(holders(&nodes, series).await, [0; 0]);
+    nodes[0].writes.put(&table(), batch([series], b"2")).await.unwrap();
+    assert_eq!(stored(&nodes[0], series).await, Some(Bytes::from_static(b"2")));
+}
+
+/// Sends a frame with a put to its owner.
+async fn receive(
+    node: &ForwardNode,
+    series: u16,
+    (void_after_ms, epoch): (u64, Option<Epoch>),
+) -> Result<(), StorageError> {
+    let generation = node.slots.assignment().generation;
+    let put = Write::Put(batch([series], b"1"));
+    let mut message = wire::ForwardMessage::of(generation, &table(), &put);
+    message.void_after_ms = void_after_ms;
+    let reply = node.writes.receive(receiver::ForwardFrame { message, epoch }).await;
+    match reply.0.into_response("node", &table()) {
+        wire::ForwardResponse::Ended(result) => result.map(|_| ()),
+        wire::ForwardResponse::NotOwner => panic!("the node owns the slot"),
+    }
+}
+
+#[tokio::test]
+async fn a_frame_is_void_after_its_time_and_after_a_standstill_of_the_owner() {
+    let shared = Arc::<SharedRow>::default();
+    let nodes = nodes(1, &shared, TIMEOUT).await;
+    settled(&nodes).await;
+    let node = &nodes[0];
+    let detector = Standstills::new(boot_ms());
+    let before = detector.epoch();
+    let far_ms = boot_ms() + 3_600_000;
+    assert!(detector.mark(far_ms).is_some());
+    let frames = [(0, None), (boot_ms() - 1, None), (far_ms, Some(before))];
+    for (frame, expected) in frames.into_iter().zip(["deadline", "deadline", "stood still"]) {
+        let error = receive(node, 1, frame).await.unwrap_err();
+        assert!(error.is_transient() && error.to_string().contains(expected), "{error}");
+        assert_eq!(stored(node, 1).await, None);
+    }
+    receive(node, 1, (far_ms, Some(detector.epoch()))).await.unwrap();
+    assert_eq!(stored(node, 1).await, Some(Bytes::from_static(b"1")));
 }

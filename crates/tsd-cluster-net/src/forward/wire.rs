@@ -17,6 +17,9 @@ pub(crate) struct ForwardMessage {
     pub(crate) table: String,
     #[prost(oneof = "ForwardBody", tags = "3, 4, 5, 6, 7, 8")]
     body: Option<ForwardBody>,
+    /// Time since the boot of the receiver after which the write must not be made, milliseconds.
+    #[prost(uint64, tag = "9")]
+    pub(crate) void_after_ms: u64,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
@@ -187,13 +190,18 @@ impl ForwardMessage {
             }),
             Write::Rewrite(rewrite) => ForwardBody::Rewrite(rewrite_message(rewrite)),
         };
-        Self { generation, table: table.as_str().to_owned(), body: Some(body) }
+        Self::new(generation, table, body)
     }
 
     /// Returns the message of a put. `cells` is in the encoding of [`CellBatch`].
     pub(super) fn of_cells(generation: u64, table: &Table, cells: Vec<u8>) -> Self {
-        let body = Some(ForwardBody::Put(cells.into()));
-        Self { generation, table: table.as_str().to_owned(), body }
+        Self::new(generation, table, ForwardBody::Put(cells.into()))
+    }
+
+    /// Returns a message that is void until its connection knows the clock of the receiver.
+    fn new(generation: u64, table: &Table, body: ForwardBody) -> Self {
+        let table = table.as_str().to_owned();
+        Self { generation, table, body: Some(body), void_after_ms: 0 }
     }
 
     /// Returns the table and the write, or `None` for a write that this version does not know.
@@ -301,7 +309,9 @@ impl ForwardedMessage {
                 Self { sum, ..Self::new(ForwardStatus::NotACounter, text) }
             }
             // The sender may continue with another node.
-            StorageError::Closed => Self::new(ForwardStatus::Unavailable, text),
+            StorageError::Closed | StorageError::StoodStill => {
+                Self::new(ForwardStatus::Unavailable, text)
+            }
             error if error.is_permanent() => Self::new(ForwardStatus::Rejected, text),
             error if error.is_transient() => Self::new(ForwardStatus::Unavailable, text),
             _ => Self::new(ForwardStatus::Failed, text),

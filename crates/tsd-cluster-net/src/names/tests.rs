@@ -40,7 +40,9 @@ async fn all_other_nodes_forget_also_those_that_have_just_joined() {
         [FakeNode::start(2, patient()).await, FakeNode::start(3, patient()).await];
     let (peers, membership) = peers(vec![member(1, ""), known.member()]);
     let left = Member { state: MemberState::Left, ..member(4, "127.0.0.1:1") };
-    let newer = vec![member(1, ""), known.member(), joined.member(), left];
+    // It has not read any names yet.
+    let joining = Member { state: MemberState::Joining, ..member(5, "127.0.0.1:1") };
+    let newer = vec![member(1, ""), known.member(), joined.member(), left, joining];
     *membership.newer.lock() = Some(newer);
     peers.forget(&renamed(), LIMIT).await.unwrap();
     for node in [&known, &joined] {

@@ -2,7 +2,10 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use tsd_cluster::SlotRule;
 use tsd_storage::Table;
+
+use crate::read_slots::ReadSlots;
 
 /// Memory for rows of other nodes during reads.
 pub trait ReadMemory: fmt::Debug + Send + Sync + 'static {
@@ -15,7 +18,11 @@ pub trait ReadMemory: fmt::Debug + Send + Sync + 'static {
 pub struct ReadConfig {
     /// Tables whose rows nodes hold.
     pub tables: Vec<Table>,
-    /// Time that a read waits for a silent node, or for its recovery.
+    /// The slots of this node, and the owners of all others.
+    pub slots: Arc<dyn ReadSlots>,
+    /// Decides the slots of series, as on all nodes.
+    pub rule: Arc<SlotRule>,
+    /// Time that a read waits for the owner of a slot, or for the next owner.
     pub patience: Duration,
     /// Memory for the rows of other nodes.
     pub memory: Arc<dyn ReadMemory>,

@@ -1,15 +1,24 @@
-//! Takes the held rows of all members for one read.
+//! Takes the held rows of the slots that a read touches.
 //!
-//! Every member has to respond, or to have its rows stored by a recovery. The read asks all members that were
-//! known when it began. Meanwhile it reads the list of members again, and then asks the members that are only
-//! in the new list. So a member that is not asked has acknowledged nothing before the read began.
+//! The read asks the owner of each slot, by the assignment that this node has adopted. An owner responds for the slots
+//! that it owns, with a proof that it was not fenced when it took the view of its rows, and names the other slots. For
+//! those the read reads the assignment again, after that response, and asks anew. It is complete when each slot is
+//! covered. So all points that were acknowledged before the read are in the rows, or stored when the caller opens its
+//! scans.
+//!
+//! This node covers its own slots in the same way.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout_at};
-use tsd_cluster::{Member, MemberState, ProofError};
+use tsd_cluster::{Assignment, Member, MemberState, ProofError, Slot, SlotSet};
 use tsd_storage::{HeldRow, HeldRowReader, KeyRange, StorageError, Table};
 
 use super::{
@@ -17,15 +26,21 @@ use super::{
     proof_failures::{ProofCall, ProofFailures},
 };
 use crate::{
+    client::ProvenRows,
     error::PeerError,
     held_query::HeldQuery,
     metrics::NetMetrics,
-    peers::{Peers, RETRY_PAUSE},
+    narrow::slots_of,
+    peers::{Peers, RETRY_PAUSE, SILENCE},
     row_merge::{merge, merge_rows},
 };
 
 /// Unit of memory reservations, bytes.
 const RESERVE_BYTES: usize = 256 << 10;
+/// Pause before the owners of slots that no node has covered are asked anew.
+const ASK_PAUSE: Duration = Duration::from_millis(20);
+/// Longest of these pauses.
+const LONGEST_ASK_PAUSE: Duration = Duration::from_millis(300);
 
 /// Takes held rows.
 #[derive(Debug)]
@@ -34,9 +49,27 @@ pub(super) struct HeldFetch {
     peers: Arc<Peers>,
     config: ReadConfig,
     failures: ProofFailures,
+    /// The owners of all slots, with the generation of their assignment.
+    owners: Mutex<(u64, SlotOwners)>,
 }
 
-/// Merged held rows of all members, in key order. Rows that only this node holds are left out.
+/// A read that waits for the owners of slots.
+struct PendingRead<'a> {
+    query: &'a HeldQuery,
+    /// Maximum bytes of rows of an owner; 0 means unlimited.
+    max_bytes: usize,
+    deadline: Instant,
+    /// The owners that the read waits for: their names, and why they did not respond.
+    awaited: Mutex<BTreeMap<u64, AwaitedOwner>>,
+}
+
+/// The owners of all slots in one assignment.
+type SlotOwners = Arc<Vec<(Option<u64>, SlotSet)>>;
+
+/// Name of an owner, and its last failure.
+type AwaitedOwner = (String, Option<PeerError>);
+
+/// Merged held rows of all owners, in key order. Rows that only this node holds are left out.
 pub(super) struct TakenRows {
     rows: Vec<HeldRow>,
     /// Index of the next row.
@@ -46,20 +79,12 @@ pub(super) struct TakenRows {
     memory: Arc<Vec<ReservedMemory>>,
 }
 
-/// Rows of one member, with their memory.
+/// Rows of one owner, with their memory.
 struct MemberRows {
     rows: Vec<HeldRow>,
-    /// The key from which on the member has sent no rows.
+    /// The key from which on the owner has sent no rows.
     stopped_at: Option<Bytes>,
     memory: ReservedMemory,
-}
-
-/// Limits of a request to a member.
-#[derive(Clone, Copy)]
-struct AskLimits {
-    /// Maximum bytes of rows; 0 means unlimited.
-    max_bytes: usize,
-    deadline: Instant,
 }
 
 struct ReservedMemory {
@@ -71,19 +96,20 @@ struct ReservedMemory {
 
 impl HeldFetch {
     pub(super) fn new(rows: Arc<dyn HeldRowReader>, peers: Arc<Peers>, config: ReadConfig) -> Self {
-        Self { rows, peers, config, failures: ProofFailures::default() }
+        let owners = Mutex::new((0, SlotOwners::default()));
+        Self { rows, peers, config, failures: ProofFailures::default(), owners }
     }
 
     pub(super) fn tables(&self) -> &[Table] {
         &self.config.tables
     }
 
-    /// Takes all rows of all members, as new as the call.
+    /// Takes all rows of all owners, as new as the call.
     pub(super) async fn fetch(&self, query: &HeldQuery) -> Result<TakenRows, StorageError> {
         self.fetch_up_to(query, 0).await
     }
 
-    /// Takes the first rows of all members. If there are too many, stops at [`TakenRows::stopped_at`].
+    /// Takes the first rows of all owners. If there are too many, stops at [`TakenRows::stopped_at`].
     pub(super) async fn fetch_chunk(&self, query: &HeldQuery) -> Result<TakenRows, StorageError> {
         self.fetch_up_to(query, self.peers.config().chunk_bytes).await
     }
@@ -94,27 +120,39 @@ impl HeldFetch {
         max_bytes: usize,
     ) -> Result<TakenRows, StorageError> {
         let deadline = Instant::now() + self.config.patience;
-        let membership = self.peers.membership();
-        let this = membership.this();
-        let mut known = membership.members();
-        known.retain(|member| needs_asking(member, this));
+        let read = PendingRead { query, max_bytes, deadline, awaited: Mutex::default() };
         // A snapshot of the own rows, which stays valid if they are flushed meanwhile. It is read only if
-        // another member has rows.
+        // another node has rows.
         let own = self.rows.held_rows(&query.table, query.ranges.clone(), query.filter.clone());
-        let limits = AskLimits { max_bytes, deadline };
-        let ask_known = self.ask_all(&known, query, limits);
-        let listing = async {
-            let members = self.proven(ProofCall::Members, membership.current(), deadline).await?;
-            let known: HashSet<u64> = known.iter().map(|member| member.incarnation).collect();
-            let is_new = |member: &Member| {
-                needs_asking(member, this) && !known.contains(&member.incarnation)
-            };
-            let new: Vec<Member> = members.into_iter().filter(is_new).collect();
-            self.ask_all(&new, query, limits).await
+        let taking = async {
+            // In this order: the own slots are looked up before the proof begins.
+            let first = tokio::try_join!(
+                self.ask_owners(&read, self.touched(query), false),
+                self.prove(&read)
+            );
+            let ((mut rows, mut left), ()) = first?;
+            let mut pause = ASK_PAUSE;
+            while !left.is_empty() {
+                sleep(pause).await;
+                pause = (2 * pause).min(LONGEST_ASK_PAUSE);
+                let refreshing = self.config.slots.refresh();
+                // HBase may answer a later attempt.
+                let looked = self.proven(ProofCall::Assignment, refreshing, deadline).await;
+                if let Err(error @ ProofError::Fenced(_)) = looked {
+                    return Err(unproven(&error));
+                }
+                let (more, uncovered) = self.ask_owners(&read, left, looked.is_ok()).await?;
+                rows.extend(more);
+                if uncovered.is_empty() {
+                    // This node may have covered slots.
+                    self.prove(&read).await?;
+                }
+                left = uncovered;
+            }
+            Ok(rows)
         };
-        let proving = self.proven(ProofCall::Own, membership.prove(), deadline);
-        let (known_rows, new_rows, ()) = tokio::try_join!(ask_known, listing, proving)?;
-        let mut taken = TakenRows::merge(known_rows.into_iter().chain(new_rows));
+        let rows = timeout_at(deadline, taking).await.unwrap_or_else(|_| Err(read.late()))?;
+        let mut taken = TakenRows::merge(rows.into_iter());
         if !taken.is_empty() {
             for rows in own {
                 if !taken.add_own(rows) {
@@ -127,17 +165,77 @@ impl HeldFetch {
         Ok(taken)
     }
 
+    /// Returns the slots of all rows that the query may select.
+    fn touched(&self, query: &HeldQuery) -> SlotSet {
+        slots_of(&self.config.rule, query).unwrap_or_else(SlotSet::full)
+    }
+
+    /// Proves that this node is not fenced.
+    async fn prove(&self, read: &PendingRead<'_>) -> Result<(), StorageError> {
+        let proving = self.peers.membership().prove();
+        let proven = self.proven(ProofCall::Own, proving, read.deadline).await;
+        proven.map_err(|error| unproven(&error))
+    }
+
+    /// Asks the owners of slots once. Returns their rows, and the slots that are not covered. With `has_looked` this
+    /// read has read the assignment, so nobody holds rows of a slot without an owner.
+    async fn ask_owners(
+        &self,
+        read: &PendingRead<'_>,
+        slots: SlotSet,
+        has_looked: bool,
+    ) -> Result<(Vec<MemberRows>, SlotSet), StorageError> {
+        let assignment = self.config.slots.assignment();
+        let this = self.peers.membership().this();
+        let mut uncovered = SlotSet::empty();
+        let mut asked = Vec::new();
+        for (owner, slots) in self.by_owner(&assignment, &slots) {
+            match owner {
+                Some(owner) if owner == this => {
+                    uncovered = uncovered.union(&slots.without(&self.config.slots.owned()));
+                }
+                Some(owner) => asked.push((owner, slots)),
+                None if has_looked => {}
+                None => uncovered = uncovered.union(&slots),
+            }
+        }
+        let ask = |(owner, slots)| self.ask(read, owner, slots, &assignment);
+        let mut all = Vec::new();
+        for (rows, not_owned) in try_join_all(asked.into_iter().map(ask)).await? {
+            all.extend(rows);
+            uncovered = uncovered.union(&not_owned);
+        }
+        Ok((all, uncovered))
+    }
+
+    /// Divides slots by their owners.
+    fn by_owner(
+        &self,
+        assignment: &Assignment,
+        slots: &SlotSet,
+    ) -> impl Iterator<Item = (Option<u64>, SlotSet)> + use<> {
+        if !slots.is_full() {
+            return divide(assignment, slots.iter()).into_iter();
+        }
+        let mut known = self.owners.lock();
+        if known.0 != assignment.generation || known.1.is_empty() {
+            let all = divide(assignment, Slot::all());
+            *known = (assignment.generation, Arc::new(all));
+        }
+        known.1.as_ref().clone().into_iter()
+    }
+
     /// Waits for a call to the log table, and records its result.
     async fn proven<T>(
         &self,
         kind: ProofCall,
         call: impl Future<Output = Result<T, ProofError>>,
         deadline: Instant,
-    ) -> Result<T, StorageError> {
+    ) -> Result<T, ProofError> {
         let late = || ProofError::Unavailable("no answer in time".to_owned());
         let result = timeout_at(deadline, call).await.unwrap_or_else(|_| Err(late()));
         self.failures.note(kind, result.as_ref().err());
-        result.map_err(|error| unproven(&error))
+        result
     }
 
     /// Failures of the last reads.
@@ -145,88 +243,135 @@ impl HeldFetch {
         &self.failures
     }
 
-    async fn ask_all(
-        &self,
-        members: &[Member],
-        query: &HeldQuery,
-        limits: AskLimits,
-    ) -> Result<Vec<MemberRows>, StorageError> {
-        let asking = members.iter().map(|member| self.ask(member, query, limits));
-        Ok(try_join_all(asking).await?.into_iter().flatten().collect())
-    }
-
-    /// Asks for the rows of a member; `None` if a recovery has stored them.
+    /// Asks an owner until it responds, or has to be asked no more, because `assignment` is outdated. Returns the
+    /// slots that it does not cover.
     async fn ask(
         &self,
-        member: &Member,
-        query: &HeldQuery,
-        limits: AskLimits,
-    ) -> Result<Option<MemberRows>, StorageError> {
-        let mut last: Option<PeerError> = None;
-        let response = async {
-            tokio::select! {
-                rows = self.ask_again(member, query, limits, &mut last) => rows.map(Some),
-                () = self.peers.stored(member) => Ok(None),
+        read: &PendingRead<'_>,
+        owner: u64,
+        slots: SlotSet,
+        assignment: &Assignment,
+    ) -> Result<(Option<MemberRows>, SlotSet), StorageError> {
+        let moved = async {
+            let mut generation = assignment.generation;
+            loop {
+                self.config.slots.changed(generation).await;
+                let present = self.config.slots.assignment();
+                generation = present.generation;
+                if !slots.iter().all(|slot| present.slot(slot).owner == Some(owner)) {
+                    return;
+                }
             }
         };
-        if let Ok(response) = timeout_at(limits.deadline, response).await {
-            return response;
-        }
-        NetMetrics::of_process().failed_reads.increment(1);
-        Err(silent(member, last.as_ref()))
+        let silent = async {
+            sleep(SILENCE).await;
+            self.suspect(owner);
+            std::future::pending().await
+        };
+        let asked = tokio::select! {
+            asked = self.ask_again(read, owner, &slots) => {
+                asked.map(|(rows, not_owned)| (Some(rows), not_owned))
+            }
+            () = moved => Ok((None, slots.clone())),
+            asked = silent => asked,
+        };
+        read.awaited.lock().remove(&owner);
+        asked
     }
 
     /// Asks until the response is complete. Drops the rows of an interrupted response.
     async fn ask_again(
         &self,
-        member: &Member,
-        query: &HeldQuery,
-        AskLimits { max_bytes, deadline }: AskLimits,
-        last: &mut Option<PeerError>,
-    ) -> Result<MemberRows, StorageError> {
+        read: &PendingRead<'_>,
+        owner: u64,
+        slots: &SlotSet,
+    ) -> Result<(MemberRows, SlotSet), StorageError> {
         loop {
-            if matches!(member.state, MemberState::Recovering { .. }) {
-                // The member is fenced, and cannot prove that its rows are complete.
-                std::future::pending::<()>().await;
+            let member = self.peers.membership().member(owner);
+            // A fenced member cannot prove that its rows are complete.
+            let is_asked = |member: &Member| {
+                !matches!(member.state, MemberState::Recovering { .. } | MemberState::Left)
+            };
+            if let Some(member) = &member {
+                read.note(member, None);
             }
+            let Some(member) = member.filter(is_asked) else {
+                sleep(RETRY_PAUSE).await;
+                continue;
+            };
             let mut rows = MemberRows::new(Arc::clone(&self.config.memory));
             let mut has_memory = true;
             let mut take = |more: Vec<HeldRow>| {
-                let taken = rows.add(more, query);
+                let taken = rows.add(more, read.query);
                 has_memory = taken.is_ok();
                 taken.map_err(|NoMemory| PeerError::Failed("no memory".into()))
             };
-            let client = self.peers.client(member);
-            let asked = client.held(query, max_bytes, deadline, &mut take).await;
+            let client = self.peers.client(&member);
+            let asked =
+                client.held((read.query, slots), read.max_bytes, read.deadline, &mut take).await;
             match asked {
-                Ok(stopped_at) => {
-                    rows.stopped_at = stopped_at;
-                    return Ok(rows);
+                // It covers nothing, and will be asked again.
+                Ok(ProvenRows { not_owned, .. }) if slots.without(&not_owned).is_empty() => {
+                    return Ok((MemberRows::new(Arc::clone(&self.config.memory)), not_owned));
+                }
+                Ok(ProvenRows { not_owned, sent_before }) => {
+                    rows.stopped_at = sent_before;
+                    return Ok((rows, not_owned));
                 }
                 Err(_) if !has_memory => return Err(no_memory()),
                 Err(error @ PeerError::TooLarge { .. }) => {
                     return Err(StorageError::Rejected(error.to_string().into()));
                 }
-                Err(error) => *last = Some(error),
+                Err(error) => read.note(&member, Some(error)),
             }
-            self.peers.suspect(member);
+            self.suspect(owner);
             sleep(RETRY_PAUSE).await;
         }
     }
+
+    fn suspect(&self, owner: u64) {
+        NetMetrics::of_process().suspicions.increment(1);
+        self.peers.membership().suspect(owner);
+    }
 }
 
-/// True if a member may hold rows. A joining member has acknowledged nothing yet.
-fn needs_asking(member: &Member, this: u64) -> bool {
-    member.incarnation != this && !matches!(member.state, MemberState::Joining | MemberState::Left)
+impl PendingRead<'_> {
+    /// Notes an owner that the read waits for.
+    fn note(&self, member: &Member, failure: Option<PeerError>) {
+        let mut awaited = self.awaited.lock();
+        let (_, last) =
+            awaited.entry(member.incarnation).or_insert_with(|| (member.name.clone(), None));
+        *last = failure.or_else(|| last.take());
+    }
+
+    /// Returns the error of a read whose deadline has passed.
+    fn late(&self) -> StorageError {
+        NetMetrics::of_process().failed_reads.increment(1);
+        let awaited = std::mem::take(&mut *self.awaited.lock());
+        let failed = awaited.values().find(|(_, last)| last.is_some());
+        let Some((name, last)) = failed.or_else(|| awaited.values().next()) else {
+            let text = "no node answers for some slots, which are being moved";
+            return StorageError::Unavailable(text.into());
+        };
+        let why = last.as_ref().map_or_else(String::new, |error| format!(" ({error})"));
+        let text = format!(
+            "node {name} does not answer, and its acknowledged points are not in HBase yet{why}"
+        );
+        StorageError::Unavailable(text.into())
+    }
 }
 
-fn silent(member: &Member, last: Option<&PeerError>) -> StorageError {
-    let why = last.map_or_else(String::new, |error| format!(" ({error})"));
-    let name = &member.name;
-    let text = format!(
-        "node {name} does not answer, and its acknowledged points are not in HBase yet{why}"
-    );
-    StorageError::Unavailable(text.into())
+/// Divides slots by their owners.
+fn divide(
+    assignment: &Assignment,
+    slots: impl Iterator<Item = Slot>,
+) -> Vec<(Option<u64>, SlotSet)> {
+    let mut by_owner: HashMap<Option<u64>, SlotSet> = HashMap::new();
+    for slot in slots {
+        let owner = assignment.slot(slot).owner;
+        by_owner.entry(owner).or_insert_with(SlotSet::empty).insert(slot);
+    }
+    by_owner.into_iter().collect()
 }
 
 fn unproven(error: &ProofError) -> StorageError {

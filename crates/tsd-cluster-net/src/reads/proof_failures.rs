@@ -17,8 +17,8 @@ const FORGOTTEN: Duration = Duration::from_mins(1);
 /// A call to the log table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProofCall {
-    /// Reads the members.
-    Members,
+    /// Reads the assignment.
+    Assignment,
     /// Proves that this node is a member.
     Own,
 }
@@ -74,16 +74,16 @@ mod tests {
         let failures = ProofFailures::default();
         let unavailable = ProofError::Unavailable("no answer".to_owned());
         let seconds = |count| tokio::time::advance(Duration::from_secs(count));
-        failures.note(ProofCall::Members, Some(&unavailable));
+        failures.note(ProofCall::Assignment, Some(&unavailable));
         seconds(4).await;
-        failures.note(ProofCall::Members, Some(&unavailable));
+        failures.note(ProofCall::Assignment, Some(&unavailable));
         assert_eq!(failures.lasting(), None);
         seconds(1).await;
         // The other call succeeds.
         failures.note(ProofCall::Own, None);
         assert!(failures.lasting().is_some_and(|text| text.contains("no answer")));
         assert_eq!(failures.fence(), None);
-        failures.note(ProofCall::Members, None);
+        failures.note(ProofCall::Assignment, None);
         assert_eq!(failures.lasting(), None);
 
         failures.note(ProofCall::Own, Some(&unavailable));

@@ -5,22 +5,48 @@
 use std::{collections::BTreeMap, sync::atomic::Ordering, time::Duration};
 
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use proptest::{collection::vec, prelude::*};
-use tsd_cluster::{Member, Membership, ProofError};
-use tsd_model::Family;
-use tsd_storage::{
-    CellBatch, CellRef, Delete, HeldRow, MemoryStorage, ReadVersion, RowRewrite, ScanGroup,
-    StorageExt,
+use tsd_cluster::{
+    Assignment, KeyWidths, Member, Membership, ProofError, Slot, SlotOwner, SlotRule,
 };
+use tsd_model::Family;
+use tsd_storage::{CellBatch, CellRef, Delete, HeldRow, MemoryStorage, ScanGroup, StorageExt};
 
 use super::*;
 use crate::{
     NetConfig,
-    fakes::{FakeMembership, FakeMemory, FakeNode, FakeRows, identity, member, patient},
+    fakes::{FakeMembership, FakeMemory, FakeNode, FakeRows, FakeSlots, identity, member, patient},
 };
 
 fn table() -> Table {
     Table::new("tsdb")
+}
+
+const WIDTHS: KeyWidths = KeyWidths { salt: 0, metric: 1, tagk: 1, tagv: 1 };
+
+fn rule() -> SlotRule {
+    SlotRule::try_new(WIDTHS, &[[0; 1]; 0]).unwrap()
+}
+
+/// Three nodes own a third of the slots each.
+fn assignment() -> Assignment {
+    let mut of = Assignment::default();
+    of.generation = 1;
+    for slot in Slot::all() {
+        of.set(slot, SlotOwner { owner: Some(1 + slot.number() as u64 % 3), next: None });
+    }
+    of
+}
+
+/// Returns the number of the node that owns a row: 0 is the node that reads.
+fn owner_of(key: &[u8]) -> usize {
+    rule().slot_of(key).number() % 3
+}
+
+/// Returns the key of a row that this node owns.
+fn key_of(node: usize) -> [u8; 1] {
+    [(0..=255).find(|key| owner_of(&[*key]) == node).unwrap()]
 }
 
 /// A node that reads, two nodes that hold rows, and a store. The store is the one below the reads. It includes
@@ -29,6 +55,7 @@ struct ReadFixture {
     store: Arc<MemoryStorage>,
     own: Arc<FakeRows>,
     membership: Arc<FakeMembership>,
+    slots: Arc<FakeSlots>,
     peers: Vec<FakeNode>,
     reads: ClusterReads<MemoryStorage>,
 }
@@ -39,9 +66,12 @@ impl ReadFixture {
         let own = Arc::<FakeRows>::default();
         let membership = FakeMembership::new(1);
         let mut peers = Vec::new();
+        let stored = Arc::new(Mutex::new(Arc::new(assignment())));
         for incarnation in [2, 3] {
-            peers.push(FakeNode::start(incarnation, patient()).await);
+            let slots = FakeSlots::new(incarnation, &stored);
+            peers.push(FakeNode::start_with("127.0.0.1:0", slots, patient()).await);
         }
+        let slots = FakeSlots::new(1, &stored);
         let members: Vec<Member> = peers.iter().map(FakeNode::member).collect();
         *membership.members.lock() = members;
         membership.members.lock().push(member(1, "127.0.0.1:1"));
@@ -51,12 +81,14 @@ impl ReadFixture {
         let net = Arc::new(Peers::new(identity(1), net_config, dyn_membership));
         let config = ReadConfig {
             tables: vec![table()],
+            slots: Arc::<FakeSlots>::clone(&slots),
+            rule: Arc::new(rule()),
             patience,
             memory: Arc::new(FakeMemory::new(memory)),
         };
         let rows = Arc::<FakeRows>::clone(&own);
         let reads = ClusterReads::new(Arc::clone(&store), rows, net, config);
-        Self { store, own, membership, peers, reads }
+        Self { store, own, membership, slots, peers, reads }
     }
 
     async fn new() -> Self {
@@ -68,6 +100,24 @@ impl ReadFixture {
             0 => &self.own,
             peer => &self.peers[peer - 1].rows,
         }
+    }
+
+    fn requests(&self) -> [usize; 2] {
+        [1, 2].map(|node| self.rows(node).requests.load(Ordering::Relaxed))
+    }
+
+    /// Gives the slot of a row to another node, in the log table.
+    fn move_row(&self, key: &[u8], to: u64) {
+        let mut stored = self.slots.stored.lock();
+        let mut next = Assignment::clone(&stored);
+        next.generation += 1;
+        next.set(rule().slot_of(key), SlotOwner { owner: Some(to), next: None });
+        *stored = Arc::new(next);
+    }
+
+    async fn has(&self, key: &[u8]) -> bool {
+        let get = Get::row(Bytes::copy_from_slice(key));
+        self.reads.get(&table(), get).await.unwrap().is_some()
     }
 
     async fn scan(&self, scan: Scan) -> Result<Vec<Row>, StorageError> {
@@ -141,9 +191,9 @@ impl ReadFixture {
 /// A step of the model: a change that a node acknowledges, a flush, or a read.
 #[derive(Clone, Debug)]
 enum ModelStep {
-    Put { node: usize, row: u8, column: u8, value: u8 },
-    DeleteColumn { node: usize, row: u8, column: u8 },
-    DeleteRow { node: usize, row: u8 },
+    Put { row: u8, column: u8, value: u8 },
+    DeleteColumn { row: u8, column: u8 },
+    DeleteRow { row: u8 },
     Flush { node: usize },
     Read { from: u8, to: u8, limit: Option<usize> },
 }
@@ -151,11 +201,10 @@ enum ModelStep {
 fn step() -> impl Strategy<Value = ModelStep> {
     let (node, row, column) = (|| 0..3_usize, || 0..6_u8, || 0..4_u8);
     prop_oneof![
-        8 => (node(), row(), column(), any::<u8>())
-            .prop_map(|(node, row, column, value)| ModelStep::Put { node, row, column, value }),
-        2 => (node(), row(), column())
-            .prop_map(|(node, row, column)| ModelStep::DeleteColumn { node, row, column }),
-        1 => (node(), row()).prop_map(|(node, row)| ModelStep::DeleteRow { node, row }),
+        8 => (row(), column(), any::<u8>())
+            .prop_map(|(row, column, value)| ModelStep::Put { row, column, value }),
+        2 => (row(), column()).prop_map(|(row, column)| ModelStep::DeleteColumn { row, column }),
+        1 => row().prop_map(|row| ModelStep::DeleteRow { row }),
         1 => node().prop_map(|node| ModelStep::Flush { node }),
         3 => (row(), row(), prop::option::of(1..4_usize))
             .prop_map(|(from, to, limit)| ModelStep::Read { from, to, limit }),
@@ -182,18 +231,19 @@ async fn check(steps: Vec<ModelStep>) {
     for (at, step) in steps.into_iter().enumerate() {
         let now_ms = 1_000 + at as i64;
         match step {
-            ModelStep::Put { node, row, column, value } => {
+            ModelStep::Put { row, column, value } => {
                 let put = |rows: &FakeRows| rows.put(&[row], &[column], Some(&[value]), now_ms);
-                fixture.change(node, put).await;
+                fixture.change(owner_of(&[row]), put).await;
                 model.entry(row).or_default().insert(column, value);
             }
-            ModelStep::DeleteColumn { node, row, column } => {
+            ModelStep::DeleteColumn { row, column } => {
                 let delete = |rows: &FakeRows| rows.put(&[row], &[column], None, now_ms);
-                fixture.change(node, delete).await;
+                fixture.change(owner_of(&[row]), delete).await;
                 model.entry(row).or_default().remove(&column);
             }
-            ModelStep::DeleteRow { node, row } => {
-                fixture.change(node, |rows| rows.delete_row(&[row], now_ms)).await;
+            ModelStep::DeleteRow { row } => {
+                let owner = owner_of(&[row]);
+                fixture.change(owner, |rows| rows.delete_row(&[row], now_ms)).await;
                 model.remove(&row);
             }
             ModelStep::Flush { node } => fixture.flush_node(node).await,
@@ -263,13 +313,52 @@ proptest! {
 }
 
 #[tokio::test]
-async fn a_node_that_joined_since_the_last_look_is_asked() {
+async fn a_read_of_a_row_asks_only_its_owner_and_not_the_log_table() {
     let fixture = ReadFixture::new().await;
-    fixture.peers[1].rows.put(b"a", b"q", Some(b"1"), 10);
-    let all = fixture.membership.members();
-    *fixture.membership.newer.lock() = Some(all);
-    fixture.membership.members.lock().retain(|member| member.incarnation != 3);
+    fixture.rows(2).put(&key_of(2), b"q", Some(b"1"), 10);
+    assert!(fixture.has(&key_of(2)).await && !fixture.has(&key_of(0)).await);
+    assert_eq!((fixture.requests(), fixture.slots.looks.load(Ordering::Relaxed)), ([0, 1], 0));
+}
+
+#[tokio::test]
+async fn a_slot_that_has_moved_is_asked_of_its_next_owner() {
+    let fixture = ReadFixture::new().await;
+    let key = key_of(1);
+    fixture.move_row(&key, 3);
+    fixture.peers.iter().for_each(|peer| peer.slots.adopt());
+    fixture.rows(2).put(&key, b"q", Some(b"1"), 10);
+    assert!(fixture.has(&key).await);
+    assert_eq!((fixture.requests(), fixture.slots.looks.load(Ordering::Relaxed)), ([1, 1], 1));
     assert_eq!(fixture.scan(Scan::default()).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_read_waits_for_the_end_of_an_offer() {
+    let fixture = ReadFixture::new().await;
+    let key = key_of(0);
+    // The own slot is offered. The next owner does not know that yet.
+    fixture.slots.offered.lock().insert(rule().slot_of(&key));
+    let reading = fixture.has(&key);
+    let moving = async {
+        while fixture.slots.looks.load(Ordering::Relaxed) < 3 {
+            tokio::task::yield_now().await;
+        }
+        fixture.rows(1).put(&key, b"q", Some(b"1"), 10);
+        fixture.move_row(&key, 2);
+    };
+    let (is_found, ()) = tokio::join!(reading, moving);
+    assert!(is_found);
+    // The next owner reads the assignment when it is asked.
+    assert_eq!(fixture.requests(), [1, 0]);
+}
+
+#[tokio::test]
+async fn a_slot_without_an_owner_is_covered_once_the_assignment_was_read() {
+    let fixture = ReadFixture::new().await;
+    *fixture.slots.stored.lock() = Arc::default();
+    fixture.slots.adopt();
+    assert!(!fixture.has(&key_of(1)).await);
+    assert_eq!((fixture.requests(), fixture.slots.looks.load(Ordering::Relaxed)), ([0, 0], 1));
 }
 
 #[tokio::test]
@@ -298,12 +387,22 @@ async fn a_silent_node_fails_the_read_by_name() {
 }
 
 #[tokio::test]
-async fn a_node_whose_rows_were_recovered_is_not_waited_for() {
+async fn a_dead_owner_is_awaited_until_another_node_owns_its_slots() {
     let mut fixture = ReadFixture::new().await;
     fixture.peers[0].server = None;
-    fixture.membership.settlement.send_replace(Some(tsd_cluster::Settlement::Stored));
-    fixture.peers[1].rows.put(b"a", b"q", Some(b"1"), 10);
-    assert_eq!(fixture.scan(Scan::default()).await.unwrap().len(), 1);
+    let key = key_of(1);
+    fixture.rows(2).put(&key, b"q", Some(b"1"), 10);
+    let reading = fixture.has(&key);
+    let recovering = async {
+        while fixture.membership.suspected.lock().is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        fixture.move_row(&key, 3);
+        fixture.peers[1].slots.adopt();
+        fixture.slots.adopt();
+    };
+    let (is_found, ()) = tokio::join!(reading, recovering);
+    assert!(is_found);
 }
 
 #[tokio::test]
@@ -356,23 +455,6 @@ async fn a_scan_takes_more_than_fits_into_memory_in_chunks() {
 #[tokio::test]
 async fn the_series_index_is_not_relied_on_for_rows_that_other_nodes_may_hold() {
     let fixture = ReadFixture::new().await;
-    let error = fixture.reads.refresh_series_index(&table()).await.unwrap_err();
-    assert!(error.is_transient() && error.to_string().contains("other nodes"), "{error}");
-    fixture.reads.refresh_series_index(&Table::new("tsdb-uid")).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_row_that_a_node_holds_is_not_compacted() {
-    let fixture = ReadFixture::new().await;
-    fixture.peers[1].rows.put(b"a", b"q", Some(b"1"), 10);
-    let rewrite = |row: &'static [u8]| RowRewrite {
-        row: Bytes::from_static(row),
-        put: None,
-        superseded_ms: None,
-        delete: Vec::new(),
-        read: ReadVersion::default(),
-        whole_row: false,
-    };
-    let error = fixture.reads.rewrite_row(&table(), rewrite(b"a")).await.unwrap_err();
-    assert!(matches!(error, StorageError::Throttled(_)), "{error}");
+    assert!(fixture.reads.has_unregistered_series(&table()));
+    assert!(!fixture.reads.has_unregistered_series(&Table::new("tsdb-uid")));
 }

@@ -1,5 +1,7 @@
 //! What all connections of a server share.
 
+use std::sync::atomic::AtomicBool;
+
 use tsd_storage::LogLimit;
 
 use crate::{
@@ -18,6 +20,8 @@ pub(super) struct ServerContext {
     pub(super) service: PeerService,
     pub(super) log: LogLimit,
     pub(super) refusal_log: LogLimit,
+    /// True once another node has connected.
+    pub(super) was_reached: AtomicBool,
 }
 
 impl ServerContext {

@@ -1,6 +1,11 @@
 //! One connection of a peer: greeting, requests, responses.
 
-use std::{collections::HashMap, io, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    io,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream::FuturesUnordered};
@@ -12,12 +17,13 @@ use tokio::{
     time::timeout,
 };
 use tokio_util::codec::{FramedRead, LengthDelimitedCodec};
-use tsd_storage::{HeldRow, HeldRowBatches, StorageError};
+use tsd_cluster::SlotSet;
+use tsd_storage::{Epoch, HeldRow, HeldRowBatches, StorageError, stood_still_since};
 
 use super::{context::ServerContext, dial_back::dial_back};
 use crate::{
     error::PeerError,
-    forward::{receiver::ForwardFrame, wire::ForwardMessage},
+    forward::receiver::ForwardFrame,
     frame_writer::{WriteOutcome, write_frames},
     held_query::HeldQuery,
     metrics::NetMetrics,
@@ -25,13 +31,17 @@ use crate::{
     peers::no_query,
     service::PeerService,
     socket::configure,
+    standstill::discard,
     tls::{ReadSide, WriteSide, accept},
     wire::{
-        Hello, Nothing, ReportMessage, RequestBody, RequestFrame, ResponseBody, ResponseFrame,
-        RowMessage, RowsMessage, VERSIONS, Welcome, codec, decode, encode,
+        AliveMessage, Hello, Nothing, ProvenMessage, ReportMessage, RequestBody, RequestFrame,
+        ResponseBody, ResponseFrame, RowMessage, RowsMessage, VERSIONS, Welcome, codec, decode,
+        encode,
     },
 };
 
+/// How long a response with held rows waits for the present assignment.
+const REFRESH_LIMIT: Duration = Duration::from_secs(1);
 /// Maximum number of frames that wait for their write.
 const WAITING_FRAMES: usize = 8;
 
@@ -93,7 +103,7 @@ struct Closing;
 
 impl ResponseWriter {
     async fn send(&self, body: ResponseBody) -> Result<(), Closing> {
-        let frame = encode(&ResponseFrame { id: self.id, body: Some(body) });
+        let frame = encode(&ResponseFrame::new(self.id, body));
         self.frames.send(frame).await.map_err(|_| Closing)
     }
 
@@ -106,7 +116,7 @@ impl ResponseWriter {
     }
 }
 
-/// Handles requests until the peer closes the connection, or breaks a rule.
+/// Handles requests until the peer closes the connection, or breaks a rule, or this node has stood still.
 pub(super) async fn serve(
     stream: TcpStream,
     context: &Arc<ServerContext>,
@@ -115,6 +125,7 @@ pub(super) async fn serve(
         // The peer has closed the connection.
         return Ok(());
     }
+    let epoch = context.config.epoch();
     let greeted = async {
         let accepted = match accept(stream, context.config.tls.as_deref()).await {
             // For example, a check of the port.
@@ -126,31 +137,40 @@ pub(super) async fn serve(
             SessionError::Tls(error.to_string())
         })?;
         let frames = FramedRead::new(read, codec(context.config.max_frame_bytes));
-        let mut requests = Requests { frames };
+        let mut requests = Requests { frames, epoch: epoch.clone() };
         let peer = greet(&mut requests, &mut write, context).await?;
         Ok(peer.map(|peer| (peer, requests, write)))
     };
     let greeted = timeout(context.config.connect_timeout, greeted).await;
     let greeted = greeted.unwrap_or(Err(SessionError::NoGreeting))?;
-    let Some((peer, mut requests, write)) = greeted else { return Ok(()) };
+    let Some((peer, mut requests, mut write)) = greeted else { return Ok(()) };
     let peer: Arc<str> = peer.into();
     let (frames, waiting) = mpsc::channel(WAITING_FRAMES);
     tokio::select! {
-        ended = handle_requests(&mut requests, frames, context, &peer) => ended,
-        outcome = write_frames(write, waiting, context.config.write_timeout) => match outcome {
-            WriteOutcome::Closed => Ok(()),
-            WriteOutcome::SlowReader => Err(SessionError::SlowReader),
-        },
+        biased;
+        () = stood_still_since(epoch.as_ref()) => {}
+        ended = handle_requests(&mut requests, frames, context, &peer) => return ended,
+        outcome = write_frames(&mut write, waiting, context.config.write_timeout) => {
+            return match outcome {
+                WriteOutcome::Closed => Ok(()),
+                WriteOutcome::SlowReader => Err(SessionError::SlowReader),
+            };
+        }
     }
+    // The requests in progress have ended: their writes are dropped where they wait.
+    discard(requests.frames, &mut write).await;
+    Ok(())
 }
 
 /// Stream of the requests.
 struct Requests {
     frames: FramedRead<ReadSide, LengthDelimitedCodec>,
+    /// The epoch of the connection; `None` if standstills are not detected.
+    epoch: Option<Epoch>,
 }
 
 impl Requests {
-    /// Returns the next request; `None` at the end of the stream.
+    /// Returns the next request; `None` at the end of the stream. Returns nothing once this node has stood still.
     async fn next(&mut self) -> Result<Option<RequestFrame>, SessionError> {
         let bad = |text: String| {
             NetMetrics::of_process().bad_frames.increment(1);
@@ -158,7 +178,13 @@ impl Requests {
         };
         match self.frames.next().await {
             Some(Ok(frame)) => {
-                NetMetrics::of_process().received_bytes.increment(4 + frame.len() as u64);
+                let (metrics, bytes) = (NetMetrics::of_process(), 4 + frame.len() as u64);
+                metrics.received_bytes.increment(bytes);
+                if let Some(epoch) = self.epoch.as_ref().filter(|epoch| !epoch.holds()) {
+                    metrics.discarded_bytes.increment(bytes);
+                    epoch.ended().await;
+                    return Ok(None);
+                }
                 decode(frame).map(Some).map_err(|error| bad(error.to_string()))
             }
             Some(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
@@ -190,7 +216,7 @@ async fn greet(
             (ResponseBody::Failed(reason.to_string()), Err(SessionError::Greeting(reason)))
         }
     };
-    let frame = encode(&ResponseFrame { id: request.id, body: Some(body) });
+    let frame = encode(&ResponseFrame::new(request.id, body));
     // The next read reports a failure.
     if write.write_all(&frame).await.is_ok() {
         let _ = write.flush().await;
@@ -209,6 +235,10 @@ fn check_hello(hello: &Hello, context: &ServerContext) -> Result<Welcome, Greeti
     if version < lowest.max(hello.lowest_version) {
         let peer_versions = (hello.lowest_version, hello.highest_version);
         return Err(GreetingError::Versions { peer, peer_versions, this });
+    }
+    // A tool has no incarnation.
+    if ![0, identity.incarnation].contains(&hello.incarnation) {
+        context.was_reached.store(true, Ordering::Relaxed);
     }
     Ok(Welcome { version, name: this, incarnation: identity.incarnation })
 }
@@ -248,16 +278,26 @@ async fn handle_requests(
                     request.abort();
                 }
             }
+            // Also while many requests wait: a slow node is reached.
+            Some(RequestBody::Probe(_)) => {
+                let beats = context.service.membership.beats();
+                if responses.send(ResponseBody::Alive(AliveMessage { beats })).await.is_err() {
+                    return Ok(());
+                }
+            }
             Some(_) if by_id.len() + writes.len() >= context.config.max_requests * 2 => {
                 NetMetrics::of_process().busy.increment(1);
                 if responses.done(Err(RequestError::Busy)).await.is_err() {
                     return Ok(());
                 }
             }
-            Some(RequestBody::Forward(message)) => writes.push(async move {
-                // The peer has its own deadline; writes for which it no longer waits are dropped.
-                let _ = timeout(limit, handle_write(context, message, &responses)).await;
-            }),
+            Some(RequestBody::Forward(message)) => {
+                let frame = ForwardFrame { message, epoch: requests.epoch.clone() };
+                writes.push(async move {
+                    // The peer has its own deadline; writes for which it no longer waits are dropped.
+                    let _ = timeout(limit, handle_write(context, frame, &responses)).await;
+                });
+            }
             body => {
                 let (context, peer) = (Arc::clone(context), Arc::clone(peer));
                 by_id.insert(
@@ -275,13 +315,13 @@ async fn handle_requests(
 /// Executes a forwarded write.
 async fn handle_write(
     context: &ServerContext,
-    message: ForwardMessage,
+    frame: ForwardFrame,
     responses: &ResponseWriter,
 ) -> Result<(), Closing> {
     let Some(writes) = &context.service.writes else {
         return responses.done(Err(RequestError::NoForwarding)).await;
     };
-    let reply = writes.receive(ForwardFrame(message)).await;
+    let reply = writes.receive(frame).await;
     responses.send(ResponseBody::Forwarded(reply.0)).await
 }
 
@@ -299,9 +339,11 @@ async fn handle_request(
                 batch_bytes: context.config.batch_bytes,
                 max_bytes: usize::try_from(query.max_bytes).unwrap_or(usize::MAX),
             };
-            handle_held(service, query.into_query(), responses, limits).await
+            let Some(slots) = SlotSet::decode(&query.slots) else {
+                return responses.done(Err(RequestError::UnknownRequest)).await;
+            };
+            handle_held(service, (query.into_query(), slots), responses, limits).await
         }
-        Some(RequestBody::Probe(_)) => responses.done(Ok(())).await,
         Some(RequestBody::Report(_)) => {
             let report = ReportMessage::of(service.node.report());
             responses.send(ResponseBody::Report(report)).await
@@ -339,9 +381,13 @@ async fn handle_request(
             }
             None => responses.done(Err(RequestError::UnknownKind)).await,
         },
-        Some(RequestBody::Hello(_) | RequestBody::Cancel(_) | RequestBody::Forward(_)) | None => {
-            responses.done(Err(RequestError::UnknownRequest)).await
-        }
+        Some(
+            RequestBody::Hello(_)
+            | RequestBody::Cancel(_)
+            | RequestBody::Forward(_)
+            | RequestBody::Probe(_),
+        )
+        | None => responses.done(Err(RequestError::UnknownRequest)).await,
     }
 }
 
@@ -354,21 +400,26 @@ struct HeldLimits {
     max_bytes: usize,
 }
 
-/// Sends held rows up to the limit, then the proof that the node was not fenced after the request arrived.
+/// Sends held rows up to the limit, then the proof that the node was not fenced when it took the view of its rows.
+///
+/// The order matters: the view, the owned slots, the proof. So at the time of the proof no other node has served the
+/// owned slots, and the view has all their rows that were acknowledged before the request and are not stored.
 async fn handle_held(
     service: &PeerService,
-    query: HeldQuery,
+    (query, slots): (HeldQuery, SlotSet),
     responses: &ResponseWriter,
     limits: HeldLimits,
 ) -> Result<(), Closing> {
+    if !slots.without(&service.slots.owned()).is_empty() {
+        // The node that asks may have a newer assignment. If HBase fails, it asks again.
+        let _ = timeout(REFRESH_LIMIT, service.slots.refresh()).await;
+    }
     let HeldQuery { table, ranges, filter } = query;
     let rows = service.rows.held_rows(&table, ranges, filter);
+    let not_owned = slots.without(&service.slots.owned()).encode().into();
     let sending = send_rows(rows, responses, limits);
-    let (stopped_at, proven) = tokio::join!(sending, service.membership.prove());
-    let complete = match stopped_at? {
-        None => ResponseBody::Proven(Nothing {}),
-        Some(key) => ResponseBody::ProvenUpTo(key),
-    };
+    let (sent_before, proven) = tokio::join!(sending, service.membership.prove());
+    let complete = ResponseBody::Proven(ProvenMessage { not_owned, sent_before: sent_before? });
     let failed = |error: tsd_cluster::ProofError| ResponseBody::Failed(error.to_string());
     responses.send(proven.map_or_else(failed, |()| complete)).await
 }

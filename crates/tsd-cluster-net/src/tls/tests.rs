@@ -2,6 +2,7 @@
 
 use tempfile::TempDir;
 use tokio::time::Instant;
+use tsd_cluster::SlotSet;
 use tsd_storage::{HeldRow, KeyRange, Table};
 
 use super::*;
@@ -77,7 +78,9 @@ async fn nodes_of_one_authority_are_connected() {
     };
     let ranges = vec![KeyRange::default()];
     let query = HeldQuery { table: Table::new("tsdb"), ranges, filter: None };
-    assert_eq!(client.held(&query, 0, far(), &mut take).await.unwrap(), None);
+    let slots = SlotSet::empty();
+    let proven = client.held((&query, &slots), 0, far(), &mut take).await.unwrap();
+    assert_eq!(proven.sent_before, None);
     assert_eq!(bytes, 8 << 20);
 }
 

@@ -26,12 +26,15 @@ const SMALL: Limits = Limits {
     doubts: 0,
     lates: 1,
     recoverers: 1,
+    beats: 0,
+    times: 0,
     reads: 0,
     is_corrected: false,
     is_long_segment: true,
 };
 /// A read by another node, and a correction in the recoverer's own log.
-const READ: Limits = Limits { appends: 2, lates: 0, reads: 1, is_corrected: true, ..SMALL };
+const READ: Limits =
+    Limits { appends: 2, lates: 0, beats: 1, times: 2, reads: 1, is_corrected: true, ..SMALL };
 /// Reads with a lost answer, and a recoverer that starts again.
 const READ_LOST: Limits =
     Limits { appends: 1, doubts: 1, recoverers: 2, is_corrected: false, ..READ };
@@ -96,7 +99,31 @@ fn reads_of_other_nodes_see_what_is_acknowledged() {
 #[test]
 fn held_rows_without_a_proof_are_found() {
     let faults = Faults { skips_proof: true, ..Faults::default() };
-    is_found(READ, faults, "a node that is fenced has answered");
+    is_found(READ, faults, "acknowledged and not read");
+}
+
+#[test]
+fn held_rows_whose_view_follows_the_proof_are_found() {
+    let faults = Faults { proves_first: true, ..Faults::default() };
+    is_found(READ, faults, "acknowledged and not read");
+}
+
+#[test]
+fn a_lease_that_appends_extend_is_found() {
+    let faults = Faults { extends_by_append: true, ..Faults::default() };
+    is_found(READ, faults, "the correction is acknowledged and not read");
+}
+
+#[test]
+fn a_lease_that_the_recoverer_does_not_await_is_found() {
+    let faults = Faults { skips_wait: true, ..Faults::default() };
+    is_found(READ, faults, "the correction is acknowledged and not read");
+}
+
+#[test]
+fn a_read_that_asks_nobody_after_a_recovery_is_found() {
+    let faults = Faults { believes_stored: true, ..Faults::default() };
+    is_found(READ, faults, "the correction is acknowledged and not read");
 }
 
 #[test]

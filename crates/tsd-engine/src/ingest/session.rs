@@ -8,6 +8,7 @@ use std::{
 };
 
 use tokio::sync::mpsc;
+use tsd_runtime::Receipt;
 
 use super::{
     NameText,
@@ -53,6 +54,8 @@ pub struct IngestSession {
     pub(super) holds: bool,
     pub(super) stored: u64,
     pub(super) creatable: CreatableNames,
+    /// When the daemon received the points of the chunk, if they have a deadline.
+    pub(super) receipt: Option<Receipt>,
     /// Predicts where the cache has the series of the next point.
     pub(super) order: SeriesOrder,
 }
@@ -77,6 +80,7 @@ impl IngestSession {
             holds: false,
             stored: 0,
             creatable: CreatableNames::default(),
+            receipt: None,
             order: SeriesOrder::default(),
         }
     }
@@ -102,6 +106,12 @@ impl IngestSession {
     /// Limits the names that the points may create. Points with other new names fail.
     pub fn restrict_creation(&mut self, creatable: CreatableNames) {
         self.creatable = creatable;
+    }
+
+    /// Sets when the daemon received the points of the chunks that end from now on. Points that were received before the
+    /// daemon stood still fail.
+    pub fn set_receipt(&mut self, receipt: Option<Receipt>) {
+        self.receipt = receipt;
     }
 
     /// Holds points that end with [`Self::send`] while the store does not accept them, instead of failing them. Held

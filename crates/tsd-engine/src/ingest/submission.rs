@@ -75,6 +75,7 @@ impl IngestSession {
         };
         let refused = match acquired {
             Ok(Some(mut permit)) => {
+                permit.receipt_mut().clone_from(&self.receipt);
                 for (target, shard, batch) in self.chunk.take_batches() {
                     let permit = permit.split(batch.byte_len());
                     let ShardBatch { cells, tags, touched, records, .. } = batch;

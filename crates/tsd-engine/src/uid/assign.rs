@@ -62,6 +62,29 @@ impl AssignedBatch {
     }
 }
 
+impl UidTable {
+    /// Returns the UIDs of names, in order. Assigns consecutive UIDs to names without one.
+    ///
+    /// # Errors
+    ///
+    /// The error of the first name without a UID.
+    pub async fn get_or_assign(
+        &self,
+        kind: UidKind,
+        names: &[Bytes],
+    ) -> Result<Vec<Uid>, UidError> {
+        let mut found = self.uids(kind, names).await?.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let missing = names.iter().zip(&found).filter(|(_, uid)| uid.is_none());
+        let missing: Vec<Bytes> = missing.map(|(name, _)| name.clone()).collect();
+        let assigned = assign(self, kind, &missing, UidAllocation::Counter).await;
+        let mut assigned = assigned.results.into_iter();
+        for uid in found.iter_mut().filter(|uid| uid.is_none()) {
+            *uid = assigned.next().transpose()?;
+        }
+        Ok(found.into_iter().flatten().collect())
+    }
+}
+
 /// Assigns UIDs to names that have none.
 pub(crate) async fn assign(
     table: &UidTable,

@@ -8,22 +8,29 @@
 
 mod read_row;
 
-use std::collections::HashSet;
+use std::{
+    collections::HashSet,
+    sync::atomic::{AtomicU32, Ordering},
+};
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use tokio::sync::OnceCell;
+use tokio::sync::Mutex;
 use tsd_model::{
     Cell, Family, PointDelete, ReplacedColumn, Row, RowError, Value, plan_point_delete,
 };
 use tsd_query::{DataError, QueryError};
-use tsd_storage::{Column, Delete, Get, NewValue, RowRewrite, StorageError, StorageExt, Table};
+use tsd_storage::{
+    Column, Delete, Get, NewValue, RowRewrite, Storage, StorageError, StorageExt, Table,
+};
 
 pub(crate) use self::read_row::ReadRow;
 use super::{engine::QueryEngine, failure::QueryFailure};
 
 /// Most concurrent deletes. Stores with group commit sync several of them at once.
 const MAX_CONCURRENT_DELETES: usize = 64;
+/// Most flushes for a query whose rows are written meanwhile.
+const MAX_FLUSHES: u32 = 3;
 /// Most attempts to delete points of a row that is written meanwhile; after these the delete fails.
 const MAX_PLANS: usize = 32;
 
@@ -36,6 +43,38 @@ pub struct DeletedPoints {
     pub series: u64,
     /// Rows of these points.
     pub rows: u64,
+}
+
+/// Flushes of all nodes on behalf of a query.
+#[derive(Debug, Default)]
+struct Flushes {
+    ended: AtomicU32,
+    flushing: Mutex<()>,
+}
+
+impl Flushes {
+    fn ended(&self) -> u32 {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Flushes, unless a flush has ended since `known` were counted. Fails with the cause after the last flush.
+    async fn flush(
+        &self,
+        storage: &dyn Storage,
+        known: u32,
+        cause: StorageError,
+    ) -> Result<(), StorageError> {
+        let _flushing = self.flushing.lock().await;
+        if self.ended() > known {
+            return Ok(());
+        }
+        if known >= MAX_FLUSHES {
+            return Err(cause);
+        }
+        storage.flush_all_nodes().await?;
+        self.ended.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
 }
 
 impl QueryEngine {
@@ -52,9 +91,13 @@ impl QueryEngine {
         }
         // Rows that keep points come first: if the store rejects a rewrite for now, nothing is deleted yet.
         let (cut, whole): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.is_cut);
-        let flushed = OnceCell::new();
+        let flushes = Flushes::default();
+        if self.shared.storage.may_be_held_elsewhere() {
+            // A former owner of a row flushes what it holds after the row has moved. That would restore the points.
+            self.shared.storage.flush_all_nodes().await?;
+        }
         for rows in cut.chunks(MAX_CONCURRENT_DELETES).chain(whole.chunks(MAX_CONCURRENT_DELETES)) {
-            try_join_all(rows.iter().map(|row| self.delete_row(row, &flushed))).await?;
+            try_join_all(rows.iter().map(|row| self.delete_row(row, &flushes))).await?;
         }
         let DeletedPoints { points, series, rows } = counts;
         tracing::info!(points, series, rows, "a query has deleted what it read");
@@ -76,20 +119,19 @@ impl QueryEngine {
         }
     }
 
-    async fn delete_row(&self, row: &ReadRow, flushed: &OnceCell<()>) -> Result<(), QueryFailure> {
+    async fn delete_row(&self, row: &ReadRow, flushes: &Flushes) -> Result<(), QueryFailure> {
         if self.shared.config.delete_whole_rows {
             let delete = Delete::Row(row.key.clone());
             return Ok(self.shared.storage.delete(&self.shared.tables.data, delete).await?);
         }
         let mut is_begun = false;
         for _ in 0..MAX_PLANS {
+            let known = flushes.ended();
             match self.delete_points(row, &mut is_begun).await {
                 Err(QueryFailure::Storage(StorageError::Changed)) => {}
-                // The write-ahead log holds the row. After a flush, the backend can rewrite it.
-                Err(QueryFailure::Storage(StorageError::Throttled(_)))
-                    if !flushed.initialized() =>
-                {
-                    flushed.get_or_try_init(|| self.shared.storage.flush()).await?;
+                // The log of a node holds the row. After a flush, the backend can rewrite it.
+                Err(QueryFailure::Storage(error @ StorageError::Throttled(_))) => {
+                    flushes.flush(&*self.shared.storage, known, error).await?;
                 }
                 result => return result,
             }

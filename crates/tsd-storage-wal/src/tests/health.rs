@@ -26,7 +26,7 @@ async fn failing_commits_are_reported_until_they_succeed_again_even_without_a_wr
     disk.set_free_bytes(Some(0));
     assert!(put(&store, b"b", b"2").await.is_err());
     let found = problem(&store, StoreComponent::Disk).unwrap();
-    assert_eq!(found.impact, HealthImpact::WritesRejected);
+    assert_eq!((found.impact, found.is_common), (HealthImpact::WritesRejected, false));
     assert!(found.reason.contains("log in faulty"), "{}", found.reason);
     disk.set_free_bytes(None);
     wait_for(|| store.maintenance().health().is_empty()).await;
@@ -120,6 +120,7 @@ async fn check_failing_table(sharing: BackendSharing) {
         tokio::time::timeout(Duration::from_mins(1), stored).await.unwrap();
         let found = problem(&store, StoreComponent::Flush).unwrap();
         assert_eq!(found.impact, HealthImpact::Degraded);
+        assert_eq!(found.is_common, sharing == BackendSharing::MultiWriter);
         let reason = &found.reason;
         assert!(reason.contains(uid.as_str()) && reason.contains("region"), "{reason}");
         let of_data = format!("table {data} ");

@@ -10,7 +10,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tsd_cluster::{Assignment, Member, Membership, ProofError, SlotPlan, SlotTable};
 use tsd_storage::StorageError;
 
-use super::{ClusterSlots, DrainState, SlotLog};
+use super::{ClusterSlots, DrainState, SlotLog, planned_for::PlannedFor};
 use crate::forward::metrics::ForwardMetrics;
 
 /// Time between two looks at the assignment.
@@ -78,6 +78,7 @@ async fn keep(slots: Weak<ClusterSlots>) {
         let settled = slots_now.settle().await;
         slots_now.set_problem(settled.err().map(|error| error.to_string()));
         slots_now.begin_release();
+        slots_now.loads.end_period();
         let mut draining = slots_now.drain_state.subscribe();
         drop(slots_now);
         let state = *draining.borrow_and_update();
@@ -104,19 +105,40 @@ impl ClusterSlots {
         slots
     }
 
-    /// Reads the assignment, and makes the changes that this node has to make.
+    /// Reads the assignment if it has changed, or seems to have to change, and makes the changes that this node has to
+    /// make.
     async fn settle(&self) -> Result<(), ProofError> {
         let _changing = self.changing.lock().await;
-        let current = self.read_now().await?;
-        if self.planned(current.as_ref(), &self.membership.members()).is_none() {
+        let adopted = self.assignment();
+        let newest = self.table.revision();
+        let is_newest = newest.is_some_and(|newest| newest.number <= adopted.generation);
+        let current = if is_newest { Some(adopted) } else { self.read_now().await? };
+        let current = current.as_deref();
+        let seen = self.seen(current);
+        if self.settled.lock().as_ref() == Some(&seen) {
             return Ok(());
         }
+        if self.planned(current, seen.members()).is_none() {
+            *self.settled.lock() = Some(seen);
+            return Ok(());
+        }
+        let current = self.read_now().await?;
+        let current = current.as_deref();
         // This look began after the assignment was read: an owner that it does not list has left.
         let members = self.membership.current().await?;
-        match self.planned(current.as_ref(), &members) {
-            Some(next) => self.swap(current.as_ref(), next).await,
+        match self.planned(current, &members) {
+            Some(next) => self.swap(current, next).await,
             None => Ok(()),
         }
+    }
+
+    fn seen(&self, current: Option<&Assignment>) -> PlannedFor {
+        PlannedFor::new(
+            current.map(Assignment::revision).unwrap_or_default(),
+            self.membership.members(),
+            self.former(),
+            self.is_draining(),
+        )
     }
 
     fn planned(&self, current: Option<&Assignment>, members: &[Member]) -> Option<Assignment> {
@@ -136,14 +158,15 @@ impl ClusterSlots {
     /// Replaces an assignment and adopts the new one. If another node was first, or HBase does not respond, the next
     /// look decides.
     async fn swap(&self, current: Option<&Assignment>, next: Assignment) -> Result<(), ProofError> {
-        if self.table.swap_assignment(current, &next).await? {
+        let expected = current.map(Assignment::revision);
+        if self.table.swap_assignment(expected, &next).await? {
             tracing::info!(
                 generation = next.generation,
                 owners = next.owners().len(),
                 moving = next.moving_count(),
                 "assigned the slots"
             );
-            self.adopt(next);
+            self.adopt(Arc::new(next));
         }
         Ok(())
     }
@@ -178,7 +201,9 @@ impl ClusterSlots {
         };
         let flushing = async {
             self.older_views_ended().await;
-            self.log.flush().await
+            self.log.flush().await?;
+            let trimmed = self.table.trim().await;
+            trimmed.map_err(|error| StorageError::Unavailable(error.to_string().into()))
         };
         let late = Err(StorageError::Timeout("not all rows are flushed"));
         if let Err(error) = timeout(RELEASE_LIMIT, flushing).await.unwrap_or(late) {
@@ -209,9 +234,9 @@ impl ClusterSlots {
             };
             let Some((current, offer)) = offer else { return given };
             let count = current.slots_of(self.this).len();
-            let swapped = match self.table.swap_assignment(Some(&*current), &offer).await {
+            let swapped = match self.table.swap_assignment(Some(current.revision()), &offer).await {
                 Ok(true) => {
-                    self.adopt(offer);
+                    self.adopt(Arc::new(offer));
                     true
                 }
                 // Another change came first, or the response was lost.

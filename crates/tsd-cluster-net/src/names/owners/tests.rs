@@ -124,6 +124,6 @@ async fn an_owner_that_leaves_or_is_recovered_is_not_asked() {
     let mut leaving = (*nodes[0].slots.assignment()).clone();
     leaving.generation += 1;
     leaving.leaving.insert(2);
-    nodes[0].slots.adopt(leaving);
+    nodes[0].slots.adopt(std::sync::Arc::new(leaving));
     assert!(names.iter().all(|name| owners.other_owner(UidKind::Tagv, name).is_none()));
 }

@@ -2,28 +2,30 @@
 
 use std::collections::BTreeSet;
 
-use super::world::{Steps, World, name};
-use crate::{ChangeOutcome, ManifestChange, ManifestPhase};
+use super::world::{Steps, World};
+use crate::{ManifestPhase, TableReply, TableRequest};
 
 /// A read by the third node, which is neither owner nor recoverer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Read {
     /// Records that were acknowledged when the read began: the read must see them.
     must_see: BTreeSet<u64>,
-    /// True if a recoverer had read the owner's log before.
-    was_recovered: bool,
+    /// True if the correction was acknowledged when the read began.
+    must_see_correction: bool,
     asked: Asked,
 }
 
 /// State of a read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Asked {
-    /// Looks for the owner in the manifest.
+    /// Looks for the owner of the slot.
     Nobody,
-    /// Asked the owner: its held rows, and its pending proof.
-    Owner(BTreeSet<u64>, Option<ManifestChange>),
-    /// Waits until the owner's rows are stored.
-    Settlement,
+    /// The owner has taken a view of its held rows, and has to prove itself.
+    Viewed(BTreeSet<u64>),
+    /// The owner has proven itself, and takes its view only then: planted.
+    ProvenFirst,
+    /// The owner has responded.
+    Covered(BTreeSet<u64>),
 }
 
 /// Another value of the same cell, which the recoverer accepts in its own log.
@@ -36,15 +38,8 @@ pub(super) struct Correction {
 /// The value of the correction.
 pub(super) const CORRECTED: u64 = 100;
 
-impl Read {
-    /// True while the owner proves itself by a change of its manifest.
-    pub(super) const fn is_proving(&self) -> bool {
-        matches!(self.asked, Asked::Owner(_, Some(_)))
-    }
-}
-
 impl World {
-    /// Steps of the read: it finds the manifest, asks the owner or waits for its recovery, then reads the table of
+    /// Steps of the read: it asks the owner of the slot, or after its recovery the next owner, then reads the table of
     /// points.
     pub(super) fn read_steps(&self, steps: &mut Steps) {
         let Some(read) = &self.read else {
@@ -52,65 +47,84 @@ impl World {
                 let mut next = self.clone();
                 next.limits.reads -= 1;
                 let must_see = self.acknowledged.clone();
-                let was_recovered = self.recovered.is_some();
-                next.read = Some(Read { must_see, was_recovered, asked: Asked::Nobody });
+                let must_see_correction = self.correction.is_some();
+                next.read = Some(Read { must_see, must_see_correction, asked: Asked::Nobody });
                 steps.push(("a read begins".to_owned(), next));
             }
             return;
         };
         match &read.asked {
-            Asked::Nobody => {
+            Asked::Nobody => self.ask_steps(steps),
+            Asked::Viewed(view) => self.proof_steps(view, steps),
+            Asked::ProvenFirst => {
                 let mut next = self.clone();
-                let is_open = self.is_open();
-                if !is_open || self.owner.is_fenced || self.owner.work.is_some() {
-                    next.ask(Asked::Settlement);
-                    steps.push(("reader waits for the owner's rows".to_owned(), next));
-                }
-                let mut next = self.clone();
-                if !self.owner.is_fenced && self.owner.work.is_none() {
-                    let proof = self.owner.log.confirmation();
-                    let proof = Some(proof).filter(|_| !self.faults.skips_proof);
-                    next.ask(Asked::Owner(self.owner.memtable.clone(), proof));
-                    steps.push(("reader asks the owner, which takes a snapshot".to_owned(), next));
-                }
+                // A node that knows of its fence has dropped its rows.
+                let is_dropped = self.owner.is_fenced;
+                let view = if is_dropped { BTreeSet::new() } else { self.owner.memtable.clone() };
+                next.ask(Asked::Covered(view));
+                steps.push(("owner takes a view after its proof".to_owned(), next));
             }
-            Asked::Owner(held, None) => {
+            Asked::Covered(view) => {
                 let mut next = self.clone();
-                next.finish_read(held);
+                next.finish_read(view, false);
                 steps.push(("reader reads the points".to_owned(), next));
             }
-            Asked::Owner(held, Some(proof)) => {
-                let request = proof.request();
-                for (how, mut next, reply) in self.sent(&request) {
-                    let mut proof = proof.clone();
-                    match proof.reply(&reply) {
-                        None => next.ask(Asked::Owner(held.clone(), Some(proof))),
-                        Some(ChangeOutcome::Made) => {
-                            next.owner.log.changed(proof.manifest().clone());
-                            next.ask(Asked::Owner(held.clone(), None));
-                        }
-                        Some(ChangeOutcome::Refused) => {
-                            next.owner.is_fenced = true;
-                            next.ask(Asked::Settlement);
-                        }
-                    }
-                    steps.push((format!("owner proves: {}{how}", name(&request)), next));
-                }
+        }
+    }
+
+    fn ask_steps(&self, steps: &mut Steps) {
+        // The assignment that the reader knows may be old.
+        if self.faults.proves_first {
+            if self.is_leased() {
+                let mut next = self.clone();
+                next.ask(Asked::ProvenFirst);
+                steps.push(("reader asks the owner, which proves itself".to_owned(), next));
             }
-            Asked::Settlement => {
-                let phase = self.table.manifest.as_ref().map(|manifest| manifest.phase);
-                let is_settled = match phase {
-                    None | Some(ManifestPhase::Retired) => true,
-                    Some(ManifestPhase::Recovering) => self.faults.settles_early,
-                    Some(ManifestPhase::Open | ManifestPhase::Joining) => false,
-                };
-                if is_settled {
-                    let mut next = self.clone();
-                    next.finish_read(&BTreeSet::new());
-                    steps.push(("reader reads the points after the recovery".to_owned(), next));
-                }
+        } else if !self.owner.is_fenced {
+            let mut next = self.clone();
+            next.ask(Asked::Viewed(self.owner.memtable.clone()));
+            steps.push(("reader asks the owner, which takes a view".to_owned(), next));
+        }
+        let phase = self.table.manifest.as_ref().map(|manifest| manifest.phase);
+        let is_early = self.faults.settles_early && phase == Some(ManifestPhase::Recovering);
+        if self.is_retired() || is_early {
+            let mut next = self.clone();
+            next.finish_read(&BTreeSet::new(), !self.faults.believes_stored);
+            steps.push(("reader asks the next owner, then reads the points".to_owned(), next));
+        }
+    }
+
+    fn proof_steps(&self, view: &BTreeSet<u64>, steps: &mut Steps) {
+        let covered = |mut next: Self, how: &str, steps: &mut Steps| {
+            next.ask(Asked::Covered(view.clone()));
+            steps.push((format!("owner proves itself{how}"), next));
+        };
+        if self.faults.skips_proof {
+            return covered(self.clone(), " without a proof", steps);
+        }
+        if self.is_leased() {
+            return covered(self.clone(), " by its lease", steps);
+        }
+        let Some(segment) = self.owner.log.open_tokens(0).first().copied() else { return };
+        for (how, mut next, reply) in self.sent(&TableRequest::ConfirmSegment { segment }) {
+            if reply == TableReply::Applied(true) {
+                covered(next, &format!(" by an append{how}"), steps);
+            } else {
+                next.owner.is_fenced = true;
+                next.ask(Asked::Nobody);
+                steps.push(("owner finds out that it is fenced".to_owned(), next));
             }
         }
+    }
+
+    fn is_leased(&self) -> bool {
+        !self.owner.is_fenced && self.owner.lease == Some(self.time)
+    }
+
+    /// True once another node may own the slot.
+    fn is_retired(&self) -> bool {
+        let phase = self.table.manifest.as_ref().map(|manifest| manifest.phase);
+        phase.is_none_or(|phase| phase == ManifestPhase::Retired)
     }
 
     fn ask(&mut self, asked: Asked) {
@@ -119,29 +133,34 @@ impl World {
         }
     }
 
-    fn finish_read(&mut self, held: &BTreeSet<u64>) {
+    /// `asks_next`: the rows that the next owner holds are seen, too.
+    fn finish_read(&mut self, held: &BTreeSet<u64>, asks_next: bool) {
         let Some(read) = self.read.take() else { return };
         let seen =
             |sequence: &u64| held.contains(sequence) || self.points.flushed.contains(sequence);
         if let Some(missing) = read.must_see.iter().find(|sequence| !seen(sequence)) {
             self.problem = Some(format!("record {missing} is acknowledged and not read"));
         }
-        if read.was_recovered && matches!(read.asked, Asked::Owner(..)) {
-            self.problem = Some("a node that is fenced has answered for its rows".to_owned());
+        let is_stored = self.correction.is_some_and(|correction| correction.is_flushed);
+        if read.must_see_correction && !is_stored && !asks_next {
+            self.problem = Some("the correction is acknowledged and not read".to_owned());
         }
     }
 
-    /// Steps of the correction: the recoverer's clock is behind the dead owner's clock.
+    /// Steps of the correction: the recoverer owns the slot now, and its clock is behind the dead owner's clock.
     pub(super) fn correction_steps(&self, steps: &mut Steps) {
         if !self.limits.is_corrected {
             return;
         }
         match &self.correction {
-            None if self.recovered.is_some() => {
+            None if self.is_retired() => {
                 let last = self.recovered.as_ref().and_then(|all| all.last().copied());
-                let floor = last.filter(|_| !self.faults.ignores_floor).unwrap_or_default();
+                let floor = last.filter(|_| !self.faults.ignores_floor);
                 let mut next = self.clone();
-                next.correction = Some(Correction { time: floor + 1, is_flushed: false });
+                next.correction = Some(Correction {
+                    time: floor.map_or(0, |floor| floor + 1),
+                    is_flushed: false,
+                });
                 steps.push(("the recoverer accepts a correction".to_owned(), next));
             }
             Some(Correction { time, is_flushed: false }) => {

@@ -50,6 +50,11 @@ impl ModelTable {
                 TableReply::Token(row.and_then(|row| row.token).unwrap_or(SegmentToken::Absent))
             }
             TableRequest::Append { segment, record } => self.append(*segment, record, faults),
+            TableRequest::ConfirmSegment { segment } => {
+                let row = self.segments.get(&segment.id);
+                let owner = Some(token(*segment, faults));
+                TableReply::Applied(row.is_some_and(|row| row.token == owner))
+            }
             TableRequest::FenceSegment { segment, by } => {
                 if !faults.skips_fence {
                     self.segments.entry(*segment).or_default().token =

@@ -1,5 +1,7 @@
 //! A state of the model, and the steps from it.
 
+mod recoverer;
+
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
@@ -10,8 +12,7 @@ use super::{
 };
 use crate::{
     ChangeOutcome, LogOwner, LogRecord, Manifest, ManifestChange, ManifestPhase, OpenSegment,
-    OpeningOutcome, RecordMerge, Recovery, SEGMENT_BYTES, SegmentId, SegmentOpening, TableReply,
-    TableRequest,
+    OpeningOutcome, Recovery, SEGMENT_BYTES, SegmentId, SegmentOpening, TableReply, TableRequest,
 };
 
 /// The incarnation of the owner.
@@ -28,6 +29,10 @@ pub(super) struct Limits {
     /// Requests that are executed after their answer counted as lost.
     pub(super) lates: u8,
     pub(super) recoverers: u64,
+    /// Heartbeats of the owner.
+    pub(super) beats: u8,
+    /// How often the time of a lease passes.
+    pub(super) times: u8,
     /// Reads by other nodes.
     pub(super) reads: u8,
     /// True if the recoverer accepts a correction in its own log.
@@ -50,6 +55,14 @@ pub(super) struct Faults {
     pub(super) keeps_duplicates: bool,
     /// The owner answers for its held rows without a proof.
     pub(super) skips_proof: bool,
+    /// The owner proves itself, then takes the view of its held rows.
+    pub(super) proves_first: bool,
+    /// The owner's appends extend its lease.
+    pub(super) extends_by_append: bool,
+    /// The recoverer does not wait for the owner's lease.
+    pub(super) skips_wait: bool,
+    /// A reader asks nobody after a recovery.
+    pub(super) believes_stored: bool,
     /// A reader does not wait for the end of a recovery.
     pub(super) settles_early: bool,
     /// The recoverer's commits are not raised above the recovered commit times.
@@ -80,6 +93,8 @@ pub(super) struct Owner {
     pub(super) work: Option<OwnerWork>,
     /// Records that are acknowledged and not flushed.
     pub(super) memtable: BTreeSet<u64>,
+    /// When the first attempt of the last heartbeat began.
+    pub(super) lease: Option<u8>,
     opened: u64,
 }
 
@@ -88,6 +103,8 @@ pub(super) struct Owner {
 pub(super) enum OwnerWork {
     Open(SegmentOpening),
     Trim(ManifestChange),
+    /// A heartbeat, and when its first attempt began.
+    Beat(ManifestChange, u8),
     Remove(SegmentId),
 }
 
@@ -97,6 +114,8 @@ struct Recoverer {
     /// Sequence numbers in the order of the replay.
     replayed: Vec<u64>,
     is_prepared: bool,
+    /// When it saw the revision that it has replaced.
+    seen: Option<u8>,
 }
 
 /// The state of all actors and of the tables.
@@ -104,6 +123,8 @@ struct Recoverer {
 pub(super) struct World {
     pub(super) limits: Limits,
     pub(super) faults: Faults,
+    /// Leases of heartbeats that began at an earlier time have ended.
+    pub(super) time: u8,
     pub(super) table: ModelTable,
     pub(super) points: PointTable,
     late: Vec<TableRequest>,
@@ -131,11 +152,13 @@ impl World {
             attempts: Vec::new(),
             work: None,
             memtable: BTreeSet::new(),
+            lease: None,
             opened: 0,
         };
         Self {
             limits,
             faults,
+            time: 0,
             table: ModelTable { manifest: Some(manifest), ..ModelTable::default() },
             points: PointTable::default(),
             late: Vec::new(),
@@ -164,6 +187,11 @@ impl World {
         self.recoverer_steps(&mut steps);
         self.read_steps(&mut steps);
         self.correction_steps(&mut steps);
+        if self.time < self.limits.times {
+            let mut next = self.clone();
+            next.time += 1;
+            steps.push(("the time of a lease passes".to_owned(), next));
+        }
         for (at, request) in self.late.iter().enumerate() {
             let mut next = self.clone();
             next.late.remove(at);
@@ -237,6 +265,7 @@ impl World {
             request,
             TableRequest::ReadManifest { .. }
                 | TableRequest::ReadToken { .. }
+                | TableRequest::ConfirmSegment { .. }
                 | TableRequest::ReadSegment { .. }
         );
         if is_read {
@@ -335,6 +364,9 @@ impl World {
                 self.owner.memtable.insert(record.sequence);
                 self.owner.log.stored(segment.id, self.record_bytes());
                 self.owner.record = None;
+                if self.faults.extends_by_append {
+                    self.owner.lease = Some(self.time);
+                }
                 for (other, reply) in std::mem::take(&mut self.owner.attempts) {
                     // A request that was not executed yet may be executed later.
                     if other != segment && reply.is_none() {
@@ -354,11 +386,10 @@ impl World {
 
     fn work_steps(&self, steps: &mut Steps) {
         let owner = &self.owner;
-        // One change of the manifest at a time.
-        let is_proving = self.read.as_ref().is_some_and(Read::is_proving);
-        if owner.is_fenced || is_proving {
+        if owner.is_fenced {
             return;
         }
+        // One change of the manifest at a time.
         let Some(work) = &owner.work else { return self.begin_work(steps) };
         if let OwnerWork::Open(opening) = work
             && let Some(manifest) = opening.listed()
@@ -370,7 +401,7 @@ impl World {
         }
         let request = match work {
             OwnerWork::Open(opening) => opening.request(),
-            OwnerWork::Trim(change) => change.request(),
+            OwnerWork::Trim(change) | OwnerWork::Beat(change, _) => change.request(),
             OwnerWork::Remove(segment) => TableRequest::RemoveSegment { segment: *segment },
         };
         for (how, mut next, reply) in self.sent(&request) {
@@ -382,6 +413,12 @@ impl World {
 
     fn begin_work(&self, steps: &mut Steps) {
         let owner = &self.owner;
+        if self.limits.beats > 0 {
+            let mut next = self.clone();
+            next.limits.beats -= 1;
+            next.owner.work = Some(OwnerWork::Beat(owner.log.confirmation(), self.time));
+            steps.push(("owner begins a heartbeat".to_owned(), next));
+        }
         let standby = u64::from(owner.opened > 0 && owner.log.next_sequence(0) > 1);
         if owner.opened < self.limits.segments && owner.log.standby_count(0) as u64 <= standby {
             let mut next = self.clone();
@@ -430,6 +467,18 @@ impl World {
                     }
                 }
             }
+            OwnerWork::Beat(change, begun) => match change.reply(reply) {
+                None => false,
+                Some(ChangeOutcome::Made) => {
+                    self.owner.lease = Some(*begun);
+                    self.owner.log.changed(change.manifest().clone());
+                    true
+                }
+                Some(ChangeOutcome::Refused) => {
+                    self.owner.is_fenced = true;
+                    true
+                }
+            },
             OwnerWork::Trim(change) => match change.reply(reply) {
                 None => false,
                 Some(ChangeOutcome::Made) => {
@@ -452,74 +501,6 @@ impl World {
         if !is_done {
             self.owner.work = Some(work);
         }
-    }
-
-    fn recoverer_steps(&self, steps: &mut Steps) {
-        if self.next_recoverer < OWNER + 1 + self.limits.recoverers && !self.is_recovered {
-            let mut next = self.clone();
-            let by = self.next_recoverer;
-            next.next_recoverer += 1;
-            next.recoverer = Some(Recoverer {
-                recovery: Recovery::new(OWNER, by).taking_over(by - 1),
-                replayed: Vec::new(),
-                is_prepared: false,
-            });
-            steps.push((format!("recoverer {by} begins"), next));
-        }
-        let Some(recoverer) = &self.recoverer else { return };
-        if recoverer.recovery.is_read() {
-            let mut next = self.clone();
-            next.flush(&recoverer.replayed);
-            if let Some(recoverer) = &mut next.recoverer {
-                recoverer.recovery.flushed();
-            }
-            steps.push((format!("recoverer flushes {:?}", recoverer.replayed), next));
-        } else if let Some(request) = recoverer.recovery.request() {
-            for (how, mut next, reply) in self.sent(&request) {
-                next.take_recoverer_reply(reply);
-                steps.push((format!("recoverer: {}{how}", name(&request)), next));
-            }
-        }
-    }
-
-    fn take_recoverer_reply(&mut self, reply: TableReply) {
-        let faults = self.faults;
-        let Some(recoverer) = &mut self.recoverer else { return };
-        if let Err(error) = recoverer.recovery.reply(reply) {
-            // A newer recoverer may have taken the log, which is no violation. A hole is a
-            // violation.
-            if matches!(error, crate::RecoveryError::Hole { .. }) {
-                self.problem = Some(error.to_string());
-            }
-            self.recoverer = None;
-            return;
-        }
-        let recovery = &mut recoverer.recovery;
-        if recovery.manifest().is_some() && !recoverer.is_prepared {
-            recoverer.is_prepared = true;
-            for merge in recovery.merges_mut() {
-                if faults.ignores_watermark {
-                    *merge = RecordMerge::new(1);
-                }
-                merge.keeps_duplicates = faults.keeps_duplicates;
-            }
-        }
-        let streams = recovery.manifest().map(|manifest| manifest.streams.clone());
-        let watermark = streams.and_then(|streams| Some(streams.first()?.watermark));
-        for (_, record) in recovery.take_records() {
-            if watermark.is_some_and(|watermark| record.sequence < watermark) {
-                let sequence = record.sequence;
-                self.problem =
-                    Some(format!("record {sequence} is replayed although it is trimmed"));
-            }
-            recoverer.replayed.push(record.sequence);
-        }
-        if recovery.is_read() && self.recovered.is_none() {
-            let replayed = recoverer.replayed.iter().copied();
-            let flushed = self.points.flushed.iter().copied();
-            self.recovered = Some(replayed.chain(flushed).collect());
-        }
-        self.is_recovered |= recovery.is_done();
     }
 
     /// Applies records in this order, then writes the cell once.

@@ -6,10 +6,14 @@ use std::{
     sync::Arc,
 };
 
-use crate::assignment::Assignment;
+use super::reads::HeldAsk;
+use crate::{assignment::Assignment, digest::ClusterDigest};
 
 /// Time since the start, milliseconds.
 pub(super) type SimTime = u64;
+
+/// Time of a node's own clock after which it must not make a write.
+pub(super) type OwnerTime = u64;
 
 /// A client's write of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,14 +22,19 @@ pub(super) struct ClientWrite {
     pub(super) version: u64,
     /// The node to which the client sent the write.
     pub(super) receiver: usize,
-    pub(super) deadline: SimTime,
+    /// Time after which the receiver does not write it; `None` until the receiver has read it.
+    pub(super) deadline: Option<SimTime>,
 }
 
 /// An event. `run` is the incarnation of the node for which it is meant.
 #[derive(Clone, Debug)]
 pub(super) enum Event {
-    /// A node sends its heartbeat, and looks at the assignment.
+    /// A node sends its heartbeat.
     Tick { node: usize, run: u64 },
+    /// A node reads the digest, and the manifests if it watches.
+    Look { node: usize, run: u64 },
+    /// A node plans the slots.
+    Plan { node: usize, run: u64 },
     /// A client begins its next write.
     Client { key: usize },
     /// A client gives up.
@@ -33,9 +42,11 @@ pub(super) enum Event {
     /// A node decides where a write goes.
     Receive { write: ClientWrite, run: u64 },
     /// A forwarded write arrives.
-    Forward { write: ClientWrite, node: usize, run: u64, generation: u64 },
+    Forward { write: ClientWrite, node: usize, run: u64, generation: u64, void: OwnerTime },
+    /// A sender has got no response to a forwarded write.
+    Unanswered { write: ClientWrite, run: u64 },
     /// A write is in the log of a node.
-    Commit { write: ClientWrite, node: usize, run: u64 },
+    Commit { write: ClientWrite, node: usize, run: u64, void: OwnerTime },
     /// The client receives its answer.
     Acknowledged { key: usize, version: u64 },
     /// A node continues a release.
@@ -46,6 +57,24 @@ pub(super) enum Event {
     Swap { expected: u64, new: Arc<Assignment>, by: (usize, u64), answered: bool },
     /// A node reads the assignment after a change.
     Swapped { node: usize, run: u64 },
+    /// A client begins a read.
+    Read,
+    /// A node asks the owners of slots that are not covered.
+    ReadStep { read: u64, node: usize, run: u64 },
+    /// A request for held rows arrives.
+    HeldAsked { ask: HeldAsk },
+    /// Planted: the owner takes its view after its proof.
+    HeldViewed { ask: HeldAsk },
+    /// An append that proves the owner has ended.
+    HeldProven { ask: HeldAsk },
+    /// The rows of an owner arrive at the node that reads.
+    HeldAnswered { ask: HeldAsk, node: usize, run: u64 },
+    /// A node reads the stored points.
+    ReadStored { read: u64, node: usize, run: u64 },
+    /// The table executes a publication of the digest.
+    Publish { new: ClusterDigest, expected: u64, node: usize, answered: bool },
+    /// Connections break or heal.
+    Topology,
     /// All rows of a dead node's log are stored.
     Recovered { run: u64, by: u64 },
     /// A node starts.

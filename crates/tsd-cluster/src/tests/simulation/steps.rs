@@ -1,33 +1,64 @@
 //! The effects of the events.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
     PlantedFault,
-    events::{ClientWrite, Event, SimTime},
-    world::{HeldPoint, NodeState, SUSPECT_AFTER, SimManifest, World, slot_of},
+    events::{ClientWrite, Event},
+    world::{HeldPoint, NodeState, SimManifest, SimNode, World},
+    writes::STANDSTILL,
 };
 use crate::{
-    assignment::Assignment, membership::MemberState, slot::Slot, slot_holder::SlotRoute,
+    assignment::Assignment,
+    manifest::ManifestPhase,
+    member_watch::DeadLog,
+    membership::{Member, MemberState},
     slot_plan::SlotPlan,
 };
-
-/// How long a client waits.
-const CLIENT_TIMEOUT: SimTime = 10_000;
 
 impl World {
     pub(super) fn step(&mut self, event: Event) {
         match event {
             Event::Tick { node, run } => self.on_node(node, run, event.clone(), |w| w.tick(node)),
+            Event::Look { node, run } => self.on_node(node, run, event.clone(), |w| w.look(node)),
+            Event::Plan { node, run } => self.on_node(node, run, event.clone(), |w| w.plan(node)),
             Event::Receive { write, run } => {
                 self.on_node(write.receiver, run, event.clone(), |w| w.receive(write, run));
             }
-            Event::Forward { write, node, run, generation } => {
-                self.on_node(node, run, event.clone(), |w| w.forwarded(write, node, generation));
+            Event::Forward { write, node, run, generation, void } => {
+                self.on_node(node, run, event.clone(), |w| {
+                    w.forwarded(write, node, generation, void);
+                });
             }
-            Event::Commit { write, node, run } => {
-                self.on_node(node, run, event.clone(), |w| w.commit(write, node));
+            Event::Unanswered { write, run } => {
+                self.on_node(write.receiver, run, event.clone(), |w| w.receive(write, run));
             }
+            Event::Commit { write, node, run, void } => {
+                self.on_node(node, run, event.clone(), |w| w.commit(write, node, void));
+            }
+            Event::Read => self.read(),
+            Event::ReadStep { read, node, run } => {
+                self.on_node(node, run, event.clone(), |w| w.read_step(read));
+            }
+            Event::HeldAsked { ref ask } => {
+                self.on_node(ask.node, ask.run, event.clone(), |w| w.held_asked(ask.clone()));
+            }
+            Event::HeldViewed { ref ask } => {
+                self.on_node(ask.node, ask.run, event.clone(), |w| w.held_viewed(ask.clone()));
+            }
+            Event::HeldProven { ref ask } => {
+                self.on_node(ask.node, ask.run, event.clone(), |w| w.held_proven(ask));
+            }
+            Event::HeldAnswered { ref ask, node, run } => {
+                self.on_node(node, run, event.clone(), |w| w.held_answered(ask.clone()));
+            }
+            Event::ReadStored { read, node, run } => {
+                self.on_node(node, run, event.clone(), |w| w.read_stored(read));
+            }
+            Event::Publish { new, expected, node, answered } => {
+                self.publish(new, expected, node, answered);
+            }
+            Event::Topology => self.topology(),
             Event::Release { node, run } => {
                 self.on_node(node, run, event.clone(), |w| w.release(node));
             }
@@ -53,18 +84,40 @@ impl World {
 
     /// Runs `act` on a node once it is not paused, but never on a later run of the node.
     fn on_node(&mut self, node: usize, run: u64, event: Event, act: impl FnOnce(&mut Self)) {
-        let Some(found) = self.nodes.get(node).filter(|found| found.run == run) else { return };
+        let found = self.nodes.get(node).filter(|found| found.run == run);
+        let Some(found) = found else { return self.lost(&event) };
         match found.state {
-            NodeState::Dead => {}
-            NodeState::Paused(until) if until > self.now => self.queue.push(until, event),
-            NodeState::Paused(_) | NodeState::Up => {
+            NodeState::Dead => self.lost(&event),
+            // What has waited in the sockets of a node that stood still is discarded.
+            NodeState::Paused { since, until }
+                if until > self.now
+                    && until - since > STANDSTILL
+                    && matches!(event, Event::Receive { .. } | Event::Forward { .. })
+                    && !self.has(PlantedFault::InputIsKept) => {}
+            NodeState::Paused { until, .. } if until > self.now => {
+                // After a standstill, any thread may run first.
+                let at = until + self.rng.range(0, 50);
+                self.queue.push(at, event);
+            }
+            NodeState::Paused { .. } | NodeState::Up => {
                 self.node(node).state = NodeState::Up;
                 act(self);
             }
         }
     }
 
-    fn node(&mut self, node: usize) -> &mut super::world::SimNode {
+    /// Reports to the client of a write that its node has ended: the connection is closed.
+    fn lost(&mut self, event: &Event) {
+        if let Event::Receive { write, .. }
+        | Event::Forward { write, .. }
+        | Event::Commit { write, .. } = event
+        {
+            let ClientWrite { key, version, .. } = *write;
+            self.queue.push(self.now + 1, Event::Deadline { key, version });
+        }
+    }
+
+    pub(super) fn node(&mut self, node: usize) -> &mut super::world::SimNode {
         &mut self.nodes[node]
     }
 
@@ -78,39 +131,71 @@ impl World {
         let before = self.nodes[node].run;
         let floor = self.manifests.values().map(|of| of.last_commit).max();
         let mut restarted = self.nodes[node].restarted(run, floor.unwrap_or(0) + 1);
+        let state = if self.has_links() {
+            restarted.join = Some(SimNode::joining(self.now, self.nodes[node].comes_back));
+            MemberState::Joining
+        } else {
+            MemberState::Serving
+        };
         if !self.is_fenced(before) {
-            let points = self.logs.remove(&before).unwrap_or_default();
+            // Also the logs that the former process had taken over.
+            let by_former = MemberState::Recovering { by: before };
+            let taken_over = self.manifests.iter().filter(|(_, of)| of.state == by_former);
+            restarted.former.extend(taken_over.map(|(former, _)| *former));
+            restarted.former.insert(before);
+            // They stay in the table until all rows are stored.
+            let logs = restarted.former.iter().filter_map(|former| self.logs.get(former));
+            let points: Vec<HeldPoint> = logs.flatten().copied().collect();
             let last = points.iter().map(|point| point.time.0).max().unwrap_or(0);
             restarted.floor = restarted.floor.max(last + 1);
             self.logs.insert(run, points);
-            restarted.former.insert(before);
-            self.set_state(before, MemberState::Recovering { by: run });
+            if self.config.reads && !self.has(PlantedFault::LeaseNotAwaited) {
+                restarted.opens_at = self.now + 1_600;
+            }
+            for former in restarted.former.clone() {
+                self.set_state(former, MemberState::Recovering { by: run });
+            }
         }
-        let (heartbeat, last_commit) = (self.now, restarted.floor);
-        let state = MemberState::Serving;
-        self.manifests.insert(run, SimManifest { node, state, heartbeat, last_commit });
+        let last_commit = restarted.floor;
+        let (revision, unreached) = (1, BTreeSet::new());
+        let manifest = SimManifest { node, state, last_commit, revision, unreached };
+        self.manifests.insert(run, manifest);
         self.membership += 1;
         self.nodes[node] = restarted;
+        self.take_rule(node);
         let at = self.now + self.rng.range(1, 500);
         self.queue.push(at, Event::Tick { node, run });
+        let at = self.now + self.rng.range(1, 500);
+        self.queue.push(at, Event::Look { node, run });
+        let at = self.now + self.rng.range(1, 1_000);
+        self.queue.push(at, Event::Plan { node, run });
     }
 
-    fn set_state(&mut self, run: u64, state: MemberState) {
+    pub(super) fn set_state(&mut self, run: u64, state: MemberState) {
         if let Some(manifest) = self.manifests.get_mut(&run) {
             manifest.state = state;
+            manifest.revision += 1;
             self.membership += 1;
         }
     }
 
-    fn raise_floor(&mut self, node: usize, to: i64) {
+    pub(super) fn raise_floor(&mut self, node: usize, to: i64) {
         if !self.has(PlantedFault::NoCommitFloor) {
             let node = self.node(node);
             node.floor = node.floor.max(to.saturating_add(1));
         }
     }
 
+    /// Makes a node read the assignment if its revision has changed.
+    pub(super) fn adopt_if_changed(&mut self, node: usize) {
+        if self.assignment.generation > self.nodes[node].holder.adopted().generation {
+            self.count_assignment();
+            self.adopt(node);
+        }
+    }
+
     /// Makes a node adopt the assignment in the table.
-    fn adopt(&mut self, node: usize) {
+    pub(super) fn adopt(&mut self, node: usize) {
         let assignment = Arc::clone(&self.assignment);
         if assignment.generation > self.nodes[node].holder.adopted().generation {
             self.raise_floor(node, assignment.floor_ms);
@@ -120,28 +205,55 @@ impl World {
 
     fn tick(&mut self, node: usize) {
         let run = self.nodes[node].run;
+        if self.now < self.nodes[node].beats_fail_until {
+            let at = self.now + self.rng.range(400, 600);
+            self.queue.push(at, Event::Tick { node, run });
+            return;
+        }
         if self.is_fenced(run) && !self.has(PlantedFault::NoFenceCheck) {
-            return self.rejoin(node);
+            return self.notice_fence(node);
         }
+        let unreached = if self.has_links() { self.unreached(node) } else { BTreeSet::new() };
         if let Some(manifest) = self.manifests.get_mut(&run) {
-            manifest.heartbeat = self.now;
+            manifest.revision += 1;
+            manifest.unreached = unreached;
         }
-        self.cost.heartbeats += 1;
-        self.cost.manifests_read += self.manifests.len() as u64;
-        let last_commit = self.manifests.values().map(|of| of.last_commit).max().unwrap_or(0);
-        self.raise_floor(node, last_commit);
-        self.adopt(node);
-        if self.rng.percent(10) {
+        self.beat(node);
+        self.count_heartbeat(run);
+        let at = self.now + self.rng.range(350, 450);
+        self.queue.push(at, Event::Tick { node, run });
+        if self.nodes[node].join.is_some() || self.now < self.nodes[node].opens_at {
+            return;
+        }
+        if self.rng.percent(8) {
             self.flush(node);
         }
-        self.plan(node, last_commit);
         if self.nodes[node].releasing.is_none() && self.nodes[node].holder.wants_release() {
             let slots = self.node(node).holder.begin_release();
             self.node(node).releasing = Some(slots);
             self.node(node).is_flushed = false;
             self.queue.push(self.now + 1, Event::Release { node, run });
         }
-        let at = self.now + self.rng.range(400, 600);
+    }
+
+    /// Extends the lease of a node whose heartbeat has succeeded.
+    fn beat(&mut self, node: usize) {
+        if self.config.reads {
+            let now = self.clock(node);
+            self.node(node).lease.extend(now);
+        }
+    }
+
+    /// Lets a fenced node drop its rows. It answers requests for a moment longer.
+    fn notice_fence(&mut self, node: usize) {
+        if self.nodes[node].has_dropped_rows || !self.config.reads {
+            return self.rejoin(node);
+        }
+        let of = self.node(node);
+        of.has_dropped_rows = true;
+        of.lease.end();
+        let run = of.run;
+        let at = self.now + self.rng.range(50, 400);
         self.queue.push(at, Event::Tick { node, run });
     }
 
@@ -152,66 +264,85 @@ impl World {
         self.queue.push(at, Event::Start { node });
     }
 
-    fn plan(&mut self, node: usize, last_commit_ms: i64) {
-        let SimulationView { run, is_first, has_former, is_leaving } = self.view(node);
+    /// Lets a node plan: from its hint whether anything has to change, then from the assignment and from the manifests,
+    /// which it reads in this order.
+    fn plan(&mut self, node: usize) {
+        let run = self.nodes[node].run;
+        let at = self.now + self.rng.range(400, 1_000);
+        self.queue.push(at, Event::Plan { node, run });
+        let of = &self.nodes[node];
+        let is_leaving = of.is_draining && !self.assignment.leaving.contains(&run);
+        let has_former = !of.former.is_empty();
+        let is_closed = of.join.is_some() || self.now < of.opens_at;
+        if is_closed || !self.may_coordinate(node) && !has_former && !is_leaving {
+            return;
+        }
         let seen = (self.assignment.generation, self.membership);
-        if !is_first && !has_former && !is_leaving {
-            return;
-        }
-        if is_first {
-            self.recover_silent(run);
-        }
         // Silent nodes are detected without a change of the table.
-        if self.nodes[node].settled == seen && self.rng.percent(70) {
+        if of.settled == seen && self.rng.percent(70) {
             return;
         }
-        let members = self.members();
-        let former = self.nodes[node].former.clone();
-        let plan = SlotPlan { this: run, members: &members, former: &former, last_commit_ms };
-        let current = &self.assignment;
-        let next = plan
-            .take_over(current)
-            .or_else(|| if is_leaving { plan.leave(current) } else { None })
-            .or_else(|| if plan.is_coordinator() { plan.propose(current) } else { None });
-        match next {
+        let hint = self.nodes[node].watch.members();
+        self.adopt(node);
+        let members = if self.has(PlantedFault::PlanByDigest) {
+            hint
+        } else if self.proposal(node, &hint, is_leaving).is_some() {
+            self.look_at_manifests(node);
+            self.nodes[node].watch.members()
+        } else {
+            self.node(node).settled = seen;
+            return;
+        };
+        match self.proposal(node, &members, is_leaving) {
             Some(next) => self.send_swap(node, next),
             None => self.node(node).settled = seen,
         }
     }
 
-    fn view(&self, node: usize) -> SimulationView {
-        let of = &self.nodes[node];
-        let is_live = |manifest: &SimManifest| {
-            manifest.state == MemberState::Serving && self.now - manifest.heartbeat < SUSPECT_AFTER
-        };
-        let first = self.manifests.iter().find(|(_, manifest)| is_live(manifest));
-        SimulationView {
-            run: of.run,
-            is_first: first.is_some_and(|(run, _)| *run == of.run),
-            has_former: !of.former.is_empty(),
-            is_leaving: of.is_draining && !self.assignment.leaving.contains(&of.run),
-        }
+    /// False if the digest of a node shows an older one that lives.
+    fn may_coordinate(&self, node: usize) -> bool {
+        let SimNode { run, watch, .. } = &self.nodes[node];
+        let mut older = watch.digest().members.range(..run);
+        !older
+            .any(|(_, of)| of.phase == ManifestPhase::Open && of.still.is_none() && !of.is_removed)
     }
 
-    /// Begins the recovery of nodes whose heartbeats have stopped, and of nodes whose recoverer is silent.
-    fn recover_silent(&mut self, by: u64) {
-        let is_silent = |run: &u64| {
-            let of = self.manifests.get(run);
-            of.is_none_or(|of| {
-                of.state != MemberState::Serving || self.now - of.heartbeat >= SUSPECT_AFTER
-            })
+    fn proposal(&self, node: usize, members: &[Member], is_leaving: bool) -> Option<Assignment> {
+        let SimNode { run, former, watch, .. } = &self.nodes[node];
+        let (this, last_commit_ms) = (*run, watch.last_commit_ms());
+        let plan = SlotPlan { this, members, former, last_commit_ms };
+        let current = &self.assignment;
+        plan.take_over(current)
+            .or_else(|| if is_leaving { plan.leave(current) } else { None })
+            .or_else(|| if plan.is_coordinator() { plan.propose(current) } else { None })
+    }
+
+    /// Begins a recovery, unless the owner lives or another node was first.
+    pub(super) fn begin_recovery(&mut self, dead: DeadLog, by: u64) {
+        let DeadLog { incarnation: run, still, recoverer } = dead;
+        let Some(found) = self.manifests.get(&run) else { return };
+        let is_there = match found.state {
+            MemberState::Recovering { by: other } => other == by || Some(other) == recoverer,
+            MemberState::Left => false,
+            _ => still.is_none_or(|still| still == found.revision),
         };
-        let is_dead = |(run, of): &(&u64, &SimManifest)| match of.state {
-            MemberState::Serving => is_silent(run),
-            MemberState::Recovering { by } => is_silent(&by),
-            _ => false,
-        };
-        let dead: Vec<u64> = self.manifests.iter().filter(is_dead).map(|(run, _)| *run).collect();
-        for run in dead {
-            self.set_state(run, MemberState::Recovering { by });
-            let at = self.now + self.rng.range(200, 2_000);
-            self.queue.push(at, Event::Recovered { run, by });
+        if !is_there {
+            return;
         }
+        if let (Some(node), Some(manifest)) = (self.node_of(by), self.manifests.get_mut(&run))
+            && manifest.state != (MemberState::Recovering { by })
+        {
+            let replaced = manifest.revision();
+            manifest.revision += 1;
+            let taken = self.clock(node);
+            let end = self.nodes[node].lease_watch.lease_end_ms(run, replaced, taken);
+            self.lease_ends.insert((run, by), end);
+        }
+        self.set_state(run, MemberState::Recovering { by });
+        // Small logs are stored before the lease of their owner ends.
+        let fastest = if self.config.reads { 20 } else { 200 };
+        let at = self.now + self.rng.range(fastest, 10 * fastest);
+        self.queue.push(at, Event::Recovered { run, by });
     }
 
     fn recovered(&mut self, run: u64, by: u64) {
@@ -221,7 +352,10 @@ impl World {
         let recoverer = self.node_of(by).map(|node| self.nodes[node].state);
         match recoverer {
             _ if is_taken => {}
-            Some(NodeState::Paused(until)) => {
+            Some(_) if self.must_await_lease(run, by) => {
+                self.queue.push(self.now + 50, Event::Recovered { run, by });
+            }
+            Some(NodeState::Paused { until, .. }) => {
                 self.queue.push(until.max(self.now) + 1, Event::Recovered { run, by });
             }
             Some(NodeState::Up) => {
@@ -237,7 +371,15 @@ impl World {
         }
     }
 
-    fn flush(&mut self, node: usize) {
+    /// True until the lease of a log has ended whose manifest was taken.
+    fn must_await_lease(&self, run: u64, by: u64) -> bool {
+        let end = self.lease_ends.get(&(run, by)).copied().unwrap_or(0);
+        self.config.reads
+            && !self.has(PlantedFault::LeaseNotAwaited)
+            && self.node_of(by).is_some_and(|node| self.clock(node) < end)
+    }
+
+    pub(super) fn flush(&mut self, node: usize) {
         let (run, last_commit) = (self.nodes[node].run, self.nodes[node].last_commit);
         if self.is_fenced(run) {
             return;
@@ -245,8 +387,10 @@ impl World {
         self.store_log(run);
         if let Some(manifest) = self.manifests.get_mut(&run) {
             manifest.last_commit = manifest.last_commit.max(last_commit);
+            manifest.revision += 1;
         }
         for of in std::mem::take(&mut self.node(node).former) {
+            self.logs.remove(&of);
             self.set_state(of, MemberState::Left);
         }
     }
@@ -283,7 +427,7 @@ impl World {
     /// Waits until the writes of the slots to be given away have ended.
     fn release(&mut self, node: usize) {
         let run = self.nodes[node].run;
-        let Some(slots) = self.nodes[node].releasing else { return };
+        let Some(slots) = self.nodes[node].releasing.clone() else { return };
         if self.nodes[node].in_progress.iter().any(|slot| slots.contains(*slot)) {
             self.queue.push(self.now + 5, Event::Release { node, run });
         } else {
@@ -321,135 +465,6 @@ impl World {
         }
     }
 
-    fn client(&mut self, key: usize) {
-        if self.now >= self.faults_end() || self.keys[key].is_open {
-            return;
-        }
-        let receiver = self.rng.range(0, self.nodes.len() as u64) as usize;
-        let of = &mut self.keys[key];
-        of.version += 1;
-        of.is_open = true;
-        let (version, deadline) = (of.version, self.now + CLIENT_TIMEOUT);
-        let write = ClientWrite { key, version, receiver, deadline };
-        self.queue.push(deadline, Event::Deadline { key, version });
-        if self.nodes[receiver].state == NodeState::Dead {
-            self.queue.push(self.now + 20, Event::Deadline { key, version });
-            return;
-        }
-        let run = self.nodes[receiver].run;
-        self.queue.push(self.now + 1, Event::Receive { write, run });
-    }
-
-    fn deadline(&mut self, key: usize, version: u64) {
-        let of = &mut self.keys[key];
-        if of.is_open && of.version == version {
-            of.doubtful.insert(version);
-            of.is_open = false;
-            self.queue.push(self.now + 10, Event::Client { key });
-        }
-    }
-
-    fn acknowledged(&mut self, key: usize, version: u64) {
-        let of = &mut self.keys[key];
-        if of.is_open && of.version == version {
-            of.acknowledged = version;
-            of.is_open = false;
-            self.count_acknowledged();
-            let at = self.now + self.rng.range(20, 600);
-            self.queue.push(at, Event::Client { key });
-        }
-    }
-
-    /// Lets a node route a write.
-    fn receive(&mut self, write: ClientWrite, run: u64) {
-        if self.now >= write.deadline {
-            return;
-        }
-        let node = write.receiver;
-        let slot = slot_of(write.key);
-        let generation = self.nodes[node].holder.adopted().generation;
-        match self.nodes[node].holder.route(slot) {
-            SlotRoute::Own => self.accept(write, node),
-            SlotRoute::Peer(to) if self.can_connect(to) => {
-                if let Some(node) = self.node_of(to)
-                    && let Some(delay) = self.message_delay()
-                {
-                    let event = Event::Forward { write, node, run: to, generation };
-                    self.queue.push(self.now + delay, event);
-                    self.cost.forwarded += 1;
-                }
-            }
-            SlotRoute::Peer(_) | SlotRoute::Unsettled => {
-                self.adopt(node);
-                self.queue.push(self.now + 50, Event::Receive { write, run });
-            }
-        }
-    }
-
-    fn can_connect(&self, run: u64) -> bool {
-        self.node_of(run).is_some_and(|node| self.nodes[node].state != NodeState::Dead)
-    }
-
-    /// Returns the delay of a message; `None` if it is lost.
-    fn message_delay(&mut self) -> Option<SimTime> {
-        match self.rng.range(0, 100) {
-            0 => None,
-            1 => Some(self.rng.range(100, 5_000)),
-            _ => Some(self.rng.range(1, 5)),
-        }
-    }
-
-    fn accept(&mut self, write: ClientWrite, node: usize) {
-        let slot = slot_of(write.key);
-        self.node(node).in_progress.push(slot);
-        let (at, run) = (self.now + self.rng.range(1, 20), self.nodes[node].run);
-        self.queue.push(at, Event::Commit { write, node, run });
-    }
-
-    fn forwarded(&mut self, write: ClientWrite, node: usize, generation: u64) {
-        if generation > self.nodes[node].holder.adopted().generation {
-            self.adopt(node);
-        }
-        let route = self.nodes[node].holder.route(slot_of(write.key));
-        if route == SlotRoute::Own || self.has(PlantedFault::StaleForward) {
-            return self.accept(write, node);
-        }
-        // This node is not the owner: the sender routes the write again.
-        let receiver = write.receiver;
-        let run = self.nodes[receiver].run;
-        if let Some(delay) = self.message_delay() {
-            if self.nodes[receiver].state == NodeState::Up {
-                self.adopt(receiver);
-            }
-            self.queue.push(self.now + delay, Event::Receive { write, run });
-        }
-    }
-
-    fn commit(&mut self, write: ClientWrite, node: usize) {
-        let (slot, run): (Slot, u64) = (slot_of(write.key), self.nodes[node].run);
-        let in_progress = &mut self.node(node).in_progress;
-        if let Some(at) = in_progress.iter().position(|of| *of == slot) {
-            in_progress.swap_remove(at);
-        }
-        if self.is_fenced(run) && !self.has(PlantedFault::NoFenceCheck) {
-            return;
-        }
-        self.cost.commits += 1;
-        let commits = self.cost.commits;
-        let now = self.now as i64;
-        let of = self.node(node);
-        of.last_commit = (now + of.clock_skew).max(of.last_commit).max(of.floor);
-        let time = (of.last_commit, commits);
-        let point = HeldPoint { key: write.key, version: write.version, time };
-        self.logs.entry(run).or_default().push(point);
-        self.check_commit(write, run, time);
-        let delay = if node == write.receiver { Some(1) } else { self.message_delay() };
-        if let Some(delay) = delay {
-            let ClientWrite { key, version, .. } = write;
-            self.queue.push(self.now + delay, Event::Acknowledged { key, version });
-        }
-    }
-
     /// Kills, pauses, drains or stops a node.
     fn chaos(&mut self) {
         if self.now >= self.faults_end() {
@@ -463,10 +478,13 @@ impl World {
         if up < 3 || self.nodes[node].state != NodeState::Up {
             return;
         }
+        if self.config.reads && self.rng.percent(30) {
+            return self.separate(node);
+        }
         match self.rng.range(0, 4) {
             0 => {
-                let until = self.now + self.rng.range(500, 15_000);
-                self.node(node).state = NodeState::Paused(until);
+                let (since, until) = (self.now, self.now + self.rng.range(500, 15_000));
+                self.node(node).state = NodeState::Paused { since, until };
             }
             1 => self.node(node).is_draining = true,
             _ if self.nodes[node].is_draining && self.is_empty(node) => {
@@ -480,22 +498,14 @@ impl World {
         }
     }
 
-    fn is_empty(&self, node: usize) -> bool {
+    pub(super) fn is_empty(&self, node: usize) -> bool {
         let of = &self.nodes[node];
         self.assignment.slots_of(of.run).is_empty() && of.in_progress.is_empty()
     }
 
-    fn stop(&mut self, node: usize) {
+    pub(super) fn stop(&mut self, node: usize) {
         self.node(node).state = NodeState::Dead;
         let at = self.now + self.rng.range(500, 9_000);
         self.queue.push(at, Event::Start { node });
     }
-}
-
-/// What a node sees in a tick.
-struct SimulationView {
-    run: u64,
-    is_first: bool,
-    has_former: bool,
-    is_leaving: bool,
 }

@@ -7,8 +7,12 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use hbase_fake::FakeCluster;
 use hbase_rs::{Client, ClientConfig};
+use parking_lot::Mutex;
 use tsd_model::{BaseTime, Family, PointValue, SeriesKey, Tsuid};
-use tsd_storage::{CellBatch, CellRef, FaultyStorage, Get, MemoryStorage, Storage, StorageExt};
+use tsd_storage::{
+    CellBatch, CellRef, FaultyStorage, Get, MemoryStorage, Storage, StorageExt, StorageFuture,
+    forward_storage,
+};
 use tsd_storage_hbase::{HBaseConfig, HBaseStorage};
 use tsd_storage_wal::{BackendSharing, WalConfig, WalStorage};
 
@@ -267,6 +271,60 @@ async fn what_is_written_between_the_read_and_the_delete_stays() {
     store.script(Operation::RewriteRow, vec![Fault::Error(StorageError::Changed); 5]);
     execute(&engine, delete(0, 20, "sum:m")).await.unwrap();
     assert_eq!(seconds_left(&engine).await, [30]);
+}
+
+/// A store of a cluster in which a former owner of rows still holds cells.
+#[derive(Debug)]
+struct WithFormerOwner {
+    inner: Arc<MemoryStorage>,
+    held: Mutex<CellBatch>,
+}
+
+impl Storage for WithFormerOwner {
+    forward_storage!(inner: get, multi_get, scan, write, read_version, table_exists, close);
+
+    fn flush(&self) -> StorageFuture<'_, ()> {
+        self.inner.flush()
+    }
+
+    /// The former owner flushes what it holds.
+    fn flush_all_nodes(&self) -> StorageFuture<'_, ()> {
+        let held = std::mem::take(&mut *self.held.lock());
+        Box::pin(async move { self.inner.put(&EngineConfig::default().tables.data, held).await })
+    }
+
+    fn may_be_held_elsewhere(&self) -> bool {
+        true
+    }
+}
+
+#[tokio::test]
+async fn a_former_owner_of_a_row_does_not_restore_deleted_points() {
+    let inner = memory_store();
+    let store = Arc::new(WithFormerOwner { inner, held: Mutex::default() });
+    let settings = settings(0, 2);
+    let tsuid = Tsuid::try_new(&settings.schema, &[0, 0, 1, 0, 0, 1, 0, 0, 1]).unwrap();
+    let base = BaseTime::containing(u32::try_from(HOUR).unwrap());
+    let key = SeriesKey::from_tsuid(&settings.schema, &tsuid).row_key(base);
+    let engine = Engine::start(settings, Arc::<WithFormerOwner>::clone(&store)).unwrap();
+    for at in [0, 10, 20] {
+        put_one(&engine, "m", "host=a", HOUR + at, at).await.unwrap();
+    }
+    // Readers see the row wherever it is.
+    let get = Get::row(bytes::Bytes::copy_from_slice(&key));
+    let row = store.get(&EngineConfig::default().tables.data, get).await.unwrap().unwrap();
+    let mut held = CellBatch::new();
+    held.begin_row(&key).unwrap();
+    for cell in &row.cells {
+        let (qualifier, value) = (&cell.qualifier, &cell.value);
+        held.push(CellRef { family: Family::T, qualifier, value, timestamp_ms: None }).unwrap();
+    }
+    assert_eq!(held.cell_count(), 3);
+    *store.held.lock() = held;
+    let deleted = execute(&engine, delete(0, 100, "sum:m")).await.unwrap().deleted.unwrap();
+    assert_eq!(deleted.points, 3);
+    store.flush_all_nodes().await.unwrap();
+    assert_eq!(seconds_left(&engine).await, [0; 0]);
 }
 
 /// Issue 37: whole hours are named, and each row gets a point and an annotation after its delete was planned.

@@ -179,10 +179,13 @@ async fn duplicate_rollup_cells_fail_the_query_unless_the_newest_wins() {
             assert_eq!(results(&engine, request).await, single(&[(0, 300.0)]));
         } else {
             let error = execute(&engine, request).await.unwrap_err();
-            let QueryFailure::Rejected(QueryError::Data(DataError::Row(error))) = error else {
+            let QueryFailure::Rejected(QueryError::Data(DataError::Conflict(conflict))) = error
+            else {
                 panic!("{error:?}")
             };
-            assert!(matches!(*error, RowError::RollupDuplicate { .. }), "{error}");
+            assert!(matches!(conflict.error, RowError::RollupDuplicate { .. }), "{conflict:?}");
+            assert_eq!((conflict.metric.as_str(), conflict.time_ms), ("m", HOUR * 1_000));
+            assert_eq!(conflict.tags, [("host".to_owned(), "a".to_owned())]);
         }
     }
 }

@@ -3,7 +3,7 @@
 //! The error of a row has its key in bytes. To let an operator find the cells, this adds the names of the series, the
 //! instant, and the conflicting cells.
 
-use tsd_model::{KindUid, KnownKind, Row, RowKey, conflicting_points};
+use tsd_model::{KindUid, KnownKind, Row, RowError, RowKey, conflicting_points};
 use tsd_query::{DataError, PointConflict, QueryError};
 
 use crate::query::{engine::QueryEngine, failure::QueryFailure};
@@ -17,7 +17,7 @@ impl QueryEngine {
         &self,
         failure: QueryFailure,
         row: &Row,
-        offset_ms: u32,
+        time_ms: i64,
     ) -> QueryFailure {
         let QueryFailure::Rejected(QueryError::Data(DataError::Row(error))) = failure else {
             return failure;
@@ -32,8 +32,10 @@ impl QueryEngine {
             let tagv = self.name_or_uid(tagv).await;
             tags.push((tagk, tagv));
         }
-        let time_ms = key.base_time().as_millis() + i64::from(offset_ms);
-        let mut points = conflicting_points(row, offset_ms);
+        let mut points = match &*error {
+            RowError::Duplicate { offset_ms, .. } => conflicting_points(row, *offset_ms),
+            _ => Vec::new(),
+        };
         points.truncate(MAX_CELLS);
         let conflict = PointConflict { error: *error, metric, tags, time_ms, points };
         QueryError::from(DataError::Conflict(Box::new(conflict))).into()

@@ -17,8 +17,8 @@ use crate::query::{engine::QueryEngine, plan::row_content::RowContent};
 pub(crate) struct RowDecoder {
     columns: [PointColumns; 2],
     extras: RowExtras,
-    /// Offset in milliseconds of the instant for which the last row had two values.
-    conflict_ms: Option<u32>,
+    /// The instant for which the last row had two values, epoch milliseconds.
+    conflict_ms: Option<i64>,
 }
 
 impl RowDecoder {
@@ -35,14 +35,14 @@ impl RowDecoder {
         match (content, &mut series.values) {
             (RowContent::Points, SeriesValues::Points(builder)) => {
                 decode_row(row, base, engine.merge, first, &mut self.extras)
-                    .map_err(|error| failed(error, &mut self.conflict_ms))?;
+                    .map_err(|error| failed(error, base, &mut self.conflict_ms))?;
                 series.read_points += first.len() as u64;
                 builder.push(pipeline, first);
                 self.add_annotations(*with_annotations, series);
             }
             (RowContent::Histograms, SeriesValues::Histograms { points, bytes, has_numbers }) => {
                 decode_row(row, base, engine.merge, first, &mut self.extras)
-                    .map_err(|error| failed(error, &mut self.conflict_ms))?;
+                    .map_err(|error| failed(error, base, &mut self.conflict_ms))?;
                 *has_numbers |= !first.is_empty() && self.extras.histograms.is_empty();
                 let before = points.len();
                 *bytes += self.add_histograms(engine, base, points)?;
@@ -59,7 +59,13 @@ impl RowDecoder {
                 let newest_wins = engine.shared.rows.fix_duplicates;
                 RollupRowDecoder { config, interval, newest_wins }
                     .decode(row, base, &ids, &mut self.columns)
-                    .map_err(|error| DataError::Row(Box::new(error)))?;
+                    .map_err(|error| {
+                        if let RowError::RollupDuplicate { slot, .. } = error {
+                            let secs = i64::try_from(interval.slot_start(base, slot));
+                            self.conflict_ms = secs.ok().map(|secs| secs.saturating_mul(1_000));
+                        }
+                        DataError::Row(Box::new(error))
+                    })?;
                 let [first, second] = &self.columns;
                 series.read_points += first.len() as u64;
                 match values {
@@ -80,8 +86,8 @@ impl RowDecoder {
         first
     }
 
-    /// Takes the offset of the instant with two values, if that made [`Self::add_row`] fail.
-    pub(crate) const fn take_conflict(&mut self) -> Option<u32> {
+    /// Takes the instant with two values, if that made [`Self::add_row`] fail; epoch milliseconds.
+    pub(crate) const fn take_conflict(&mut self) -> Option<i64> {
         self.conflict_ms.take()
     }
 
@@ -133,9 +139,9 @@ impl RowDecoder {
     }
 }
 
-fn failed(error: RowError, conflict_ms: &mut Option<u32>) -> QueryError {
+fn failed(error: RowError, base: BaseTime, conflict_ms: &mut Option<i64>) -> QueryError {
     if let RowError::Duplicate { offset_ms, .. } = &error {
-        *conflict_ms = Some(*offset_ms);
+        *conflict_ms = Some(base.as_millis() + i64::from(*offset_ms));
     }
     DataError::Row(Box::new(error)).into()
 }

@@ -281,8 +281,8 @@ impl RangeReader<'_> {
         }
         let Some((failure, row)) = failed else { return Ok(()) };
         Err(match (self.decoder.take_conflict(), row) {
-            (Some(offset_ms), Some(row)) => {
-                self.job.engine.name_conflict(failure, &row, offset_ms).await
+            (Some(time_ms), Some(row)) => {
+                self.job.engine.name_conflict(failure, &row, time_ms).await
             }
             _ => failure,
         })
