@@ -21,7 +21,10 @@ mod user;
 use clap::{Parser, Subcommand};
 
 pub(crate) use self::{
-    cluster::{ClusterCommand, ClusterLocation, ClusterQueriesArgs, ClusterSettingsArgs},
+    cluster::{
+        ClusterCommand, ClusterLocation, ClusterMembersArgs, ClusterQueriesArgs,
+        ClusterSettingsArgs,
+    },
     config::{ConfigCheckArgs, ConfigCommand},
     copy::CopyArgs,
     fsck::FsckArgs,
@@ -241,10 +244,12 @@ Columns of `status`:
 After `flush`, programs that read HBase see everything that was acknowledged before it: OpenTSDB, snapshots of \
 HBase, tools without a daemon. Its exit status is 0 if all nodes have flushed, else 1.
 
-`settings` reads HBase as it is configured here. Its exit status is 1 if the cluster has other settings.
+`members` and `settings` read HBase as it is configured here, without a daemon. The heartbeats of `members` are as \
+old as the clock of this host says. The exit status of `settings` is 1 if the cluster has other settings.
 
   tsdb cluster status --url http://tsd1:4242
   tsdb cluster flush
+  tsdb cluster members --config tsd.conf
   tsdb cluster settings --config tsd.conf --adopt"
     )]
     Cluster(ClusterCommand),

@@ -1,7 +1,8 @@
-//! `tsdb cluster`: shows, flushes and drains the nodes of a cluster through one of its daemons, and reads their
-//! shared settings in HBase.
+//! `tsdb cluster`: shows, flushes and drains the nodes of a cluster through one of its daemons, and reads the list of
+//! nodes and their shared settings in HBase.
 
 mod columns;
+mod members;
 mod queries;
 mod settings;
 
@@ -42,6 +43,7 @@ pub(crate) fn run(command: &ClusterCommand) -> anyhow::Result<()> {
             ClusterCommand::Flush(location) => flush(location).await,
             ClusterCommand::Queries(args) => queries::run(args).await,
             ClusterCommand::Drain(location) => drain(location).await,
+            ClusterCommand::Members(args) => members::run(args).await,
             ClusterCommand::Settings(args) => settings::run(args).await,
         }
     })
@@ -98,6 +100,15 @@ fn describe(status: &Value) -> anyhow::Result<String> {
         writeln!(out, "{alone} without an owner")?;
     }
     for node in nodes {
+        for hot in elements(node, "hotSlots") {
+            let (percent, slot) = (number(hot, "percent"), number(hot, "slot"));
+            let name = hot.get("name").and_then(Value::as_str).unwrap_or("unnamed series");
+            writeln!(
+                out,
+                "{}: {percent} % of its points are in slot {slot}: {name}",
+                text(node, "name")
+            )?;
+        }
         let reasons = elements(node, "problems").iter().chain(node.get("error"));
         for reason in reasons.filter_map(Value::as_str) {
             writeln!(out, "{}: {reason}", text(node, "name"))?;
@@ -160,6 +171,7 @@ mod tests {
                 "name": "tsd0", "address": "10.0.0.1:4243", "state": "serving", "incarnation": 3,
                 "this": true, "heartbeatAgeMs": 412, "logBytes": 4_096, "heldRows": 12,
                 "heldBytes": 2_048, "version": "0.1.0", "clockAheadMs": 0, "problems": ["late"],
+                "hotSlots": [{ "slot": 9, "percent": 43, "name": "web1" }],
                 "error": null, "slots": { "owned": 340, "movingIn": 2, "movingOut": 1 },
             },
             {
@@ -172,7 +184,9 @@ mod tests {
         let text = describe(&status).unwrap();
         let lines: Vec<Vec<&str>> =
             text.lines().map(|line| line.split_whitespace().collect()).collect();
-        let [titles, first, second, slots, problem, silent] = &lines[..] else { panic!("{text}") };
+        let [titles, first, second, slots, hot, problem, silent] = &lines[..] else {
+            panic!("{text}")
+        };
         assert_eq!(titles.first(), Some(&"NODE"));
         assert_eq!(
             first.join(" "),
@@ -181,6 +195,7 @@ mod tests {
         assert_eq!(second.join(" "), "tsd1 suspected - 5 6100 ms - 0 KiB - - - -");
         let expected = "slots: generation 7, 3 to be moved, 5 without an owner";
         assert_eq!(slots.join(" "), expected);
+        assert_eq!(hot.join(" "), "tsd0: 43 % of its points are in slot 9: web1");
         assert_eq!(problem.join(" "), "tsd0: late");
         assert_eq!(silent.join(" "), "tsd1: no answer in time");
     }

@@ -6,6 +6,7 @@
 
 mod error;
 mod file_check;
+mod hbase_summary;
 pub mod keys;
 mod origin;
 mod plugins;
@@ -39,6 +40,24 @@ pub const SEARCH_PATH: [&str; 4] = [
     "/etc/opentsdb/opentsdb.conf",
     "/opt/opentsdb/opentsdb.conf",
 ];
+
+/// Keys that select HBase as the store.
+const SELECT_HBASE: [&str; 4] = [
+    "tsd.storage.hbase.zk_quorum",
+    "tsd.storage.hbase.site",
+    "hbase.client.bootstrap.servers",
+    "hbase.masters",
+];
+
+/// Starts of the keys of HBase's client, and of what the client uses in Java.
+const CLIENT_KEYS: [&str; 5] = ["hbase.", "zookeeper.", "java.security.", "hadoop.", "cloudtable."];
+
+/// Environment variable with flags of the JVM, which OpenTSDB's start script passes on.
+const JVM_FLAGS: &str = "JVMARGS";
+/// Starts of the keys that OpenTSDB gets as flags of the JVM (`-Dkey=value`).
+const JVM_KEYS: [&str; 2] = ["java.security.", "zookeeper."];
+/// Variable of Hadoop that names the file of a delegation token, and its key.
+const TOKEN_VARIABLE: (&str, &str) = ("HADOOP_TOKEN_FILE_LOCATION", "hadoop.token.files");
 
 /// A value and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,15 +106,39 @@ impl Config {
         Ok(())
     }
 
-    /// Adds values from environment variables: `TSD_NETWORK_PORT` is `tsd.network.port`.
+    /// Adds values from environment variables: `TSD_NETWORK_PORT` is `tsd.network.port`. Variables of a key win over
+    /// the flags of the JVM in `JVMARGS`.
     pub fn add_environment(&mut self, variables: impl IntoIterator<Item = (String, String)>) {
         let by_variable: BTreeMap<String, &Key> =
             keys::KEYS.iter().map(|key| (key.environment_variable(), key)).collect();
+        let (of_jvm, variables): (Vec<_>, Vec<_>) =
+            variables.into_iter().partition(|(name, _)| name == JVM_FLAGS);
+        for (name, flags) in of_jvm {
+            self.add_jvm_flags(&name, &flags);
+        }
         for (name, value) in variables {
+            let (of_hadoop, key) = TOKEN_VARIABLE;
+            if name == of_hadoop {
+                self.set(key.to_owned(), value, Origin::Environment(name));
+                continue;
+            }
             if let Some(key) = by_variable.get(&name) {
                 self.set(key.name.to_owned(), value, Origin::Environment(name));
             } else if name.starts_with("TSD_") {
                 self.unknown_variables.push(name);
+            }
+        }
+    }
+
+    /// Adds the keys of Kerberos and ZooKeeper among flags of the JVM. Its start script splits them at white space.
+    fn add_jvm_flags(&mut self, variable: &str, flags: &str) {
+        for flag in flags.split_whitespace() {
+            if let Some((key, value)) =
+                flag.strip_prefix("-D").and_then(|flag| flag.split_once('='))
+                && JVM_KEYS.iter().any(|prefix| key.starts_with(prefix))
+            {
+                let origin = Origin::Environment(variable.to_owned());
+                self.set(key.to_owned(), value.to_owned(), origin);
             }
         }
     }
@@ -166,7 +209,7 @@ impl Config {
             let origin = &given.origin;
             match keys::find(key) {
                 // Keys of the HBase client have an effect only on HBase.
-                _ if key.starts_with("hbase.") && !self.is_on_hbase() => {
+                _ if is_client_key(key) && !self.is_on_hbase() => {
                     Some(format!("{key} ({origin}) has no effect on the embedded store"))
                 }
                 Some(Key { effect: KeyEffect::None(reason), default, .. })
@@ -187,7 +230,7 @@ impl Config {
         for (key, given) in &self.values {
             let origin = &given.origin;
             lines.push(match keys::find(key) {
-                None if key.starts_with("hbase.") && !self.is_on_hbase() => continue,
+                None if is_client_key(key) && !self.is_on_hbase() => continue,
                 None => format!("unknown key {key} ({origin})"),
                 Some(Key { kind: ValueKind::Exactly(word), .. })
                     if is_true(&given.value) == (*word == "true")
@@ -270,15 +313,14 @@ impl Config {
         self.text(name).unwrap_or_default().to_owned()
     }
 
-    /// True if HBase is the store: it is the configured engine, or its quorum is set.
+    /// True if HBase is the store: it is the configured engine, or a key is set that says where HBase is.
     #[must_use]
     pub fn is_on_hbase(&self) -> bool {
+        let is_given =
+            |key: &str| self.values.get(key).is_some_and(|given| !given.value.trim().is_empty());
         match self.values.get("tsd.storage.engine") {
             Some(engine) => engine.value.trim() == "hbase",
-            None => self
-                .values
-                .get("tsd.storage.hbase.zk_quorum")
-                .is_some_and(|quorum| !quorum.value.trim().is_empty()),
+            None => SELECT_HBASE.iter().any(|key| is_given(key)),
         }
     }
 
@@ -298,9 +340,6 @@ impl Config {
             "tsd.storage.log.max_size" if self.text("tsd.storage.ack") == Some("cluster") => {
                 "1073741824"
             }
-            // OpenTSDB's default. With a log the newest cell must win: it flushes an hour as one column,
-            // and a correction becomes a separate cell.
-            "tsd.storage.fix_duplicates" if self.writes_directly() => "false",
             _ => return None,
         };
         self.is_on_hbase().then_some(value)
@@ -337,6 +376,11 @@ impl Config {
             expected: expected.to_string(),
         }
     }
+}
+
+/// True for a key of HBase's client, which has an effect only on HBase.
+fn is_client_key(key: &str) -> bool {
+    CLIENT_KEYS.iter().any(|prefix| key.starts_with(prefix))
 }
 
 /// `1`, `true` and `yes` in any case.

@@ -79,10 +79,13 @@ fn as_text(checked: &FileCheck) -> String {
             KeyVerdict::Unknown { nearest: None } => writeln!(out, "; no key has a similar name"),
         };
     }
+    for line in &checked.hbase {
+        let _ = writeln!(out, "{line}");
+    }
     for problem in &checked.problems {
         let _ = writeln!(out, "wrong: {problem}");
     }
-    if let Some(warning) = &checked.warning {
+    for warning in &checked.warnings {
         let _ = writeln!(out, "warning: {warning}");
     }
     let counts = ["honoured", "ignored", "unknown", "wrong"]
@@ -115,7 +118,8 @@ fn as_json(args: &ConfigCheckArgs, checked: &FileCheck) -> String {
         "file": args.file.display().to_string(),
         "keys": checked.entries.iter().map(entry).collect::<Vec<_>>(),
         "problems": checked.problems,
-        "warnings": checked.warning.iter().collect::<Vec<_>>(),
+        "warnings": checked.warnings,
+        "hbase": checked.hbase,
         "errors": errors(args, checked),
     });
     format!("{value:#}\n")
@@ -196,6 +200,19 @@ mod tests {
         assert_eq!(value["keys"][3]["nearest"], "tsd.network.port");
         assert_eq!(value["keys"][4]["verdict"], "wrong");
         assert_eq!(json(true)["errors"], 2);
+    }
+
+    #[test]
+    fn the_way_to_hbase_follows_the_verdicts() {
+        let text = b"tsd.storage.hbase.zk_quorum = zk1\nhbase.rpc.protection = privacy\n";
+        let checked = check_file(Path::new("f"), text).unwrap();
+        let shown = as_text(&checked);
+        let after = "line 2: hbase.rpc.protection = privacy: honoured\n\
+                     HBase: through ZooKeeper at zk1, root znode /hbase\nauthentication: none";
+        assert!(shown.contains(after), "{shown}");
+        let args = ConfigCheckArgs { strict: false, json: true, file: PathBuf::from("f") };
+        let json: Value = serde_json::from_str(&as_json(&args, &checked)).unwrap();
+        assert_eq!(json["hbase"][0], "HBase: through ZooKeeper at zk1, root znode /hbase");
     }
 
     #[test]

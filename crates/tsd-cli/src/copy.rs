@@ -18,7 +18,7 @@ use crate::{
     args::CopyArgs,
     config::Settings,
     console::Stopped,
-    logging,
+    krb5_environment, logging,
     node::OpenEngine,
     output::print_result,
     query, tell,
@@ -55,6 +55,9 @@ fn run(args: &CopyArgs) -> anyhow::Result<CopyReport> {
     let from = StoreLocation::source(args)?;
     let mut to = StoreLocation::target(args)?;
     let settings = from.settings()?;
+    // Both places share one krb5.conf; the source's comes first.
+    krb5_environment::set(&settings.storage.hbase)?;
+    krb5_environment::set(&to.settings()?.storage.hbase)?;
     logging::start(&settings.log);
     let selection = selection(args, &settings)?;
     ensure!(from.identity()? != to.identity()?, "--from and --to name the same store");

@@ -7,7 +7,7 @@ use std::{process, time::Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
 
-use self::rejoin::Rejoins;
+use self::rejoin::{Departure, Rejoins};
 use crate::{
     config::{Config, ConfigError, EngineKind, LogSettings, Settings},
     console::StopSignals,
@@ -50,9 +50,7 @@ fn log_start(config: &Config, settings: &Settings) {
     let store = match storage.engine {
         EngineKind::Embedded => "embedded".to_owned(),
         EngineKind::Memory => "memory; the data is lost at exit".to_owned(),
-        EngineKind::HBase => {
-            format!("HBase at {}", config.text("tsd.storage.hbase.zk_quorum").unwrap_or_default())
-        }
+        EngineKind::HBase => format!("HBase at {}", storage.hbase.cluster.discovery),
     };
     let file = config.file().map_or_else(|| "none".into(), |file| file.to_string_lossy());
     info!(
@@ -150,7 +148,8 @@ async fn run_until_stopped(
     let mut running = config.clone();
     let mut rejoins = Rejoins::new();
     loop {
-        let reason = tokio::select! {
+        let departure = tokio::select! {
+            biased;
             signal = signals.next() => {
                 info!(signal = signal.to_string(), "stopping; a second signal exits at once");
                 return Ok(Some(node));
@@ -163,10 +162,11 @@ async fn run_until_stopped(
                 reload_config(&mut running, &node, &reload);
                 continue;
             }
-            reason = node.fenced() => reason,
+            reason = node.removed() => Departure::Removed(reason),
+            reason = node.fenced() => Departure::Fenced(reason),
         };
         node = tokio::select! {
-            joined = rejoins.join_again(config, node, &reason) => joined?,
+            joined = rejoins.join_again(config, node, departure) => joined?,
             signal = signals.next() => {
                 info!(signal = signal.to_string(), "stopped while joining the cluster again");
                 return Ok(None);

@@ -107,8 +107,8 @@ fn scope(args: &FsckArgs, options: FsckOptions, settings: &Settings) -> Value {
     let storage = &settings.storage;
     let store = match storage.engine {
         EngineKind::HBase => {
-            let cluster = &storage.hbase.cluster;
-            json!({ "quorum": cluster.quorum, "znode": cluster.root })
+            let (quorum, znode) = storage.hbase.cluster.discovery.identity();
+            json!({ "quorum": quorum, "znode": znode })
         }
         EngineKind::Embedded | EngineKind::Memory => {
             let data = &storage.data_directory;

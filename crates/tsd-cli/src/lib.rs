@@ -25,6 +25,7 @@ mod git_revision;
 mod hbase_stats;
 mod import;
 mod json_fields;
+mod krb5_environment;
 mod limits_file;
 mod logging;
 pub mod memory_limit;

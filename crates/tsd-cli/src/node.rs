@@ -11,7 +11,7 @@ use std::{
 use anyhow::Context;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::task::AbortOnDropHandle;
-use tsd_engine::{Engine, EngineConfig, EngineHandle, FilterRules, plugin_queue};
+use tsd_engine::{Engine, EngineConfig, EngineHandle, FilterRules, Standstills, plugin_queue};
 use tsd_server::{
     BindError, ClusterNodes, PluginTask, Server, install_metrics, start_publisher, start_spool,
 };
@@ -36,6 +36,8 @@ const LEAST_PLUGIN_STOP: Duration = Duration::from_secs(1);
 
 /// Timeout for the requests of a fenced daemon, which all fail.
 const ABANDON_LIMIT: Duration = Duration::from_secs(2);
+/// Timeout for the requests in progress of a daemon that leaves its cluster.
+const LEAVE_LIMIT: Duration = Duration::from_millis(300);
 /// Interval of checking whether the memtables of a fenced node are dropped.
 const RELEASE_LOOK: Duration = Duration::from_millis(20);
 
@@ -45,6 +47,8 @@ pub struct Node {
     server: Server,
     open: OpenEngine,
     shutdown_timeout: Duration,
+    /// How long a node of a cluster serves at least after it became unready.
+    drain_linger: Duration,
     /// Publishes the metrics of the HBase client.
     client_metrics: Option<AbortOnDropHandle<()>>,
     /// Follow the files that are read again while the daemon runs.
@@ -67,7 +71,17 @@ pub(crate) struct OpenEngine {
 impl Node {
     /// Opens the store, starts the engine and the server.
     pub async fn start(config: &Config) -> anyhow::Result<Self> {
+        Self::start_again(config, None).await
+    }
+
+    /// As [`Self::start`], for a node that was removed from its cluster: it joins again when the connections to the
+    /// other nodes have held for a time.
+    pub(crate) async fn start_again(
+        config: &Config,
+        held_for: Option<Duration>,
+    ) -> anyhow::Result<Self> {
         let mut settings = Settings::from_config(config)?;
+        settings.storage.hbase.cluster_net.held_for = held_for;
         let descriptors = open_files::plan()?;
         settings.storage.open_files = descriptors.store;
         let metrics = metrics_recorder();
@@ -93,6 +107,9 @@ impl Node {
         let cluster = open.store.hbase.as_ref().and_then(|hbase| hbase.cluster_node.clone());
         if let Some(cluster) = &cluster {
             cluster.attach(&open.engine);
+        }
+        if cluster.is_some() {
+            server.standstills = Some(Standstills::of_process()?);
         }
         server.cluster = cluster.map(|node| node as Arc<dyn ClusterNodes>);
         server.static_root = server.static_root.filter(|root| is_static_root(root));
@@ -121,6 +138,7 @@ impl Node {
             server,
             open,
             shutdown_timeout: settings.shutdown_timeout,
+            drain_linger: settings.storage.hbase.cluster_net.drain_linger,
             client_metrics,
             followers,
             _published_url: published_url,
@@ -181,10 +199,25 @@ impl Node {
         }
     }
 
+    /// Completes when this node has to leave its cluster because of broken connections, with the reason.
+    pub(crate) async fn removed(&self) -> String {
+        match self.open.store.hbase.as_ref().and_then(|hbase| hbase.cluster_log.as_ref()) {
+            Some(log) => log.removed().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// True once another node of the cluster has connected to this one.
+    pub(crate) fn was_reached(&self) -> bool {
+        let cluster = self.open.store.hbase.as_ref().and_then(|hbase| hbase.cluster_node.as_ref());
+        cluster.is_some_and(|node| node.was_reached())
+    }
+
     /// Stops a fenced daemon without a flush, because it can no longer store its rows.
     pub(crate) async fn abandon(mut self) {
         let storage = Arc::downgrade(self.storage());
         self.shutdown_timeout = ABANDON_LIMIT;
+        self.drain_linger = Duration::ZERO;
         if let Err(error) = self.shutdown().await {
             tracing::debug!(%error, "a fenced node has ended");
         }
@@ -200,19 +233,34 @@ impl Node {
         }
     }
 
+    /// Leaves the cluster at once: gives the slots away, flushes the rows and ends the log. Requests in progress get
+    /// little time, because reads of all other nodes wait for the end.
+    pub(crate) async fn leave(mut self) -> anyhow::Result<()> {
+        self.drain_linger = Duration::ZERO;
+        self.stop(LEAVE_LIMIT).await
+    }
+
     /// Stops accepting requests, completes those in progress, and flushes all data.
     pub async fn shutdown(self) -> anyhow::Result<()> {
+        // Clients get half of the time, the store the other half.
+        let half = self.shutdown_timeout / 2;
+        self.stop(half).await
+    }
+
+    /// Stops. `for_clients` bounds the requests in progress.
+    async fn stop(self, for_clients: Duration) -> anyhow::Result<()> {
         drop(self.followers);
         drop(self.client_metrics);
         let cluster = self.open.store.hbase.as_ref().and_then(|hbase| hbase.cluster_node.clone());
         if let Some(cluster) = cluster {
-            // Drains before the listener stops, so that other nodes take over the writes of clients.
-            cluster.drain(self.shutdown_timeout / 2).await;
+            // The listener stays open until other nodes have the slots, and load balancers have seen that this node
+            // is not ready.
+            self.server.leave();
+            let seen = tokio::time::sleep(self.drain_linger);
+            tokio::join!(seen, cluster.drain(self.shutdown_timeout / 2));
         }
-        // Clients get half of the time, the store the other half.
-        let half = self.shutdown_timeout / 2;
-        self.server.shutdown(half).await;
-        self.open.close(half).await
+        self.server.shutdown(for_clients).await;
+        self.open.close(self.shutdown_timeout / 2).await
     }
 }
 

@@ -13,6 +13,7 @@ mod node_names;
 pub(crate) mod offline;
 mod on_hbase;
 mod open_store;
+mod slot_tags;
 mod tables;
 
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use tsd_storage_wal::{WalConfig, WalStorage, unknown_mark_version};
 pub(crate) use self::{
     cluster_settings::ClusterSettings,
     hbase::{find_cluster, needed_tables, prefetch},
+    joining::JoinError,
     names::name_peers,
     open_store::{OpenStore, Purpose, Replayed},
     tables::all_tables,

@@ -149,11 +149,11 @@ async fn connect(settings: &Settings, out: &mut impl Write) -> anyhow::Result<Cl
         "the store is not HBase; name HBase's ZooKeeper with --zkquorum or tsd.storage.hbase.zk_quorum"
     );
     let hbase = &settings.storage.hbase;
-    writeln!(out, "HBase at {} {}", hbase.cluster.quorum, hbase.cluster.root)?;
+    writeln!(out, "HBase at {}", hbase.cluster.discovery)?;
     // Fails early, because a user waits.
     let mut hbase = hbase.clone();
     hbase.cluster.operation_timeout = hbase.cluster.operation_timeout.min(hbase.start_timeout);
-    let client = hbase.client();
+    let client = hbase.client()?;
     store::find_cluster(&client, settings, hbase.start_timeout).await?;
     let _progress = report_progress(&client);
     let admin = client.admin();
@@ -169,8 +169,7 @@ async fn connect(settings: &Settings, out: &mut impl Write) -> anyhow::Result<Cl
 }
 
 fn place(settings: &Settings) -> String {
-    let cluster = &settings.storage.hbase.cluster;
-    format!("HBase at {} {} failed", cluster.quorum, cluster.root)
+    format!("HBase at {} failed", settings.storage.hbase.cluster.discovery)
 }
 
 /// The configured tables.

@@ -14,7 +14,7 @@ use crate::{
     data_directory::DataDirectoryError,
     error_text::error_text,
     import::ImportError,
-    logging,
+    krb5_environment, logging,
     node::OpenEngine,
     output::tell,
     query::QueryArgsError,
@@ -53,10 +53,11 @@ fn failed_with(error: &anyhow::Error, other: u8) -> ExitCode {
     })
 }
 
-/// Validates the configuration, starts logging, and warns if the tool may open another store than the file intends.
+/// Validates the configuration, passes krb5.conf on, starts logging, and warns if the tool may open another store than the file intends.
 /// The daemon logs all other warnings.
 pub(crate) fn prepare(config: Config) -> anyhow::Result<(Config, Settings)> {
     let settings = Settings::from_config(&config)?;
+    krb5_environment::set(&settings.storage.hbase)?;
     logging::start(&settings.log);
     if let Some(warning) = config.embedded_by_default() {
         warn!("{warning}");
@@ -64,11 +65,12 @@ pub(crate) fn prepare(config: Config) -> anyhow::Result<(Config, Settings)> {
     Ok((config, settings))
 }
 
-/// Validates the configuration of a daemon, starts logging, and logs warnings about the configuration.
+/// Validates the configuration of a daemon, passes krb5.conf on, starts logging, and logs warnings about the configuration.
 pub(crate) fn prepare_daemon(config: Config) -> anyhow::Result<(Config, Settings)> {
     let settings = Settings::from_config(&config)?;
+    krb5_environment::set(&settings.storage.hbase)?;
     logging::start(&settings.log);
-    for warning in config.warnings() {
+    for warning in config.warnings().iter().chain(&settings.storage.hbase.warnings) {
         warn!("{warning}");
     }
     let without_effect = config.without_effect();

@@ -263,7 +263,7 @@ pub struct PointConflict {
     pub tags: Vec<(String, String)>,
     /// The instant, in epoch milliseconds.
     pub time_ms: i64,
-    /// The newest points of the instant.
+    /// The newest points of the instant; empty for rollups.
     pub points: Vec<ConflictingPoint>,
 }
 

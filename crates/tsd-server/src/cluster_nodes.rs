@@ -89,8 +89,8 @@ pub struct NodeQueries {
 pub struct ClusterStatus {
     /// The nodes.
     pub nodes: Vec<ClusterNode>,
-    /// The slots; `None` if writes are not forwarded.
-    pub slots: Option<SlotSummary>,
+    /// The slots.
+    pub slots: SlotSummary,
 }
 
 /// The assignment of slots to nodes.
@@ -115,6 +115,17 @@ pub struct NodeSlots {
     pub moving_out: usize,
 }
 
+/// A slot with many more points than others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HotSlotDetails {
+    /// Number of the slot.
+    pub slot: usize,
+    /// Its share of the points that its node wrote in the last minute, percent.
+    pub percent: u32,
+    /// Tag value of its series, such as the name of a host; `None` if it is not known.
+    pub name: Option<String>,
+}
+
 /// A node of a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterNode {
@@ -122,7 +133,8 @@ pub struct ClusterNode {
     pub name: String,
     /// Address for other nodes; empty if the node has no such address.
     pub address: String,
-    /// `joining`, `serving`, `suspected`, `recovering` or `left`.
+    /// `joining`, `serving`, `unreachable` (its heartbeats go on, and it does not respond), `suspected`, `recovering`
+    /// or `left`.
     pub state: &'static str,
     /// Incarnation of the node.
     pub incarnation: u64,
@@ -132,8 +144,8 @@ pub struct ClusterNode {
     pub heartbeat_age_ms: u64,
     /// Bytes of its log at the last heartbeat.
     pub log_bytes: u64,
-    /// Its slots; `None` if writes are not forwarded.
-    pub slots: Option<NodeSlots>,
+    /// Its slots.
+    pub slots: NodeSlots,
     /// Report of the node, or why there is no report.
     pub report: Result<NodeDetails, SilentNodeError>,
 }
@@ -151,6 +163,8 @@ pub struct NodeDetails {
     pub clock_ahead_ms: i64,
     /// Problems of the node.
     pub problems: Vec<String>,
+    /// Its slots with many more points than others, the hottest first.
+    pub hot_slots: Vec<HotSlotDetails>,
 }
 
 /// Outcome of the flush of a node.

@@ -13,6 +13,7 @@ use std::{
 };
 
 use metrics_exporter_prometheus::PrometheusHandle;
+use tsd_engine::Standstills;
 use tsd_protocol::BuildInfo;
 
 use crate::{
@@ -180,6 +181,8 @@ pub struct ServerConfig {
     pub log: Option<LogControl>,
     /// The cluster of this daemon, for `/api/cluster`; `None` without a cluster.
     pub cluster: Option<Arc<dyn ClusterNodes>>,
+    /// Closes the connections that were open while the process stood still; `None` outside of a cluster.
+    pub standstills: Option<Arc<Standstills>>,
     /// Time zone of queries without a time zone (`tsd.core.timezone`).
     pub time_zone: String,
     /// Host name in statistics.
@@ -229,6 +232,7 @@ impl Default for ServerConfig {
             static_root: None,
             log: None,
             cluster: None,
+            standstills: None,
             time_zone: "UTC".to_owned(),
             host_name: "(unknown)".to_owned(),
             stats_canonical: false,

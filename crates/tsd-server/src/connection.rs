@@ -1,14 +1,17 @@
-//! Serves one connection: selects the protocol by the first byte.
+//! Serves one connection: selects the protocol by the first byte. Ends it after a standstill of the process.
 
-use std::{future::Future, io, net::SocketAddr, sync::Arc};
+use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::{
     net::TcpStream,
     time::{Instant, sleep_until},
 };
+use tsd_engine::{Epoch, stood_still_since};
 
 use crate::{
+    connection_epoch::{ConnectionEpoch, EpochIo},
     connection_memory::{HTTP_IDLE_BYTES, TELNET_BYTES},
+    gentle_close::close_gently,
     http,
     open_connections::{NoRoom, OpenConnection},
     refused_connection::{self, refusal},
@@ -19,6 +22,8 @@ use crate::{
 
 /// First byte of a TLS handshake.
 const TLS_HANDSHAKE: u8 = 0x16;
+/// How long the input of a connection is discarded after a standstill.
+const DISCARD_FOR: Duration = Duration::from_secs(1);
 
 /// Protocols on the shared port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,22 +44,43 @@ impl Protocol {
     }
 }
 
-/// Serves a connection until it ends.
+/// Serves a connection of an epoch until the connection ends, or the process has stood still.
 pub(crate) async fn serve(
     state: Arc<ServerState>,
-    stream: TcpStream,
+    mut stream: TcpStream,
     peer: SocketAddr,
     connection: Arc<OpenConnection>,
+    epoch: Option<Epoch>,
 ) {
-    let limits = &state.config.limits;
-    let first = match first_byte(&state, &stream, &connection).await {
-        Ok(Some(byte)) => byte,
-        Ok(None) => return,
-        Err(error) => {
-            state.metrics.connection_failed(&error);
-            return;
+    let metrics = &state.metrics;
+    let epoch = epoch.map(ConnectionEpoch::new).map(Arc::new);
+    let serving = serve_protocol(&state, &mut stream, peer, (connection, epoch.clone()));
+    let ended = tokio::select! {
+        biased;
+        () = stood_still_since(epoch.as_deref().map(ConnectionEpoch::epoch)) => {
+            metrics.stood_still.increment(1);
+            None
         }
+        served = serving => Some(served),
     };
+    match ended {
+        Some(Ok(())) => {}
+        Some(Err(error)) => metrics.connection_failed(&error),
+        None => {
+            let discarded = close_gently(&mut stream, DISCARD_FOR).await;
+            metrics.discarded_bytes.increment(discarded as u64);
+        }
+    }
+}
+
+async fn serve_protocol(
+    state: &Arc<ServerState>,
+    stream: &mut TcpStream,
+    peer: SocketAddr,
+    (connection, epoch): (Arc<OpenConnection>, Option<Arc<ConnectionEpoch>>),
+) -> io::Result<()> {
+    let limits = &state.config.limits;
+    let Some(first) = first_byte(state, stream, &connection).await? else { return Ok(()) };
     let protocol = Protocol::from_first_byte(first);
     let is_http = protocol == Protocol::Http;
     // Marks the connection as active, so that it is not closed to make room for itself.
@@ -64,7 +90,7 @@ pub(crate) async fn serve(
         state.metrics.connections_rejected.add(1);
         let answer = refusal(first, &NoRoom::Memory);
         refused_connection::tell(stream, &answer).await;
-        return;
+        return Ok(());
     }
     let timeouts = IoTimeouts {
         idle: limits.idle_timeout,
@@ -74,19 +100,17 @@ pub(crate) async fn serve(
         half_close: limits.half_close_grace,
     };
     let tracker = Arc::clone(&connection.tracker);
-    let io = TimeoutIo::new(stream, timeouts, Arc::clone(&tracker));
-    let io = io.with_pressure(Arc::clone(&state) as _);
+    let io = EpochIo::new(stream, epoch.clone(), state.metrics.discarded_bytes.clone());
+    let io = TimeoutIo::new(io, timeouts, Arc::clone(&tracker));
+    let io = io.with_pressure(Arc::clone(state) as _);
+    let (state, connection) = (Arc::clone(state), (connection, epoch));
     let result = match protocol {
-        Protocol::Http => http::serve(Arc::clone(&state), io, connection, peer).await,
-        Protocol::Telnet => telnet::serve(Arc::clone(&state), io, connection, peer).await,
+        Protocol::Http => http::serve(state, io, connection, peer).await,
+        Protocol::Telnet => telnet::serve(state, io, connection, peer).await,
         Protocol::Tls => Err(io::ErrorKind::Unsupported.into()),
     };
     // hyper does not report an error for a broken idle connection.
-    if tracker.timed_out() {
-        state.metrics.connection_failed(&io::ErrorKind::TimedOut.into());
-    } else if let Err(error) = result {
-        state.metrics.connection_failed(&error);
-    }
+    if tracker.timed_out() { Err(io::ErrorKind::TimedOut.into()) } else { result }
 }
 
 /// Waits for the first byte and leaves it in the socket; `None` at the end of input, or if the connection must close.

@@ -15,22 +15,25 @@ const DISCARD_BYTES: usize = 4 << 10;
 /// Maximum bytes to discard, so that a client that keeps sending does not delay the close.
 const MOST_DISCARDED: usize = 64 << 20;
 
-/// Ends the output of a connection, then discards its input until the client closes, for at most `limit`.
+/// Ends the output of a connection, then discards its input until the client closes, for at most `limit`. Returns the
+/// number of discarded bytes.
 pub(crate) async fn close_gently<S: AsyncRead + AsyncWrite + Unpin>(
     io: &mut S,
     limit: Duration,
-) -> io::Result<()> {
+) -> usize {
+    let mut discarded = 0;
     let closed = async {
         io.shutdown().await?;
-        let mut discarded = [0; DISCARD_BYTES];
-        let mut left = MOST_DISCARDED;
-        while left > 0 {
-            match io.read(&mut discarded).await? {
+        let mut buffer = [0; DISCARD_BYTES];
+        while discarded < MOST_DISCARDED {
+            match io.read(&mut buffer).await? {
                 0 => break,
-                read => left = left.saturating_sub(read),
+                read => discarded += read,
             }
         }
-        Ok(())
+        Ok::<_, io::Error>(())
     };
-    timeout(limit, closed).await.unwrap_or(Ok(()))
+    // Afterwards the connection is closed anyway.
+    let _ = timeout(limit, closed).await;
+    discarded
 }

@@ -42,6 +42,8 @@ struct Check {
 pub(crate) struct HealthReport {
     /// The problems. The subsystem is a text, since it can also be the check itself.
     pub(crate) problems: Vec<(&'static str, HealthImpact, Arc<str>)>,
+    /// The worst impact of the problems that other daemons need not have.
+    own_impact: Option<HealthImpact>,
     stopping: bool,
 }
 
@@ -57,11 +59,11 @@ impl HealthReport {
     }
 
     /// Returns true if a load balancer should send clients to this daemon. `writes` is true for a daemon
-    /// that also writes points. Unreadable data does not change readiness: another daemon could not read it
-    /// either, and this daemon serves the rest.
+    /// that also writes points. Problems that other daemons have too do not change readiness, since a balancer
+    /// without any server helps no client. Neither does unreadable data.
     pub(crate) fn is_ready(&self, writes: bool) -> bool {
         !self.stopping
-            && match self.impact() {
+            && match self.own_impact {
                 Some(HealthImpact::Unavailable) => false,
                 Some(HealthImpact::WritesRejected) => !writes,
                 _ => true,
@@ -110,12 +112,15 @@ impl HealthMonitor {
                 (problem.component.as_str(), problem.impact, Arc::clone(&problem.reason))
             })
             .collect();
+        let own = check.problems.iter().filter(|problem| !problem.is_common);
+        let mut own_impact = own.map(|problem| problem.impact).max();
         let age = check.at.elapsed();
         if age >= UNRESPONSIVE {
+            own_impact = Some(HealthImpact::Unavailable);
             let reason = format!("the store has not reported its state for {} s", age.as_secs());
             problems.push(("health", HealthImpact::Unavailable, reason.into()));
         }
-        HealthReport { problems, stopping }
+        HealthReport { problems, own_impact, stopping }
     }
 }
 
@@ -218,12 +223,22 @@ mod tests {
     use super::*;
 
     fn problem(component: StoreComponent, impact: HealthImpact) -> Problem {
-        Problem { component: HealthComponent::Store(component), impact, reason: "r".into() }
+        let component = HealthComponent::Store(component);
+        Problem { component, impact, reason: "r".into(), is_common: false }
     }
 
     fn report(impacts: &[HealthImpact], stopping: bool) -> HealthReport {
         let problems = impacts.iter().map(|impact| ("data", *impact, "r".into())).collect();
-        HealthReport { problems, stopping }
+        HealthReport { problems, own_impact: impacts.iter().copied().max(), stopping }
+    }
+
+    #[test]
+    fn a_problem_of_all_daemons_does_not_change_readiness() {
+        let all = report(&[HealthImpact::WritesRejected, HealthImpact::Unavailable], false);
+        let common = HealthReport { own_impact: None, ..all.clone() };
+        assert_eq!((common.state(), common.is_ready(true)), (Health::Error, true));
+        let stopping = HealthReport { stopping: true, ..common };
+        assert!(!stopping.is_ready(true) && !all.is_ready(true));
     }
 
     #[test]

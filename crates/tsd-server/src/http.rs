@@ -31,7 +31,10 @@ pub use self::routes::{
     verify::verification_json,
 };
 use self::{connection_io::ConnectionIo, malformed_head::answer_malformed_head};
-use crate::{open_connections::OpenConnection, server_state::ServerState, timeout_io::TimeoutIo};
+use crate::{
+    connection_epoch::ConnectionEpoch, open_connections::OpenConnection, server_state::ServerState,
+    timeout_io::TimeoutIo,
+};
 
 /// Maximum read buffer of a connection. Bodies are read in chunks of up to this size, and a head must fit.
 const READ_BUFFER: usize = 32 << 10;
@@ -40,14 +43,14 @@ const READ_BUFFER: usize = 32 << 10;
 pub(crate) async fn serve<S>(
     state: Arc<ServerState>,
     io: TimeoutIo<S>,
-    connection: Arc<OpenConnection>,
+    (connection, epoch): (Arc<OpenConnection>, Option<Arc<ConnectionEpoch>>),
     peer: SocketAddr,
 ) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
     let identity = access::ConnectionIdentity::default();
-    let peer = access::ConnectionPeer { address: peer, identity };
+    let peer = access::ConnectionPeer { address: peer, identity, epoch };
     let open = Arc::clone(&connection);
     let tracker = &open.tracker;
     let mut io = ConnectionIo::new(io, Arc::clone(&state.connections), Arc::clone(&connection));

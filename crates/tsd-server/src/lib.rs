@@ -11,6 +11,7 @@ mod client;
 mod cluster_nodes;
 mod config;
 mod connection;
+mod connection_epoch;
 mod connection_memory;
 mod cors;
 mod failure_mapping;
@@ -47,7 +48,8 @@ pub use auth::{
 };
 pub use cluster_nodes::{
     CancelQueryError, ClusterFuture, ClusterNode, ClusterNodes, ClusterQueryId, ClusterStatus,
-    DrainedNode, FlushedNode, NodeDetails, NodeQueries, NodeSlots, SilentNodeError, SlotSummary,
+    DrainedNode, FlushedNode, HotSlotDetails, NodeDetails, NodeQueries, NodeSlots, SilentNodeError,
+    SlotSummary,
 };
 pub use config::{Limits, ServerConfig, ServerMode};
 pub use cors::{Cors, CorsError};

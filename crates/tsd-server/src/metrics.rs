@@ -89,6 +89,10 @@ tsd_engine::metrics_table! {
     pub(crate) struct ServerMetrics {
         counters {
             telnet_read_bytes: "tsd_server_telnet_read_bytes_total", "Bytes read from telnet connections.";
+            stood_still: "tsd_server_connections_stood_still_total",
+                "Connections closed because the daemon stood still while they were open.";
+            discarded_bytes: "tsd_server_discarded_bytes_total",
+                "Bytes discarded because they may have come before the daemon stood still.";
             telnet_long_lines: "tsd_server_telnet_long_lines_total",
                 "Telnet lines skipped because they are longer than `tsd.network.max_line_length`.";
         }

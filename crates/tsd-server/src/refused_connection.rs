@@ -34,11 +34,12 @@ impl RefusedConnections {
             return;
         };
         tokio::spawn(async move {
+            let mut stream = stream;
             let mut first = [0; 1];
             let peeked = timeout(PATIENCE, stream.peek(&mut first)).await;
             if matches!(peeked, Ok(Ok(1..))) {
                 let [first] = first;
-                tell(stream, &refusal(first, &reason)).await;
+                tell(&mut stream, &refusal(first, &reason)).await;
             }
             drop(permit);
         });
@@ -55,9 +56,9 @@ pub(crate) fn refusal(first: u8, reason: &dyn Display) -> Vec<u8> {
 }
 
 /// Sends the answer and closes the connection, even if the client does not read the answer.
-pub(crate) async fn tell(mut stream: TcpStream, answer: &[u8]) {
+pub(crate) async fn tell(stream: &mut TcpStream, answer: &[u8]) {
     if matches!(timeout(PATIENCE, stream.write_all(answer)).await, Ok(Ok(()))) {
-        let _ = close_gently(&mut stream, PATIENCE).await;
+        close_gently(stream, PATIENCE).await;
     }
 }
 

@@ -1,4 +1,6 @@
 //! The listener: accepts, counts and limits connections, and drains them at shutdown.
+//!
+//! A connection belongs to the epoch in which the system accepted it, which may be before a standstill of the process.
 
 use std::{
     io,
@@ -15,7 +17,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, info, warn};
-use tsd_engine::{EngineHandle, LogLimit, QueryClock};
+use tsd_engine::{EngineHandle, Epoch, LogLimit, QueryClock, Standstills, stood_still_since};
 
 use crate::{
     ServerConfig, connection, metrics, open_connections::NoRoom,
@@ -136,6 +138,11 @@ impl Server {
         self.state.stop_requested.cancelled().await;
     }
 
+    /// Makes this daemon unready, so that load balancers send clients to others. It serves everything as before.
+    pub fn leave(&self) {
+        self.state.leaving.cancel();
+    }
+
     /// Stops accepting, lets every connection process what it has received, and closes those still
     /// open after `deadline`.
     pub async fn shutdown(self, deadline: Duration) -> ShutdownReport {
@@ -246,6 +253,16 @@ fn open_socket(
     TcpListener::from_std(socket.into())
 }
 
+/// Accepts the connections of a listener.
+struct Acceptor {
+    state: Arc<ServerState>,
+    tasks: TaskTracker,
+    abort: CancellationToken,
+    refused: RefusedConnections,
+    refused_log: LogLimit,
+    no_memory_log: LogLimit,
+}
+
 async fn accept(
     listener: TcpListener,
     state: Arc<ServerState>,
@@ -253,22 +270,30 @@ async fn accept(
     abort: CancellationToken,
 ) {
     let most = state.config.limits.connections.map_or(usize::MAX, std::num::NonZero::get);
-    let refused = RefusedConnections::new(most);
-    let refused_log = LogLimit::new(LOG_INTERVAL);
-    let no_memory_log = LogLimit::new(LOG_INTERVAL);
+    let acceptor = Acceptor {
+        state: Arc::clone(&state),
+        tasks,
+        abort,
+        refused: RefusedConnections::new(most),
+        refused_log: LogLimit::new(LOG_INTERVAL),
+        no_memory_log: LogLimit::new(LOG_INTERVAL),
+    };
     let failed_log = LogLimit::new(LOG_INTERVAL);
     let mut pause = FIRST_ACCEPT_PAUSE;
+    let mut epoch = acceptor.epoch();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
+            () = stood_still_since(epoch.as_ref()) => acceptor.drain(&listener, &mut epoch).await,
             () = state.stopping.cancelled() => return,
         };
-        let (stream, peer) = match accepted {
+        match accepted {
             Ok((stream, peer)) => {
                 pause = FIRST_ACCEPT_PAUSE;
-                // The system reports an IPv4 client of a listener on `[::]` as `::ffff:a.b.c.d`.
-                (stream, SocketAddr::new(peer.ip().to_canonical(), peer.port()))
+                acceptor.open(stream, peer, epoch.clone()).await;
             }
+            // All waiting connections were accepted.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
                 state.metrics.exceptions_unknown.add(1);
                 if let Some(suppressed) = failed_log.admit() {
@@ -279,37 +304,80 @@ async fn accept(
                     () = state.stopping.cancelled() => return,
                 }
                 pause = (pause * 2).min(LONGEST_ACCEPT_PAUSE);
-                continue;
             }
-        };
+        }
+    }
+}
+
+impl Acceptor {
+    /// The present epoch; `None` if standstills are not detected.
+    fn epoch(&self) -> Option<Epoch> {
+        self.state.config.standstills.as_ref().map(Standstills::epoch)
+    }
+
+    /// After a standstill, opens the connections that wait in the queue of the system. They belong to the former epoch,
+    /// so they are closed. Changes `epoch` once the queue is empty, and returns the error that says so.
+    async fn drain(
+        &self,
+        listener: &TcpListener,
+        epoch: &mut Option<Epoch>,
+    ) -> io::Result<(TcpStream, SocketAddr)> {
+        // Comes before the first look at the queue: a connection that is missing there belongs to this epoch.
+        let present = self.epoch();
+        // The queue has no more of them, even if new connections come all the time.
+        for _ in 0..=self.state.config.backlog {
+            match accept_waiting(listener) {
+                Ok((stream, peer)) => self.open(stream, peer, epoch.clone()).await,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        *epoch = present;
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+
+    /// Serves a connection of an epoch.
+    async fn open(&self, stream: TcpStream, peer: SocketAddr, epoch: Option<Epoch>) {
+        let state = &self.state;
+        // The system reports an IPv4 client of a listener on `[::]` as `::ffff:a.b.c.d`.
+        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
         let listed = match state.connections.admit().await {
             Ok(listed) => listed,
             Err(reason) => {
                 state.metrics.connections_rejected.add(1);
                 let log = match reason {
-                    NoRoom::Connections(_) => &refused_log,
-                    NoRoom::Memory => &no_memory_log,
+                    NoRoom::Connections(_) => &self.refused_log,
+                    NoRoom::Memory => &self.no_memory_log,
                 };
                 if let Some(suppressed) = log.admit() {
                     warn!(%peer, %reason, suppressed, "connection refused");
                 }
-                refused.refuse(stream, reason);
-                continue;
+                self.refused.refuse(stream, reason);
+                return;
             }
         };
         state.metrics.connections_total.add(1);
         if let Err(error) = set_options(&stream, &state.config) {
             debug!(%peer, %error, "cannot set socket options");
         }
-        let (state, abort) = (Arc::clone(&state), abort.clone());
-        tasks.spawn(async move {
+        let (state, abort) = (Arc::clone(state), self.abort.clone());
+        self.tasks.spawn(async move {
+            let connection = Arc::clone(&listed.connection);
             tokio::select! {
-                () = connection::serve(state, stream, peer, Arc::clone(&listed.connection)) => {}
+                () = connection::serve(state, stream, peer, connection, epoch) => {}
                 () = abort.cancelled() => {}
             }
             drop(listed);
         });
     }
+}
+
+/// Accepts a connection of which the runtime may not know yet.
+fn accept_waiting(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
+    let (socket, peer) = SockRef::from(listener).accept()?;
+    socket.set_nonblocking(true)?;
+    let peer = peer.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
+    Ok((TcpStream::from_std(socket.into())?, peer))
 }
 
 fn set_options(stream: &TcpStream, config: &ServerConfig) -> io::Result<()> {

@@ -65,6 +65,8 @@ pub(crate) struct ServerState {
     unstored_log: LogLimit,
     refusal_log: LogLimit,
     pub(crate) refused_points: RefusedPointLog,
+    /// Cancelled when load balancers should send no more clients.
+    pub(crate) leaving: CancellationToken,
     /// Cancelled when shutdown starts.
     pub(crate) stopping: CancellationToken,
     /// Cancelled when a client requests a stop.
@@ -104,6 +106,7 @@ impl ServerState {
             unstored_log: LogLimit::new(UNSTORED_LOG_INTERVAL),
             refusal_log: LogLimit::new(REFUSAL_LOG_INTERVAL),
             refused_points: RefusedPointLog::default(),
+            leaving: CancellationToken::new(),
             stopping,
             stop_requested: CancellationToken::new(),
         })
@@ -171,6 +174,7 @@ impl ServerState {
 
     /// Returns the health of the daemon, within half a second.
     pub(crate) async fn health(&self) -> HealthReport {
-        self.health.report(self.stopping.is_cancelled()).await
+        let stopping = self.leaving.is_cancelled() || self.stopping.is_cancelled();
+        self.health.report(stopping).await
     }
 }

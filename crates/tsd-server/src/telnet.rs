@@ -47,13 +47,16 @@ use self::{
     unstored::Unstored,
     write_buffer::WriteBuffer,
 };
-use crate::{open_connections::OpenConnection, server_state::ServerState, timeout_io::TimeoutIo};
+use crate::{
+    connection_epoch::ConnectionEpoch, open_connections::OpenConnection, server_state::ServerState,
+    timeout_io::TimeoutIo,
+};
 
 /// Serves telnet until the connection closes.
 pub(crate) async fn serve<S>(
     state: Arc<ServerState>,
     io: TimeoutIo<S>,
-    connection: Arc<OpenConnection>,
+    (connection, epoch): (Arc<OpenConnection>, Option<Arc<ConnectionEpoch>>),
     peer: SocketAddr,
 ) -> io::Result<()>
 where
@@ -91,6 +94,7 @@ where
         },
         failures,
         unstored: Unstored::default(),
+        epoch,
         stopping: Box::pin(connection.closing.clone().cancelled_owned()),
         closing: connection.closing.clone(),
     };

@@ -35,6 +35,7 @@ mod rebinding;
 mod requirements;
 mod response_formats;
 mod rollups;
+mod standstill;
 mod telnet;
 mod telnet_hold;
 mod write_filter;

@@ -33,6 +33,8 @@ pub struct DaemonBuilder {
     /// Listens on 127.0.0.1 only.
     loopback: bool,
     port: String,
+    /// Network namespace to run in.
+    namespace: Option<String>,
 }
 
 /// The program of a bench: the value of `TSDB_BINARY`, else `built`.
@@ -55,7 +57,14 @@ impl DaemonBuilder {
             environment: vec![("TSD_CLUSTER_BIND".to_owned(), "127.0.0.1:0".to_owned())],
             loopback: true,
             port: "0".to_owned(),
+            namespace: None,
         }
+    }
+
+    /// Runs the daemon in a network namespace. It listens on all addresses of it.
+    pub fn in_namespace(mut self, name: &str) -> Self {
+        self.namespace = Some(name.to_owned());
+        self.without_bind()
     }
 
     /// A daemon of a bench. The environment variable `TSDB_BINARY` names its program, to measure
@@ -89,7 +98,15 @@ impl DaemonBuilder {
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new(&self.binary);
+        let mut command = match &self.namespace {
+            // `ip` becomes the program, with the same process id.
+            Some(name) => {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", name]).arg(&self.binary);
+                command
+            }
+            None => Command::new(&self.binary),
+        };
         command
             .args(["tsd", "--port", &self.port, "--log-format", "json", "--data"])
             .arg(&self.data)
@@ -136,10 +153,9 @@ impl DaemonBuilder {
         if outcome.is_err() {
             reader.join().expect("no panic");
         }
-        let line = |event: &Value| event.as_str().map_or_else(|| event.to_string(), str::to_owned);
-        let lines: Vec<String> = log.lock().iter().map(line).collect();
+        let text = text(&log.lock());
         let started = outcome.map(|address| Daemon { process, address, log });
-        (lines.join("\n"), started)
+        (text, started)
     }
 
     /// Runs a daemon that is expected to exit by itself; returns its status and standard error.
@@ -161,6 +177,12 @@ impl Daemon {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.id()
+    }
+
+    /// All lines of its standard error so far.
+    #[must_use]
+    pub fn stderr(&self) -> String {
+        text(&self.log.lock())
     }
 
     /// Log events with this message.
@@ -220,6 +242,12 @@ impl Daemon {
         self.signal("TERM");
         self.wait()
     }
+}
+
+/// The lines of a log.
+fn text(log: &[Value]) -> String {
+    let line = |event: &Value| event.as_str().map_or_else(|| event.to_string(), str::to_owned);
+    log.iter().map(line).collect::<Vec<String>>().join("\n")
 }
 
 impl Drop for Daemon {

@@ -15,8 +15,20 @@ pub(crate) enum ClusterCommand {
     Queries(ClusterQueriesArgs),
     /// Give all slots of the daemon to other nodes, before you stop it permanently
     Drain(ClusterLocation),
+    /// List the nodes in the log table, without a daemon: state, address, heartbeat, log
+    Members(ClusterMembersArgs),
     /// Show the settings that all nodes share, or change some; fails if the configuration here differs
     Settings(ClusterSettingsArgs),
+}
+
+/// Arguments of `tsdb cluster members`.
+#[derive(Debug, Args)]
+pub(crate) struct ClusterMembersArgs {
+    #[command(flatten)]
+    pub(crate) overrides: Overrides,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Arguments of `tsdb cluster settings`.
@@ -24,8 +36,9 @@ pub(crate) enum ClusterCommand {
 pub(crate) struct ClusterSettingsArgs {
     #[command(flatten)]
     pub(crate) overrides: Overrides,
-    /// Give the cluster tsd.cluster.forward as set here, while all nodes are stopped, and the message versions of
-    /// this release, if every running node speaks one of them
+    /// Give the cluster the values of this configuration, where they may change: tsd.cluster.slot_tags while all
+    /// nodes are stopped, others before the nodes are restarted with them, if every running node speaks a message version
+    /// of this release
     #[arg(long)]
     pub(crate) adopt: bool,
     /// Print JSON

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, path::Path};
 use tsd_server::redacted;
 
 use super::{
-    Config, ConfigError, Key, KeyEffect, Property, Settings, ValueKind, is_true, keys,
-    parse_properties,
+    Config, ConfigError, EngineKind, Key, KeyEffect, Property, Settings, ValueKind, hbase_summary,
+    is_client_key, is_true, keys, parse_properties,
 };
 
 /// Maximum wrong keys that a check finds.
@@ -19,8 +19,10 @@ pub(crate) struct FileCheck {
     pub(crate) entries: Vec<CheckedEntry>,
     /// Errors of the file as a whole.
     pub(crate) problems: Vec<String>,
-    /// A warning about the file as a whole.
-    pub(crate) warning: Option<String>,
+    /// Warnings about the file as a whole.
+    pub(crate) warnings: Vec<String>,
+    /// How the daemon would reach HBase, in words; empty for other stores, and for a file with errors.
+    pub(crate) hbase: Vec<String>,
 }
 
 /// An assignment of the file.
@@ -99,7 +101,26 @@ pub(crate) fn check_file(path: &Path, text: &[u8]) -> Result<FileCheck, ConfigEr
             CheckedEntry { key: key.clone(), value: redacted(key, value), line: *line, verdict }
         })
         .collect();
-    Ok(FileCheck { entries, problems, warning: config.embedded_by_default() })
+    let mut checked = FileCheck {
+        entries,
+        problems,
+        warnings: config.embedded_by_default().into_iter().collect(),
+        hbase: Vec::new(),
+    };
+    if let Some(settings) = settings.filter(|_| wrong.is_empty() && checked.problems.is_empty())
+        && settings.storage.engine == EngineKind::HBase
+    {
+        let hbase = &settings.storage.hbase;
+        checked.hbase = hbase_summary::lines(hbase);
+        checked.problems = hbase_summary::unreadable_files(hbase);
+        if checked.problems.is_empty()
+            && let Err(error) = hbase.cluster.check_security()
+        {
+            checked.problems.push(error.to_string());
+        }
+        checked.warnings.extend(hbase.warnings.iter().cloned());
+    }
+    Ok(checked)
 }
 
 type WrongKeys = BTreeMap<String, String>;
@@ -137,7 +158,7 @@ fn verdict(
     if let Some(why) = wrong.get(name) {
         return KeyVerdict::Wrong { why: why.clone() };
     }
-    if name.starts_with("hbase.") && !config.is_on_hbase() {
+    if is_client_key(name) && !config.is_on_hbase() {
         let why = "the store is not HBase, so the key has no effect".to_owned();
         return KeyVerdict::Ignored { why };
     }
@@ -309,15 +330,15 @@ mod tests {
     #[test]
     fn keys_of_hbase_without_a_quorum_are_surprising() {
         let stock = "tsd.network.port = 4242\ntsd.storage.hbase.data_table = tsdb\n";
-        let warning = check(stock).warning.unwrap();
+        let warning = check(stock).warnings.pop().unwrap();
         for part in ["tsd.storage.hbase.data_table", "line 2", "zk_quorum = localhost"] {
             assert!(warning.contains(part), "{warning}");
         }
         for decided in ["tsd.storage.hbase.zk_quorum = zk", "tsd.storage.engine = embedded"] {
-            assert_eq!(check(&format!("{stock}{decided}\n")).warning, None, "{decided}");
+            assert!(check(&format!("{stock}{decided}\n")).warnings.is_empty(), "{decided}");
         }
-        assert_eq!(check("tsd.network.port = 1\n").warning, None);
-        assert!(check("google.bigtable.project.id = x\n").warning.is_some());
+        assert!(check("tsd.network.port = 1\n").warnings.is_empty());
+        assert_eq!(check("google.bigtable.project.id = x\n").warnings.len(), 1);
     }
 
     /// Issue 37, case C16.
@@ -331,6 +352,36 @@ mod tests {
             [
                 "1 ignored tsd.network.port: line 2 sets it again",
                 "2 honoured tsd.network.port: 4242"
+            ]
+        );
+    }
+
+    #[test]
+    fn the_way_to_hbase_is_described_unless_the_file_is_wrong() {
+        let kerberos = "tsd.storage.hbase.zk_quorum = zk1\n\
+                        hbase.security.auth.enable = true\n\
+                        hbase.security.authentication = kerberos\n\
+                        hbase.kerberos.regionserver.principal = hbase/_HOST@R\n\
+                        hbase.client.keytab.file = /no/such.keytab\n";
+        let checked = check(kerberos);
+        assert_eq!((checked.count("honoured"), checked.warnings.len()), (5, 0), "{checked:?}");
+        assert!(checked.hbase.iter().any(|line| line.contains("Kerberos")), "{checked:?}");
+        assert!(
+            checked.problems.iter().any(|line| line.contains("/no/such.keytab")),
+            "{checked:?}"
+        );
+        let wrong = check(&format!("{kerberos}hbase.rpc.protection = much\n"));
+        assert_eq!((wrong.count("wrong"), wrong.hbase.len()), (1, 0), "{wrong:?}");
+        let missing = check(&kerberos.replace("hbase.kerberos.regionserver.principal", "#"));
+        assert!(missing.problems.iter().any(|line| line.contains("principal")), "{missing:?}");
+        let off = check("tsd.storage.hbase.zk_quorum = zk1\nhbase.client.keytab.file = /k\n");
+        assert!(off.warnings.iter().any(|line| line.contains("has no effect")), "{off:?}");
+        assert!(check("tsd.network.port = 1\n").hbase.is_empty());
+        assert_eq!(
+            lines("zookeeper.client.secure = true\njava.security.krb5.conf = /k\n"),
+            [
+                "1 ignored zookeeper.client.secure: the store is not HBase, so the key has no effect",
+                "2 ignored java.security.krb5.conf: the store is not HBase, so the key has no effect",
             ]
         );
     }

@@ -162,8 +162,8 @@ impl StoreLocation {
             [&tables.data, &tables.uid, &tables.meta, &tables.tree].map(ToString::to_string);
         Ok(match settings.storage.engine {
             EngineKind::HBase => {
-                let cluster = &settings.storage.hbase.cluster;
-                json!({ "quorum": cluster.quorum, "znode": cluster.root, "tables": tables })
+                let (quorum, znode) = settings.storage.hbase.cluster.discovery.identity();
+                json!({ "quorum": quorum, "znode": znode, "tables": tables })
             }
             EngineKind::Embedded | EngineKind::Memory => {
                 let data = &settings.storage.data_directory;
@@ -229,6 +229,10 @@ fn named_by(text: &str) -> anyhow::Result<NamedLocation> {
     if path.exists() || text.starts_with(['/', '.']) {
         return Ok(NamedLocation::Directory(path.to_owned()));
     }
+    // A URI names the servers and the znode in one text.
+    if text.starts_with("hbase+") && text.contains("://") {
+        return Ok(NamedLocation::Quorum { hosts: text.to_owned(), znode: None });
+    }
     let prefixed = text.strip_prefix("hbase:");
     let is_quorum = prefixed.is_some() || text.contains([',', ':']);
     let text = prefixed.unwrap_or(text);
@@ -284,6 +288,8 @@ mod tests {
         quorum("zk1:2181/hbase-unsecure", "zk1:2181", Some("/hbase-unsecure"));
         quorum("hbase:zk1", "zk1", None);
         quorum("hbase:zk1/hbase", "zk1", Some("/hbase"));
+        quorum("hbase+zk://zk1:2181/hbase", "hbase+zk://zk1:2181/hbase", None);
+        quorum("hbase+rpc://m1:16000", "hbase+rpc://m1:16000", None);
         for text in ["hbase:", "backup", "zk1/hbase", ""] {
             let error = named_by(text).unwrap_err().to_string();
             assert!(error.contains("there is no file or directory"), "{error}");

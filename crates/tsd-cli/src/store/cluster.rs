@@ -2,26 +2,26 @@
 //! `/api/cluster`.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, Weak},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::Context;
 use bytes::Bytes;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, time::timeout};
 use tracing::{info, warn};
 use tsd_cluster::{
-    Assignment, FORWARD, Member, MemberState, Membership, SeriesKeyLayout, SharedSettings, Slot,
-    WIRE_VERSIONS,
+    Assignment, Member, MemberState, Membership, SLOT_COUNT, SLOT_TAGS, SLOTS, SharedSettings,
+    Slot, SlotCount, WIRE_VERSIONS,
 };
 use tsd_cluster_log::ClusterLog;
 use tsd_cluster_net::{
     ClockWatch, ClusterReads, ClusterSlots, ForgottenNames, ForwardConfig, ForwardReceiver,
-    ForwardedWrites, NameOwners, NetConfig, NodeControl, NodeIdentity, NodeReport, NodeResponse,
-    PeerError, PeerServer, PeerService, PeerTls, Peers, ReadConfig, ReadMemory, SlotLog,
-    TimedReport,
+    ForwardedWrites, HotSlot, LinkWatch, NameOwners, NetConfig, NodeControl, NodeIdentity,
+    NodeReport, NodeResponse, PeerError, PeerServer, PeerService, PeerTls, Peers, ReadConfig,
+    ReadMemory, SlotLog, TimedReport,
 };
 use tsd_engine::{
     EngineHandle, MemoryConsumer, NamePeers, ProcessMemory, QueryId, UidKind, WeakEngineHandle,
@@ -29,12 +29,12 @@ use tsd_engine::{
 use tsd_model::Uid;
 use tsd_server::{
     CancelQueryError, ClusterFuture, ClusterNode, ClusterNodes, ClusterQueryId, ClusterStatus,
-    DrainedNode, FlushedNode, NodeDetails, NodeQueries, NodeSlots, SilentNodeError, SlotSummary,
-    running_queries,
+    DrainedNode, FlushedNode, HotSlotDetails, NodeDetails, NodeQueries, NodeSlots, SilentNodeError,
+    SlotSummary, running_queries,
 };
 use tsd_storage::{BoxFuture, MeteredStorage, Storage, StorageError, Table};
 
-use super::{log_types::HBaseLog, node_names::NodeNames};
+use super::{log_types::HBaseLog, node_names::NodeNames, slot_tags};
 use crate::{
     config::{ClusterNetSettings, Settings, host_name},
     data_directory::numbers,
@@ -72,7 +72,7 @@ pub(super) fn net_config(settings: &ClusterNetSettings) -> anyhow::Result<NetCon
     let load = |files| PeerTls::load(files).map(Arc::new);
     let tls = settings.tls.clone().map(load).transpose();
     let tls = tls.context("the certificates of tsd.cluster.tls cannot be used")?;
-    Ok(NetConfig { tls, ..NetConfig::default() })
+    Ok(NetConfig { tls, max_connections: settings.max_connections, ..NetConfig::default() })
 }
 
 /// The address that peers connect to. A configured address without a port gets the port of the listener. Without a
@@ -94,18 +94,24 @@ fn has_port(address: &str) -> bool {
     })
 }
 
-/// The settings that all nodes must share, because they decide the meaning of rows and names.
+/// The settings that all nodes must share, because they decide the meaning of rows and names, or the results of
+/// queries.
 pub(super) fn shared_settings(settings: &Settings) -> SharedSettings {
-    let tables = &settings.engine.tables;
+    let (tables, hbase) = (&settings.engine.tables, &settings.storage.hbase);
     let (lowest, highest) = tsd_cluster_net::VERSIONS;
     let layout = numbers(settings.storage.schema).map(|(key, number)| (key, number.to_string()));
     let others = [
         (WIRE_VERSIONS, format!("{lowest}-{highest}")),
         ("tsd.storage.hbase.data_table", tables.data.as_str().to_owned()),
         ("tsd.storage.hbase.uid_table", tables.uid.as_str().to_owned()),
-        (FORWARD, settings.storage.hbase.cluster_net.forward.to_string()),
+        ("tsd.storage.hbase.meta_table", tables.meta.as_str().to_owned()),
+        ("tsd.storage.hbase.tree_table", tables.tree.as_str().to_owned()),
+        ("tsd.storage.hbase.series_table", hbase.series_table.as_str().to_owned()),
+        (SLOT_TAGS, slot_tags::text_of(&hbase.cluster_net.slot_tags)),
+        (SLOT_COUNT, SLOTS.to_string()),
     ];
-    SharedSettings::new(layout.into_iter().chain(others))
+    let alike = hbase.cluster_net.alike.iter().cloned();
+    SharedSettings::new(layout.into_iter().chain(others).chain(alike))
 }
 
 /// This daemon as a node of its cluster. It responds to peers until it is dropped.
@@ -113,10 +119,12 @@ pub(super) fn shared_settings(settings: &Settings) -> SharedSettings {
 pub(crate) struct ClusterNodeHandle {
     pub(super) peers: Arc<Peers>,
     control: Arc<LogControl>,
-    /// Its slots, if writes are forwarded.
-    slots: Option<Arc<ClusterSlots>>,
+    /// Its slots.
+    slots: Arc<ClusterSlots>,
     names: Arc<NodeNames>,
-    _server: PeerServer,
+    /// Which nodes this one reaches.
+    pub(super) links: LinkWatch,
+    server: PeerServer,
     _clock: ClockWatch,
 }
 
@@ -126,6 +134,11 @@ impl ClusterNodeHandle {
     pub(crate) fn attach(&self, engine: &EngineHandle) {
         // A node has one engine.
         let _ = self.control.engine.set(engine.downgrade());
+    }
+
+    /// True once another node has connected to this one.
+    pub(crate) fn was_reached(&self) -> bool {
+        self.server.was_reached()
     }
 
     /// Names on the other nodes.
@@ -140,12 +153,32 @@ struct LogControl {
     log: Arc<HBaseLog>,
     /// Weak, because the store of the engine also refers to this value.
     engine: OnceLock<WeakEngineHandle>,
+    /// Weak, because the slots also refer to this value.
+    slots: OnceLock<Weak<ClusterSlots>>,
 }
 
 impl LogControl {
     /// The engine, while it runs.
     fn engine(&self) -> Option<EngineHandle> {
         self.engine.get().and_then(WeakEngineHandle::upgrade)
+    }
+
+    /// The names of the tag values of hot slots, by UID.
+    async fn value_names(
+        &self,
+        responses: &[NodeResponse<TimedReport>],
+    ) -> BTreeMap<Bytes, String> {
+        let mut names = BTreeMap::new();
+        let Some(engine) = self.engine() else { return names };
+        let reports = responses.iter().filter_map(|response| response.response.as_ref().ok());
+        let hot_slots = reports.flat_map(|(report, _)| &report.hot_slots);
+        for value in hot_slots.filter_map(|hot_slot| hot_slot.value.clone()) {
+            let Ok(uid) = Uid::try_new(&value) else { continue };
+            if let Ok(name) = engine.uids().name_of(UidKind::Tagv, uid).await {
+                names.insert(value, name);
+            }
+        }
+        names
     }
 }
 
@@ -157,6 +190,7 @@ impl NodeControl for LogControl {
             found.map_or(0, |(_, value)| *value as u64)
         };
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let slots = self.slots.get().and_then(Weak::upgrade);
         NodeReport {
             version: version::build_facts().version,
             log_bytes: gauge("tsd_wal_log_bytes"),
@@ -170,6 +204,7 @@ impl NodeControl for LogControl {
                 .iter()
                 .map(|problem| problem.reason.to_string())
                 .collect(),
+            hot_slots: slots.map_or_else(Vec::new, |slots| slots.hot_slots()),
         }
     }
 
@@ -239,22 +274,33 @@ pub(super) fn join(
     (listener, net): (PeerListener, NetConfig),
     cluster_log: Arc<ClusterLog>,
     log: Arc<HBaseLog>,
-    tables: Vec<Table>,
+    forward: ForwardConfig,
 ) -> anyhow::Result<(Arc<dyn Storage>, Arc<ClusterNodeHandle>)> {
     let hbase = &settings.storage.hbase;
     let membership: Arc<dyn Membership> = Arc::<ClusterLog>::clone(&cluster_log);
+    let published = Arc::clone(&cluster_log);
     let identity = NodeIdentity {
         cluster: membership.cluster(),
         name: hbase.cluster_log.node.clone(),
         incarnation: membership.this(),
     };
     let rows = log.held_row_reader();
-    let control = Arc::new(LogControl { log: Arc::clone(&log), engine: OnceLock::new() });
+    let control = Arc::new(LogControl {
+        log: Arc::clone(&log),
+        engine: OnceLock::new(),
+        slots: OnceLock::new(),
+    });
     let peers = Arc::new(Peers::new(identity.clone(), net.clone(), Arc::clone(&membership)));
     let metered = Arc::new(MeteredStorage::new("log", log));
-    let mut storage: Arc<dyn Storage> = if hbase.cluster_net.reads_held {
+    let slot_log = Arc::<LogControl>::clone(&control);
+    let slots = ClusterSlots::start(cluster_log, Arc::clone(&membership), slot_log);
+    // A node has its slots once.
+    let _ = control.slots.set(Arc::downgrade(&slots));
+    let storage: Arc<dyn Storage> = if hbase.cluster_net.reads_held {
         let config = ReadConfig {
-            tables: tables.clone(),
+            tables: forward.tables.clone(),
+            slots: Arc::<ClusterSlots>::clone(&slots),
+            rule: Arc::clone(&forward.rule),
             patience: hbase.cluster_net.read_timeout,
             memory: Arc::new(QueryMemory(settings.engine.memory.clone())),
         };
@@ -262,37 +308,36 @@ pub(super) fn join(
     } else {
         metered
     };
-    let (mut writes, mut slots): (Option<Arc<dyn ForwardReceiver>>, _) = (None, None);
-    if hbase.cluster_net.forward {
-        let log = Arc::<LogControl>::clone(&control);
-        let kept = ClusterSlots::start(cluster_log, Arc::clone(&membership), log);
-        let config = forward_config(settings, tables);
-        let forwarded =
-            ForwardedWrites::new(storage, Arc::clone(&kept), Arc::clone(&peers), config);
-        let forwarded = Arc::new(forwarded);
-        writes = Some(Arc::<ForwardedWrites<dyn Storage>>::clone(&forwarded));
-        (storage, slots) = (forwarded, Some(kept));
-    }
+    let storage = ForwardedWrites::new(storage, Arc::clone(&slots), Arc::clone(&peers), forward);
+    let storage = Arc::new(storage);
+    let writes: Option<Arc<dyn ForwardReceiver>> =
+        Some(Arc::<ForwardedWrites<dyn Storage>>::clone(&storage));
     let node = Arc::<LogControl>::clone(&control);
-    let service = PeerService { rows, membership, writes, node };
+    let read_slots = Arc::<ClusterSlots>::clone(&slots);
+    let service = PeerService { rows, slots: read_slots, membership, writes, node };
     let PeerListener { listener, advertised } = listener;
     let server = PeerServer::start(listener, identity, net, service)?;
+    // Not before: others would take a node that replays its log for one that they do not reach.
+    published.publish_address(&advertised);
     info!(address = %server.local_addr(), advertised, "listening for the other nodes of the cluster");
     let clock = ClockWatch::start(Arc::clone(&peers), hbase.cluster_net.max_clock_skew);
     let limit = hbase.cluster_net.read_timeout;
-    let owners = slots
-        .as_ref()
-        .map(|slots| NameOwners::new(Arc::clone(&peers), Arc::clone(slots), ASSIGN_LIMIT));
+    let owners = NameOwners::new(Arc::clone(&peers), Arc::clone(&slots), ASSIGN_LIMIT);
     let names = Arc::new(NodeNames { peers: Arc::clone(&peers), owners, limit });
-    let node = ClusterNodeHandle { peers, control, slots, names, _server: server, _clock: clock };
+    let links = LinkWatch::start(Arc::clone(&peers));
+    let node = ClusterNodeHandle { peers, control, slots, names, links, server, _clock: clock };
     Ok((storage, Arc::new(node)))
 }
 
-fn forward_config(settings: &Settings, tables: Vec<Table>) -> ForwardConfig {
-    let schema = &settings.storage.schema;
-    let layout =
-        SeriesKeyLayout { salt_width: schema.salt_width(), metric_width: schema.metric_width() };
-    ForwardConfig { tables, layout, timeout: settings.storage.hbase.cluster_net.forward_timeout }
+/// Settings of forwarded writes, with the rule that all nodes share.
+pub(super) fn forward_config(
+    settings: &Settings,
+    shared: &SharedSettings,
+    tables: Vec<Table>,
+) -> anyhow::Result<ForwardConfig> {
+    let rule = slot_tags::rule(settings.storage.schema, shared)?;
+    let timeout = settings.storage.hbase.cluster_net.forward_timeout;
+    Ok(ForwardConfig { tables, rule, timeout })
 }
 
 impl ClusterNodeHandle {
@@ -302,10 +347,7 @@ impl ClusterNodeHandle {
     }
 
     async fn drain_slots(&self, limit: Duration, stops: bool) -> DrainedNode {
-        let Some(slots) = &self.slots else {
-            let error = Some("there are no slots: tsd.cluster.forward is off".to_owned());
-            return DrainedNode { error, ..DrainedNode::default() };
-        };
+        let slots = &self.slots;
         let before = slots.counts().owned;
         let drained =
             if stops { slots.drain_to_stop(limit).await } else { slots.drain(limit).await };
@@ -333,10 +375,13 @@ impl ClusterNodes for ClusterNodeHandle {
     fn status(&self) -> ClusterFuture<'_, ClusterStatus> {
         Box::pin(async {
             let responses = self.peers.reports(&*self.control, STATUS_LIMIT).await;
-            let assignment = self.slots.as_ref().map(|slots| slots.assignment());
-            let node = |response| node_of(response, assignment.as_deref());
+            let assignment = self.slots.assignment();
+            // While HBase does not answer, the names are missing.
+            let names = timeout(STATUS_LIMIT, self.control.value_names(&responses)).await;
+            let (counts, names) = (assignment.counts(), names.unwrap_or_default());
+            let node = |response| node_of(response, &counts, &names);
             let nodes: Vec<ClusterNode> = responses.into_iter().map(node).collect();
-            let slots = assignment.as_deref().map(|of| slot_summary(of, &nodes));
+            let slots = slot_summary(&assignment, &nodes);
             ClusterStatus { nodes, slots }
         })
     }
@@ -400,22 +445,43 @@ fn slot_summary(of: &Assignment, nodes: &[ClusterNode]) -> SlotSummary {
     SlotSummary { generation: of.generation, moving: of.moving_count(), without_owner }
 }
 
-fn node_slots(of: &Assignment, incarnation: u64) -> NodeSlots {
-    NodeSlots {
-        owned: of.slots_of(incarnation).len(),
-        moving_in: of.moving_to(incarnation).len(),
-        moving_out: of.moving_from(incarnation).len(),
+fn node_slots(counts: &BTreeMap<u64, SlotCount>, incarnation: u64) -> NodeSlots {
+    let SlotCount { owned, moving_in, moving_out } =
+        counts.get(&incarnation).copied().unwrap_or_default();
+    NodeSlots { owned, moving_in, moving_out }
+}
+
+/// The state of a node in `/api/cluster`.
+pub(super) const fn state_name(state: MemberState) -> &'static str {
+    match state {
+        MemberState::Joining => "joining",
+        MemberState::Serving => "serving",
+        MemberState::Removed => "leaving",
+        MemberState::Suspected => "suspected",
+        MemberState::Recovering { .. } => "recovering",
+        MemberState::Left => "left",
     }
 }
 
-fn node_of(response: NodeResponse<TimedReport>, assignment: Option<&Assignment>) -> ClusterNode {
-    let Member { name, incarnation, address, state, heartbeat_age, log_bytes } = response.member;
+fn node_of(
+    response: NodeResponse<TimedReport>,
+    counts: &BTreeMap<u64, SlotCount>,
+    names: &BTreeMap<Bytes, String>,
+) -> ClusterNode {
+    let Member { name, incarnation, address, state, heartbeat_age, log_bytes, .. } =
+        response.member;
+    let hot_slot = |HotSlot { slot, percent, value }: HotSlot| HotSlotDetails {
+        slot,
+        percent,
+        name: value.and_then(|value| names.get(&value).cloned()),
+    };
     let details = |(report, clock_ahead_ms): TimedReport| NodeDetails {
         version: report.version,
         held_bytes: report.memtable_bytes,
         held_rows: report.rows,
         clock_ahead_ms,
         problems: report.problems,
+        hot_slots: report.hot_slots.into_iter().map(hot_slot).collect(),
     };
     // The node's own figure is newer than the one in the log table.
     let log_bytes = response.response.as_ref().map_or(log_bytes, |(report, _)| report.log_bytes);
@@ -423,17 +489,16 @@ fn node_of(response: NodeResponse<TimedReport>, assignment: Option<&Assignment>)
         name,
         address: address.unwrap_or_default(),
         state: match state {
-            MemberState::Joining => "joining",
-            MemberState::Serving => "serving",
-            MemberState::Suspected => "suspected",
-            MemberState::Recovering { .. } => "recovering",
-            MemberState::Left => "left",
+            MemberState::Joining | MemberState::Serving if response.response.is_err() => {
+                "unreachable"
+            }
+            state => state_name(state),
         },
         incarnation,
         is_this: response.is_this,
         heartbeat_age_ms: u64::try_from(heartbeat_age.as_millis()).unwrap_or(u64::MAX),
         log_bytes,
-        slots: assignment.map(|of| node_slots(of, incarnation)),
+        slots: node_slots(counts, incarnation),
         report: response.response.map(details).map_err(|error| SilentNodeError(error.to_string())),
     }
 }
@@ -442,20 +507,20 @@ fn node_of(response: NodeResponse<TimedReport>, assignment: Option<&Assignment>)
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
-    use tsd_cluster::{SLOTS, SlotOwner};
+    use tsd_cluster::SlotOwner;
 
     use super::*;
 
     #[test]
     fn slots_of_nodes_that_are_gone_have_no_owner() {
-        let mut of = Assignment::default().next_generation(0);
+        let mut of = Assignment::default().next_generation(1, 0);
         for slot in Slot::all() {
             of.set(slot, SlotOwner { owner: Some(1), next: None });
         }
         of.set(Slot::try_new(0).unwrap(), SlotOwner::default());
         of.set(Slot::try_new(1).unwrap(), SlotOwner { owner: Some(9), next: Some(1) });
         let expected = NodeSlots { owned: SLOTS - 2, moving_in: 1, moving_out: 0 };
-        assert_eq!(node_slots(&of, 1), expected);
+        assert_eq!(node_slots(&of.counts(), 1), expected);
         let node = ClusterNode {
             name: "a".to_owned(),
             address: String::new(),
@@ -464,7 +529,7 @@ mod tests {
             is_this: true,
             heartbeat_age_ms: 0,
             log_bytes: 0,
-            slots: None,
+            slots: NodeSlots::default(),
             report: Err(SilentNodeError(String::new())),
         };
         let expected = SlotSummary { generation: 1, moving: 1, without_owner: 2 };

@@ -10,10 +10,11 @@ use std::{
 use anyhow::Context;
 use hbase_rs::{Client, DEFAULT_MAX_CELL, DiscoveryError};
 use tracing::{info, warn};
-use tsd_cluster_log::{ClusterLog, ClusterLogConfig};
+use tsd_cluster_log::{ClusterLog, ClusterLogConfig, OpenLogError};
+use tsd_cluster_net::NetConfig;
 use tsd_files::DiskSpace;
-use tsd_storage::{MeteredStorage, Recovery, Storage, StorageError, Table};
-use tsd_storage_hbase::{HBaseConfig, HBaseStorage, SeriesIndexConfig};
+use tsd_storage::{MeteredStorage, Recovery, Standstills, Storage, StorageError, Table};
+use tsd_storage_hbase::{HBaseConfig, HBaseDiscovery, HBaseStorage, SeriesIndexConfig};
 use tsd_storage_wal::{
     BackendSharing, CommitLog, LoggedTables, OpenError, WalConfig, WalStorage, holds_log,
 };
@@ -25,6 +26,7 @@ use super::{
     log_types::{HBaseLog, Metered},
     on_hbase::{OnHBase, end_mark},
     open_store::{OpenStore, Purpose, Replayed},
+    slot_tags,
     tables::all_tables,
 };
 use crate::config::{Ack, HBaseSettings, Settings};
@@ -50,7 +52,7 @@ const IMPORT_LOG: &str = "hbase-import-log";
 
 pub(super) async fn open(settings: &Settings, purpose: Purpose) -> anyhow::Result<OpenStore> {
     let hbase = &settings.storage.hbase;
-    let client = hbase.client();
+    let client = hbase.client()?;
     // Read-backs put cells again with a later time. So they are off for cells with the times of their points, and for
     // copies, whose cells keep their times.
     let is_copy = matches!(purpose, Purpose::Copy { .. });
@@ -67,10 +69,13 @@ pub(super) async fn open(settings: &Settings, purpose: Purpose) -> anyhow::Resul
     }
     if purpose == Purpose::Daemon {
         below.start_series_index();
+        if hbase.ack != Ack::Storage {
+            below.start_table_watch(needed_tables(settings));
+        }
     }
     let below = Arc::new(MeteredStorage::new("hbase", Arc::new(below)));
-    let HBaseConfig { quorum, root, user, .. } = &hbase.cluster;
-    info!(quorum, root, user, ack = ?hbase.ack, "using HBase");
+    let HBaseConfig { discovery, user, .. } = &hbase.cluster;
+    info!(%discovery, user, ack = ?hbase.ack, "using HBase");
     let directory = |name: &str| settings.storage.data_directory.join(name);
     if purpose == Purpose::Daemon && hbase.ack == Ack::Log {
         return logged(settings, client, below, &directory(LOG)).await;
@@ -89,7 +94,7 @@ pub(super) async fn open(settings: &Settings, purpose: Purpose) -> anyhow::Resul
         if hbase.ack == Ack::Cluster {
             return cluster_logged(settings, client, below).await;
         }
-        refuse_cluster_log(&client, hbase).await?;
+        refuse_cluster_log(&client, &hbase.cluster_log).await?;
     }
     Ok(straight(settings, client, below))
 }
@@ -159,7 +164,8 @@ async fn find_tables(
             if error.recovery() == Recovery::GiveUp || started.elapsed() >= patience {
                 return Err(error).with_context(|| unreachable_text(hbase));
             }
-            warn!(%error, quorum = hbase.cluster.quorum, "HBase does not respond; retrying");
+            let place = &hbase.cluster.discovery;
+            warn!(%error, %place, "HBase does not respond; retrying");
             tokio::time::sleep(PAUSE.min(patience.saturating_sub(started.elapsed()))).await;
         }
     }
@@ -180,18 +186,22 @@ pub(crate) fn needed_tables(settings: &Settings) -> Vec<Table> {
 
 fn no_table(table: &Table, settings: &HBaseSettings) -> anyhow::Error {
     anyhow::anyhow!(
-        "table {table} does not exist in the HBase at {} {}; `tsdb table create` creates the tables",
-        settings.cluster.quorum,
-        settings.cluster.root
+        "table {table} does not exist in the HBase at {}; `tsdb table create` creates the tables",
+        settings.cluster.discovery
     )
 }
 
 fn unreachable_text(settings: &HBaseSettings) -> String {
-    format!(
-        "cannot reach HBase through ZooKeeper at {} (znode {}); check tsd.storage.hbase.zk_quorum, \
-         zk_basedir and hosts",
-        settings.cluster.quorum, settings.cluster.root
-    )
+    match &settings.cluster.discovery {
+        HBaseDiscovery::ZooKeeper { quorum, root, .. } => format!(
+            "cannot reach HBase through ZooKeeper at {quorum} (znode {root}); check \
+             tsd.storage.hbase.zk_quorum, zk_basedir and hosts"
+        ),
+        registry @ HBaseDiscovery::Registry { .. } => format!(
+            "cannot reach HBase through its servers at {registry}; check hbase.masters, \
+             hbase.client.bootstrap.servers and tsd.storage.hbase.hosts"
+        ),
+    }
 }
 
 /// Tables whose rows go through the log: points and rollups. UIDs, meta data and trees go to HBase directly.
@@ -262,10 +272,12 @@ async fn logged(
 ) -> anyhow::Result<OpenStore> {
     warn_of_appends(settings, "log");
     let opened = open_log(settings, &below, directory, held(settings)).await?;
+    let cluster_log =
+        ClusterLogConfig { start_timeout: GLANCE, ..settings.storage.hbase.cluster_log.clone() };
     let found = async {
         find_cluster(&client, settings, Duration::ZERO).await?;
         find_tables(settings, below.inner(), GLANCE).await?;
-        refuse_cluster_log(&client, &settings.storage.hbase).await
+        refuse_cluster_log(&client, &cluster_log).await
     };
     match found.await {
         Ok(()) => {}
@@ -289,14 +301,17 @@ async fn cluster_logged(
     warn_of_appends(settings, "cluster");
     let hbase = &settings.storage.hbase;
     // Separate connections, so that a record does not wait behind a flush.
-    let log_client = hbase.client();
-    let net = cluster::net_config(&hbase.cluster_net)?;
+    let log_client = hbase.client()?;
+    let standstills = Some(Standstills::of_process().context("cannot start a thread")?);
+    let net = NetConfig { standstills, ..cluster::net_config(&hbase.cluster_net)? };
     let listener = PeerListener::bind(&hbase.cluster_net).await?;
     let log_config = ClusterLogConfig {
-        address: Some(listener.advertised.clone()),
         shared: cluster::shared_settings(settings),
         ..hbase.cluster_log.clone()
     };
+    let uids = slot_tags::uid_table(settings, Arc::<Metered>::clone(&below));
+    let log_config = slot_tags::with_uids(&log_client, log_config, &uids, false).await?;
+    let forward = cluster::forward_config(settings, &log_config.shared, held(settings))?;
     let address = listener.advertised.clone();
     let opened = match Box::pin(tsd_cluster_log::open(&log_client, log_config.clone())).await {
         Ok(opened) => opened,
@@ -316,29 +331,40 @@ async fn cluster_logged(
         && let Some((log, _)) = &hbase.log
     {
         let (table, log) = (Arc::clone(&table), Arc::clone(log));
-        let (storage, node) = cluster::join(settings, (listener, net), table, log, held(settings))?;
+        let (storage, node) = cluster::join(settings, (listener, net), table, log, forward)?;
         open.storage = storage;
         hbase.cluster_node = Some(node);
         hbase.cluster_log = Some(opened.log);
     }
     let admitted = match open.hbase.as_ref().and_then(|hbase| hbase.cluster_node.as_ref()) {
-        Some(node) => joining::admit(node, &address, &hbase.cluster_net).await,
-        None => Ok(()),
+        Some(node) => {
+            let admitting = async {
+                joining::admit(node, &address, &hbase.cluster_net).await?;
+                Ok(table.join().await?)
+            };
+            tokio::select! {
+                admitted = admitting => admitted,
+                // A later incarnation can join.
+                reason = table.ended() => Err(anyhow::anyhow!(reason)),
+            }
+        }
+        None => Ok(table.join().await?),
     };
     if let Err(error) = admitted {
         // The node has acknowledged nothing. Its replayed rows are flushed, or stay in its log.
-        open.close(settings.shutdown_timeout).await?;
+        if let Err(error) = open.close(settings.shutdown_timeout).await {
+            warn!("{error:#}");
+        }
         return Err(error);
     }
-    table.admit();
     Ok(open)
 }
 
 /// Fails if the log in HBase may have points that are nowhere else. A daemon that does not use the log would miss
 /// them.
-async fn refuse_cluster_log(client: &Client, hbase: &HBaseSettings) -> anyhow::Result<()> {
-    let is_in_use = Box::pin(tsd_cluster_log::is_in_use(client, &hbase.cluster_log)).await?;
-    let table = &hbase.cluster_log.table;
+async fn refuse_cluster_log(client: &Client, log: &ClusterLogConfig) -> anyhow::Result<()> {
+    let is_in_use = Box::pin(tsd_cluster_log::is_in_use(client, log)).await?;
+    let table = &log.table;
     anyhow::ensure!(
         !is_in_use,
         "table {table} may have acknowledged points that are nowhere else; start once with tsd.storage.ack = cluster \
@@ -360,8 +386,12 @@ fn is_unavailable(error: &anyhow::Error) -> bool {
     if let Some(error) = error.downcast_ref::<DiscoveryError>() {
         return !error.is_permanent();
     }
-    error
-        .downcast_ref::<StorageError>()
+    let of_log = match error.downcast_ref() {
+        Some(OpenLogError::Storage(error)) => Some(error),
+        _ => None,
+    };
+    of_log
+        .or_else(|| error.downcast_ref::<StorageError>())
         .is_some_and(|error| error.recovery() == Recovery::RetryLater)
 }
 

@@ -5,30 +5,52 @@ use std::sync::Arc;
 use hbase_rs::Client;
 use tracing::debug;
 use tsd_cluster_log::{ClusterLogConfig, OpenLogError, listed_nodes};
-use tsd_cluster_net::{AdmissionError, NetConfig, NodeIdentity};
+use tsd_cluster_net::{AdmissionConfig, AdmissionError, NetConfig, NodeIdentity};
 
 use super::cluster::ClusterNodeHandle;
 use crate::config::ClusterNetSettings;
 
-/// Asks the live nodes whether this node may serve. They must reach it at its address, and its clock must agree with
-/// their clocks.
+/// Waits until this node may serve. It and the other nodes must reach each other, and its clock must agree with their
+/// clocks.
 pub(super) async fn admit(
     node: &ClusterNodeHandle,
     address: &str,
     settings: &ClusterNetSettings,
 ) -> anyhow::Result<()> {
-    let admitted = tsd_cluster_net::admit(&node.peers, address, settings.max_clock_skew).await;
-    admitted.map_err(|error| explain(&error))
+    let config = AdmissionConfig {
+        address: address.to_owned(),
+        max_skew: settings.max_clock_skew,
+        held_for: settings.held_for,
+    };
+    let admitted = tsd_cluster_net::admit(&node.peers, &node.links, config).await;
+    admitted.map_err(|error| JoinError { text: explain(&error), is_link: is_link(&error) }.into())
+}
+
+/// Why this node does not join now, with advice for the operator.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub(crate) struct JoinError {
+    text: String,
+    /// True if a connection to another node is broken, so that waiting may help.
+    pub(crate) is_link: bool,
+}
+
+const fn is_link(error: &AdmissionError) -> bool {
+    matches!(error, AdmissionError::Unreachable { .. } | AdmissionError::CannotReach { .. })
 }
 
 /// Adds advice for the operator.
-fn explain(error: &AdmissionError) -> anyhow::Error {
+fn explain(error: &AdmissionError) -> String {
     match error {
-        AdmissionError::Unreachable { .. } => anyhow::anyhow!(
+        AdmissionError::Unreachable { .. } => format!(
             "{error}; set tsd.cluster.advertise to an address of this host that the other nodes can reach, and open \
             its port"
         ),
-        AdmissionError::Tls { .. } => anyhow::anyhow!(
+        AdmissionError::CannotReach { .. } => format!(
+            "{error}; open the port of that node (tsd.cluster.bind) to this host, or set its tsd.cluster.advertise to \
+             an address that this host can reach"
+        ),
+        AdmissionError::Tls { .. } => format!(
             "{error}; set tsd.cluster.tls.* on all nodes of a cluster or on no node, with certificates of \
              authorities \
              that all of them have in tsd.cluster.tls.ca"
@@ -37,13 +59,13 @@ fn explain(error: &AdmissionError) -> anyhow::Error {
             let (off, direction) =
                 (ahead_ms.unsigned_abs(), if *ahead_ms > 0 { "ahead of" } else { "behind" });
             let (own, theirs) = (time(*own_ms), time(own_ms - ahead_ms));
-            anyhow::anyhow!(
+            format!(
                 "the clock of this host is {off} ms {direction} the clocks of {nodes} other nodes, more than \
                  tsd.cluster.max_clock_skew: it shows {own}, theirs show {theirs}; set the clock, and let it follow \
                  a time server"
             )
         }
-        error => anyhow::anyhow!("{error}"),
+        error => error.to_string(),
     }
 }
 
@@ -82,7 +104,7 @@ mod tests {
     #[test]
     fn a_clock_that_differs_is_named_with_both_times() {
         let error = AdmissionError::Clock { ahead_ms: -1_500, own_ms: 1_600_000_000_000, nodes: 2 };
-        let text = explain(&error).to_string();
+        let text = explain(&error);
         for part in ["1500 ms behind", "2 other nodes", "2020-09-13T12:26:40Z", "12:26:41.5Z"] {
             assert!(text.contains(part), "{part} in {text}");
         }

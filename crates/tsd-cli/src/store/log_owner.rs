@@ -9,6 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use tsd_storage_hbase::HBaseDiscovery;
 use tsd_storage_wal::holds_log;
 
 use crate::{
@@ -88,9 +89,21 @@ struct Owner {
 
 impl Owner {
     fn of(settings: &HBaseSettings) -> Self {
-        let (members, chroot) = match settings.cluster.quorum.split_once('/') {
+        match &settings.cluster.discovery {
+            HBaseDiscovery::ZooKeeper { quorum, root, .. } => Self::of_ensemble(quorum, root),
+            HBaseDiscovery::Registry { servers } => {
+                let mut servers = servers.clone();
+                servers.sort_by_key(ToString::to_string);
+                let place = HBaseDiscovery::Registry { servers }.to_string();
+                Self { quorum: place, root: String::new() }
+            }
+        }
+    }
+
+    fn of_ensemble(quorum: &str, root: &str) -> Self {
+        let (members, chroot) = match quorum.split_once('/') {
             Some((members, chroot)) => (members, format!("/{}", chroot.trim_matches('/'))),
-            None => (settings.cluster.quorum.as_str(), String::new()),
+            None => (quorum, String::new()),
         };
         let with_port = |member: &str| match member.rsplit_once(':') {
             Some((_, port)) if port.parse::<u16>().is_ok() => member.to_owned(),
@@ -104,12 +117,12 @@ impl Owner {
             .collect();
         members.sort();
         let quorum = members.join(",") + chroot.trim_end_matches('/');
-        let root = format!("/{}", settings.cluster.root.trim_matches('/'));
+        let root = format!("/{}", root.trim_matches('/'));
         Self { quorum, root }
     }
 
     fn place(&self) -> String {
-        format!("{} {}", self.quorum, self.root)
+        format!("{} {}", self.quorum, self.root).trim_end().to_owned()
     }
 
     fn read(directory: &Path) -> Result<Option<Self>, LogOwnerError> {
@@ -151,6 +164,19 @@ mod tests {
         assert_ne!(one, owner("zk1,zk2:2182", "/hbase"));
         assert_ne!(one, owner("zk1,zk2", "/hbase-unsecure"));
         assert_eq!(owner("zk1/a/", "/hbase"), owner("zk1:2181/a", "/hbase"));
+    }
+
+    #[test]
+    fn a_cluster_without_zookeeper_is_its_servers() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let of = |servers: &str| settings(&format!("hbase+rpc://{servers}"), "/hbase");
+        claim(&path, &of("m2:16000,m1:16000")).unwrap();
+        fs::write(path.join("0000000000000001.wal"), b"").unwrap();
+        claim(&path, &of("m1:16000,m2:16000")).unwrap();
+        let error = claim(&path, &of("m1:16000")).unwrap_err().to_string();
+        let expected = "hbase+rpc://m1:16000,m2:16000, not of hbase+rpc://m1:16000";
+        assert!(error.contains(expected), "{error}");
     }
 
     #[test]

@@ -12,25 +12,19 @@ use tsd_storage::BoxFuture;
 #[derive(Debug)]
 pub(super) struct NodeNames {
     pub(super) peers: Arc<Peers>,
-    /// The owners that assign UIDs, if writes are forwarded.
-    pub(super) owners: Option<NameOwners>,
+    /// The owners that assign UIDs.
+    pub(super) owners: NameOwners,
     /// Timeout for a silent node.
     pub(super) limit: Duration,
 }
 
 impl NamePeers for NodeNames {
     fn has_other_owner(&self, kind: UidKind, name: &[u8]) -> bool {
-        let owners = self.owners.as_ref();
-        owners.is_some_and(|owners| owners.other_owner(kind, name).is_some())
+        self.owners.other_owner(kind, name).is_some()
     }
 
     fn assign(&self, kind: UidKind, names: Vec<Bytes>) -> BoxFuture<'_, Vec<Option<Uid>>> {
-        Box::pin(async move {
-            match &self.owners {
-                Some(owners) => owners.assign(kind, &names).await,
-                None => vec![None; names.len()],
-            }
-        })
+        Box::pin(async move { self.owners.assign(kind, &names).await })
     }
 
     fn forget(

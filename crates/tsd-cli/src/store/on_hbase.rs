@@ -36,11 +36,14 @@ impl OnHBase {
         Self { client, log: None, cluster_log: None, cluster_node: None, must_drain: false }
     }
 
-    /// Closes the store. Rows that are not flushed in time stay in the log.
+    /// Closes the store. Rows that are not flushed in time stay in the log. If the log is lost, they are an error.
     pub(crate) async fn close(&self, storage: &dyn Storage, limit: Duration) -> anyhow::Result<()> {
         let Some((log, directory)) = &self.log else {
             return storage.close().await.context("cannot close the store");
         };
+        if let Some(log) = &self.cluster_log {
+            log.look_for_loss().await;
+        }
         let limit = if self.must_drain { Duration::MAX } else { limit };
         let error = match tokio::time::timeout(limit, storage.close()).await {
             Ok(Ok(())) => {
@@ -54,6 +57,11 @@ impl OnHBase {
         if self.cluster_log.as_ref().is_some_and(|log| log.is_fenced()) {
             info!("the node that fenced this one stores its held rows");
             return Ok(());
+        }
+        if let Some(loss) = self.cluster_log.as_ref().and_then(|log| log.loss()) {
+            let rows = log.held_row_count();
+            let text = format!("acknowledged points are lost (rows: {rows}): {loss}");
+            return if rows == 0 { Ok(()) } else { Err(error).context(text) };
         }
         let place = directory.as_ref().map(|directory| directory.display().to_string());
         let log = place.unwrap_or_else(|| "the log table".to_owned());
@@ -70,6 +78,10 @@ impl OnHBase {
     /// Retires the log in HBase, whose rows are all flushed.
     async fn end_cluster_log(&self) {
         let Some(log) = &self.cluster_log else { return };
+        if let Some(loss) = log.loss() {
+            warn!(loss, "the log is lost; all rows that this node held are in HBase");
+            return;
+        }
         match log.end().await {
             Ok(true) => {}
             Ok(false) => info!("the log in HBase is kept for the next start"),

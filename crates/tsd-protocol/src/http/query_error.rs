@@ -7,6 +7,7 @@ mod expression;
 mod fault;
 mod request;
 
+use jiff::Timestamp;
 use tsd_model::{UidKind, java_byte_list};
 use tsd_query::{
     DataError, LimitError, LookupStep, MissingName, PointConflict, QueryError, RawQuery,
@@ -142,8 +143,7 @@ fn rollup_text(error: &RollupError) -> String {
 fn data_error(error: &DataError) -> RequestFault {
     match error {
         DataError::Row(error) => RequestFault::wrapped(error.to_string()),
-        DataError::Conflict(conflict) => RequestFault::bad_request(conflict.error.to_string())
-            .with_details(conflict_details(conflict)),
+        DataError::Conflict(conflict) => conflict_fault(conflict),
         DataError::Block(error) => RequestFault::wrapped(error.to_string()),
         DataError::Histogram(error) => RequestFault::wrapped(error.to_string()),
         DataError::NoHistograms(name) => RequestFault::wrapped(format!(
@@ -158,17 +158,27 @@ fn data_error(error: &DataError) -> RequestFault {
     }
 }
 
-/// Names the series, the time and both cells, so that an operator finds them. OpenTSDB's message has a
-/// row key in bytes.
-fn conflict_details(conflict: &PointConflict) -> String {
-    let PointConflict { error, metric, tags, time_ms, points } = conflict;
+/// Names the series and the time, and in the details both cells, so that an operator finds them. OpenTSDB's message
+/// has a row key in bytes.
+fn conflict_fault(conflict: &PointConflict) -> RequestFault {
+    let PointConflict { metric, tags, time_ms, points, .. } = conflict;
     let tags: Vec<String> = tags.iter().map(|(tagk, tagv)| format!("{tagk}={tagv}")).collect();
+    let time = match Timestamp::from_millisecond(*time_ms) {
+        Ok(time) => format!("{time} ({time_ms} ms)"),
+        Err(_) => format!("{time_ms} ms"),
+    };
+    let message = format!(
+        "Duplicate timestamp {time} of metric {metric}, tags {{{}}}: its cells have different values; set \
+         tsd.storage.fix_duplicates=true to read the newest one, or run Fsck",
+        tags.join(", ")
+    );
     let cells: Vec<String> = points.iter().map(ToString::to_string).collect();
-    format!(
-        "{error}: metric {metric}, tags {{{}}}, time {time_ms} ms, cells {}",
-        tags.join(", "),
-        cells.join(" and ")
-    )
+    let details = if cells.is_empty() {
+        message.clone()
+    } else {
+        format!("{message}; cells {}", cells.join(" and "))
+    };
+    RequestFault::bad_request(message).with_details(details)
 }
 
 fn limit_text(error: &LimitError) -> String {

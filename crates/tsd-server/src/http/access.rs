@@ -4,7 +4,7 @@
 //! connection. With a setting, a request inherits the identity of the previous request on its
 //! connection, as in OpenTSDB.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 use parking_lot::Mutex;
 
@@ -15,6 +15,7 @@ use super::cross_site::is_cross_site;
 use crate::{
     auth::{AuthError, AuthenticationConfig, Identity, Permission, Requirement, from_headers},
     client::Client,
+    connection_epoch::ConnectionEpoch,
     route::Route,
     server_state::ServerState,
 };
@@ -24,6 +25,8 @@ use crate::{
 pub(crate) struct ConnectionPeer {
     pub(crate) address: SocketAddr,
     pub(crate) identity: ConnectionIdentity,
+    /// `None` if standstills are not detected.
+    pub(crate) epoch: Option<Arc<ConnectionEpoch>>,
 }
 
 /// The identity of the last request of a connection, if requests inherit it.

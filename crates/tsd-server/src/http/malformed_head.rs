@@ -38,5 +38,6 @@ pub(super) async fn answer_malformed_head<S: AsyncRead + AsyncWrite + Unpin>(
     let answer = render_raw_error(&answer);
     let written = timeout(state.config.limits.write_timeout, io.inner.write_all(&answer)).await;
     written.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
-    close_gently(&mut io.inner, DISCARD_FOR).await
+    close_gently(&mut io.inner, DISCARD_FOR).await;
+    Ok(())
 }

@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 
 use hyper::{HeaderMap, Method};
+use tsd_engine::Receipt;
 use tsd_protocol::{ApiError, QueryString};
 
 use super::{access::Access, body::RequestBody, request_path::RequestPath};
@@ -24,6 +25,8 @@ pub(crate) struct HttpRequest<'r> {
     pub(crate) query: QueryString,
     pub(crate) headers: &'r HeaderMap,
     pub(crate) body: RequestBody,
+    /// When the last byte arrived; `None` if standstills are not detected.
+    pub(crate) receipt: Option<Receipt>,
     /// The client, as trusted proxies name it.
     pub(crate) peer: SocketAddr,
     pub(super) access: Access<'r>,

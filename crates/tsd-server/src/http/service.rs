@@ -8,7 +8,7 @@ use hyper::{
     header::{CONTENT_LENGTH, EXPECT, HOST, HeaderValue, ORIGIN, TRANSFER_ENCODING},
     http::request::Parts,
 };
-use tsd_engine::MEMORY_LIMIT_KEY;
+use tsd_engine::{MEMORY_LIMIT_KEY, Requester};
 use tsd_protocol::{ApiError, QueryString};
 
 use super::{
@@ -125,6 +125,9 @@ async fn route_request(
     let access = Access { state, headers, is_head, client, route, requirement, path: path_of_uri };
     let identity = access.check(&peer.identity).await?;
     let body = read_body(headers, body, &state.config.limits, &state.body_memory).await?;
+    // Dropped with the request, also when its connection ends.
+    let requester = Requester::default();
+    let receipt = peer.epoch.as_ref().map(|epoch| epoch.receipt().awaited_by(&requester));
     if !body.bytes().is_empty() {
         state.metrics.http_body_bytes.record(body.bytes().len() as f64);
     }
@@ -146,11 +149,14 @@ async fn route_request(
         query,
         headers: &parts.headers,
         body,
+        receipt,
         peer: client.address,
         access,
         identity,
     };
-    routes::dispatch(request).await
+    let dispatched = routes::dispatch(request).await;
+    drop(requester);
+    dispatched
 }
 
 /// Checks the request line and the headers. Returns the path and the parameters. Sets the format of errors in the

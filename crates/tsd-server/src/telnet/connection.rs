@@ -9,7 +9,10 @@ use tsd_engine::PointFailure;
 use super::{
     lines::LineProcessor, read_buffer::ReadBuffer, read_pace::ReadPace, unstored::Unstored,
 };
-use crate::timeout_io::{RequestTracker, TimeoutIo};
+use crate::{
+    connection_epoch::ConnectionEpoch,
+    timeout_io::{RequestTracker, TimeoutIo},
+};
 
 /// A telnet connection.
 pub(super) struct Connection<S> {
@@ -20,6 +23,8 @@ pub(super) struct Connection<S> {
     pub(super) lines: LineProcessor,
     pub(super) failures: mpsc::UnboundedReceiver<PointFailure>,
     pub(super) unstored: Unstored,
+    /// `None` if standstills are not detected.
+    pub(super) epoch: Option<Arc<ConnectionEpoch>>,
     /// Cancelled when the connection must close.
     pub(super) closing: CancellationToken,
     pub(super) stopping: Pin<Box<WaitForCancellationFutureOwned>>,

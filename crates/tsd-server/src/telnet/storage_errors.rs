@@ -31,7 +31,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         mut command: Option<AdminCommand>,
     ) -> io::Result<(Option<AdminCommand>, bool)> {
         self.lines.count_received();
-        let Self { io, read_buffer, lines, .. } = self;
+        let Self { io, read_buffer, lines, epoch, .. } = self;
+        lines.session.set_receipt(epoch.as_ref().map(|epoch| epoch.receipt()));
         let mut executor = Executor {
             state: &lines.state,
             peer: lines.peer,
@@ -143,8 +144,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if !self.unstored.is_empty() {
             self.lines.state.log_unstored(self.unstored.points, &self.unstored.reason);
             if matches!(reported, Ok(Ok(()))) {
-                // The client may have disconnected.
-                let _ = close_gently(&mut self.io, grace).await;
+                close_gently(&mut self.io, grace).await;
             }
         }
     }

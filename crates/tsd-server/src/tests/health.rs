@@ -35,6 +35,11 @@ async fn the_state_is_what_the_store_reports() {
         let problems = json!([{ "part": "disk", "impact": text, "reason": "0 bytes are free" }]);
         assert_eq!(state(&tsd).await, (word.to_owned(), ready, problems));
     }
+    // The backend fails for every daemon.
+    let problem = HealthProblem::new(StoreComponent::Flush, HealthImpact::WritesRejected, "down");
+    tsd.storage.inner().set_problems(vec![problem.common_if(true)]);
+    let found = state(&tsd).await;
+    assert_eq!((found.0.as_str(), found.1, found.2[0]["reason"] == "down"), ("partial", 200, true));
     tsd.storage.inner().set_problems(Vec::new());
     assert_eq!(state(&tsd).await, ("ok".to_owned(), 200, json!([])));
 }

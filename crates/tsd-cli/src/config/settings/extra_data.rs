@@ -54,6 +54,16 @@ pub(super) fn histograms(config: &Config) -> Result<Option<HistogramCodecs>, Con
         .map_err(|error| config.bad_value(KEY, error))
 }
 
+/// The JSON of a key with its members in order; a text that is not JSON stays as it is, and is an error elsewhere.
+pub(super) fn canonical(config: &Config, key: &str) -> Result<String, ConfigError> {
+    let text = json(config, key)?.unwrap_or_default();
+    let Ok(mut value) = serde_json::from_str::<serde_json::Value>(&text) else {
+        return Ok(text.into_owned());
+    };
+    value.sort_all_objects();
+    Ok(value.to_string())
+}
+
 /// The JSON text of a key, from the file if it names one; `None` if the key is not set.
 fn json<'a>(config: &'a Config, key: &str) -> Result<Option<Cow<'a, str>>, ConfigError> {
     let Some(value) = config.non_empty(key) else { return Ok(None) };

@@ -1,11 +1,26 @@
 //! Settings of HBase.
 
-use std::time::Duration;
+mod client_keys;
+mod discovery;
+mod foreign;
+mod process_user;
+mod security;
+#[cfg(test)]
+mod test_values;
+mod tls;
+mod zookeeper;
 
-use hbase_rs::{Client, RetryLimit};
-use tsd_cluster_log::{ClusterLogConfig, LogDurability};
+use std::{path::PathBuf, time::Duration};
+
+use hbase_rs::{
+    Client, RetryLimit,
+    security::{SecurityConfig, SecurityError},
+};
+use tsd_cluster_log::{ClusterLogConfig, LogDurability, ReadProof};
 use tsd_storage::Table;
-use tsd_storage_hbase::{HBaseConfig, SeriesIndexMode};
+use tsd_storage_hbase::{HBaseConfig, HBaseDiscovery, SeriesIndexMode};
+
+use self::{client_keys::ClientKeys, process_user::process_user, security::Jaas};
 
 use super::{
     cluster::{ClusterNetSettings, cluster_net},
@@ -14,9 +29,6 @@ use super::{
 use crate::config::{Config, ConfigError};
 
 const SERIES_INDEX_KEY: &str = "tsd.storage.hbase.series_index";
-
-/// Environment variables that name the user, like the JVM's `user.name`.
-const USER_VARIABLES: [&str; 2] = ["USER", "LOGNAME"];
 
 /// When a point is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +74,10 @@ pub struct HBaseSettings {
     pub series_table: Table,
     /// Rows per second of the scan that fills the series index; 0: no limit.
     pub series_scan_rate: u32,
+    /// `krb5.conf` of Kerberos, if it is configured.
+    pub krb5_conf: Option<PathBuf>,
+    /// Warnings about settings of HBase's client, for the operator.
+    pub warnings: Vec<String>,
 }
 
 impl HBaseSettings {
@@ -72,8 +88,11 @@ impl HBaseSettings {
     }
 
     /// Creates a client; it connects on first use.
-    #[must_use]
-    pub fn client(&self) -> Client {
+    ///
+    /// # Errors
+    ///
+    /// If the client cannot connect in the configured way.
+    pub fn client(&self) -> Result<Client, SecurityError> {
         self.cluster.client_with(|config| {
             config.connections_per_server = self.connections;
             if let Some(call_timeout) = self.call_timeout {
@@ -88,22 +107,19 @@ impl HBaseSettings {
 }
 
 pub(super) fn hbase(config: &Config) -> Result<HBaseSettings, ConfigError> {
-    const AUTH: &str = "hbase.security.auth.enable";
-    if config.is_on_hbase() && config.bool(AUTH) {
-        let expected = "clusters that require Kerberos are not supported";
-        return Err(config.bad_value(AUTH, expected));
-    }
+    let Connection { discovery, security, user, krb5_conf, warnings } = connection(config)?;
     Ok(HBaseSettings {
         cluster: HBaseConfig {
-            root: config.string("tsd.storage.hbase.zk_basedir"),
-            user: user(config),
+            discovery,
+            security,
+            user,
             hosts: hosts(config)?,
             scanner_rows: config.int("tsd.storage.hbase.scanner.maxNumRows"),
             read_back_delay: read_back_delay(config),
             operation_timeout: Duration::from_millis(
                 config.int("tsd.storage.hbase.operation_timeout"),
             ),
-            ..HBaseConfig::new(config.string("tsd.storage.hbase.zk_quorum"))
+            ..HBaseConfig::new("")
         },
         connections: config.int("tsd.storage.hbase.connections"),
         call_timeout: set(config, "hbase.rpc.timeout").map(Duration::from_millis),
@@ -119,6 +135,47 @@ pub(super) fn hbase(config: &Config) -> Result<HBaseSettings, ConfigError> {
         series_index: series_index(config),
         series_table: own_table(config, "tsd.storage.hbase.series_table")?,
         series_scan_rate: config.int("tsd.storage.hbase.series_index.scan_rate"),
+        krb5_conf,
+        warnings,
+    })
+}
+
+/// How the client finds and reaches the servers.
+struct Connection {
+    discovery: HBaseDiscovery,
+    security: SecurityConfig,
+    user: String,
+    krb5_conf: Option<PathBuf>,
+    warnings: Vec<String>,
+}
+
+/// Reads the settings that `hbase-site.xml` and a JAAS file may have, if HBase is the store.
+fn connection(config: &Config) -> Result<Connection, ConfigError> {
+    if !config.is_on_hbase() {
+        let quorum = config.string("tsd.storage.hbase.zk_quorum");
+        return Ok(Connection {
+            discovery: HBaseDiscovery::zookeeper(quorum),
+            security: SecurityConfig::default(),
+            user: user(config),
+            krb5_conf: None,
+            warnings: Vec::new(),
+        });
+    }
+    let keys = ClientKeys::load(config)?;
+    let mut discovery = discovery::discovery(&keys)?;
+    let jaas = Jaas::load(&keys)?;
+    let mut warnings = security::warnings(&keys)?;
+    let of_rpc = security::security(&keys, jaas.as_ref())?;
+    if let HBaseDiscovery::ZooKeeper { security, .. } = &mut discovery {
+        let login = &of_rpc.authentication;
+        *security = zookeeper::security(&keys, login, jaas.as_ref(), &mut warnings)?;
+    }
+    Ok(Connection {
+        discovery,
+        security: of_rpc,
+        user: user(config),
+        krb5_conf: security::krb5_conf(&keys),
+        warnings,
     })
 }
 
@@ -176,9 +233,14 @@ fn cluster_log(config: &Config) -> Result<ClusterLogConfig, ConfigError> {
         Some("fsync") => LogDurability::Fsync,
         _ => LogDurability::Sync,
     };
+    let read_proof = match config.text("tsd.cluster.read_proof") {
+        Some("append") => ReadProof::Append,
+        _ => ReadProof::Lease,
+    };
     let start_timeout = Duration::from_secs(config.int("tsd.storage.hbase.start_timeout"));
     Ok(ClusterLogConfig {
         durability,
+        read_proof,
         suspect_after: config.seconds("tsd.cluster.suspect_after"),
         start_timeout: start_timeout.max(Duration::from_secs(1)),
         ..ClusterLogConfig::new(table.as_str(), node.unwrap_or_else(super::server::host_name))
@@ -199,12 +261,14 @@ fn set<T: TryFrom<i64> + Default + PartialEq>(config: &Config, key: &str) -> Opt
     Some(config.int(key)).filter(|number| *number != T::default())
 }
 
+/// The user name of connections without authentication. As in OpenTSDB, the second key needs the switch.
 fn user(config: &Config) -> String {
-    let of_process = || {
-        USER_VARIABLES.iter().find_map(|name| std::env::var(name).ok().filter(|n| !n.is_empty()))
+    let of_opentsdb = || {
+        let is_on = config.bool("hbase.security.auth.enable");
+        config.non_empty("hbase.security.simple.username").filter(|_| is_on)
     };
-    let configured = config.non_empty("tsd.storage.hbase.user").map(str::to_owned);
-    configured.or_else(of_process).unwrap_or_else(|| "opentsdb".to_owned())
+    let configured = config.non_empty("tsd.storage.hbase.user").or_else(of_opentsdb);
+    configured.map(str::to_owned).or_else(process_user).unwrap_or_else(|| "opentsdb".to_owned())
 }
 
 fn hosts(config: &Config) -> Result<Vec<(String, String)>, ConfigError> {
@@ -285,8 +349,8 @@ mod tests {
         let storage = &settings.storage;
         assert_eq!(storage.engine, EngineKind::HBase);
         assert_eq!(storage.schema.salt_width(), 0, "as OpenTSDB's tables are");
-        assert_eq!(storage.hbase.cluster.quorum, "zk1,zk2:2182");
-        assert_eq!(storage.hbase.cluster.root, "/hbase-unsecure");
+        let place = storage.hbase.cluster.discovery.to_string();
+        assert_eq!(place, "zk1,zk2:2182 /hbase-unsecure");
         assert_eq!(storage.hbase.call_timeout, Some(Duration::from_secs(5)));
         assert_eq!(storage.hbase.retries, Some(20));
         assert_eq!(storage.hbase.max_calls, None);
@@ -305,6 +369,9 @@ mod tests {
         let named = format!("{zk}tsd.cluster.name = a\ntsd.cluster.log_durability = fsync\n");
         let log = settings(&named).storage.hbase.cluster_log;
         assert_eq!((&log.node[..], log.durability), ("a", LogDurability::Fsync));
+        assert_eq!(log.read_proof, ReadProof::Lease);
+        let append = settings(&format!("{zk}tsd.cluster.read_proof = append\n"));
+        assert_eq!(append.storage.hbase.cluster_log.read_proof, ReadProof::Append);
         let mut config = Config::default();
         config.set_flag("test", "tsd.storage.ack", "cluster");
         assert!(hbase_error(&config).contains("keeps the log in HBase"));
@@ -329,10 +396,8 @@ mod tests {
             assert_eq!(settings.storage.engine, kind);
             assert_eq!(settings.storage.schema.salt_width(), salt);
         }
-        assert_eq!(
-            settings("tsd.storage.engine = hbase").storage.hbase.cluster.quorum,
-            "localhost"
-        );
+        let by_default = settings("tsd.storage.engine = hbase").storage.hbase.cluster.discovery;
+        assert_eq!(by_default.to_string(), "localhost /hbase");
         let salted = settings(&format!("{quorum}tsd.storage.salt.width = 1"));
         assert_eq!(salted.storage.schema.salt_width(), 1);
     }
@@ -350,15 +415,6 @@ mod tests {
         for bad in ["rs1", "rs1=", "=x"] {
             assert!(hosts(bad).unwrap_err().to_string().contains("name[:port]"));
         }
-    }
-
-    #[test]
-    fn kerberos_is_rejected() {
-        let mut config = Config::default();
-        config.set_flag("test", "hbase.security.auth.enable", "true");
-        assert!(hbase(&config).is_ok(), "it matters only on HBase");
-        config.set_flag("test", "tsd.storage.hbase.zk_quorum", "zk1");
-        assert!(hbase(&config).unwrap_err().to_string().contains("Kerberos"));
     }
 
     #[test]

@@ -44,6 +44,7 @@ pub(super) fn server(config: &Config) -> Result<ServerConfig, ConfigError> {
         static_root: config.non_empty("tsd.http.staticroot").map(PathBuf::from),
         log: None,
         cluster: None,
+        standstills: None,
         time_zone: zone_name(config)?,
         host_name: host_name(),
         stats_canonical: config.bool("tsd.stats.canonical"),

@@ -12,7 +12,7 @@ use tsd_protocol::ApiError;
 
 use super::cluster_drain;
 use crate::{
-    ClusterNode, ClusterStatus, FlushedNode, NodeSlots, SlotSummary,
+    ClusterNode, ClusterStatus, FlushedNode, HotSlotDetails, NodeSlots, SlotSummary,
     http::{
         error::HttpError,
         request::HttpRequest,
@@ -48,7 +48,7 @@ fn status_json(status: &ClusterStatus) -> Value {
     json!({
         "nodes": nodes.iter().map(node_json).collect::<Vec<_>>(),
         "silent": silent,
-        "slots": slots.as_ref().map(summary_json),
+        "slots": summary_json(slots),
     })
 }
 
@@ -72,14 +72,20 @@ fn node_json(node: &ClusterNode) -> Value {
         "this": node.is_this,
         "heartbeatAgeMs": node.heartbeat_age_ms,
         "logBytes": node.log_bytes,
-        "slots": node.slots.as_ref().map(slots_json),
+        "slots": slots_json(&node.slots),
         "heldRows": details.map(|details| details.held_rows),
         "heldBytes": details.map(|details| details.held_bytes),
         "version": details.map(|details| &details.version),
         "clockAheadMs": details.map(|details| details.clock_ahead_ms),
         "problems": details.map(|details| &details.problems),
+        "hotSlots": details.map(|details| details.hot_slots.iter().map(hot_slot_json).collect::<Vec<_>>()),
         "error": node.report.as_ref().err().map(ToString::to_string),
     })
+}
+
+fn hot_slot_json(of: &HotSlotDetails) -> Value {
+    let HotSlotDetails { slot, percent, name } = of;
+    json!({ "slot": slot, "percent": percent, "name": name })
 }
 
 fn flush_json(nodes: &[FlushedNode]) -> Value {
@@ -108,13 +114,16 @@ mod tests {
             is_this: false,
             heartbeat_age_ms: 900,
             log_bytes: 10,
-            slots: Some(NodeSlots { owned: 5, moving_in: 4, moving_out: 1 }),
+            slots: NodeSlots { owned: 5, moving_in: 4, moving_out: 1 },
             report,
         };
-        let details = NodeDetails { held_rows: 3, clock_ahead_ms: -2, ..NodeDetails::default() };
+        let hot_slots =
+            vec![HotSlotDetails { slot: 7, percent: 40, name: Some("web1".to_owned()) }];
+        let details =
+            NodeDetails { held_rows: 3, clock_ahead_ms: -2, hot_slots, ..NodeDetails::default() };
         let silent = SilentNodeError("no answer in time".to_owned());
         let nodes = [node("a", Ok(details)), node("b", Err(silent))];
-        let slots = Some(SlotSummary { generation: 9, moving: 5, without_owner: 2 });
+        let slots = SlotSummary { generation: 9, moving: 5, without_owner: 2 };
         let status = status_json(&ClusterStatus { nodes: nodes.into(), slots });
         let expected = json!({ "generation": 9, "moving": 5, "withoutOwner": 2 });
         assert_eq!(status.get("slots"), Some(&expected));
@@ -122,15 +131,11 @@ mod tests {
         let field = |at: usize, name| status.get("nodes")?.get(at)?.get(name).cloned();
         assert_eq!(field(0, "heldRows"), Some(json!(3)));
         assert_eq!(field(0, "clockAheadMs"), Some(json!(-2)));
+        let hot = json!([{ "slot": 7, "percent": 40, "name": "web1" }]);
+        assert_eq!((field(0, "hotSlots"), field(1, "hotSlots")), (Some(hot), Some(Value::Null)));
         let slots = json!({ "owned": 5, "movingIn": 4, "movingOut": 1 });
         assert_eq!(field(1, "slots"), Some(slots));
         assert_eq!(field(1, "heldRows"), Some(Value::Null));
         assert_eq!(field(1, "error"), Some(json!("no answer in time")));
-    }
-
-    #[test]
-    fn without_forwarding_there_are_no_slots() {
-        let status = status_json(&ClusterStatus::default());
-        assert_eq!(status.get("slots"), Some(&Value::Null));
     }
 }

@@ -52,10 +52,12 @@ pub(super) async fn graph(request: &HttpRequest<'_>) -> Result<HttpResponse, Htt
     })?;
     let guard = result.guard;
     let missed = missed_files(&guard);
+    // A later response may have the missing points.
+    let max_age_secs = if missed.is_some() { 0 } else { graph.max_age_secs };
     let (sub_results, plotted) = count_points(result.sub_results, &graph, &guard).await?;
     match form {
         // The text adds the header of a partial result itself.
-        GraphForm::Ascii => Ok(cacheable(text(sub_results, guard), &graph)),
+        GraphForm::Ascii => Ok(cacheable(text(sub_results, guard), max_age_secs)),
         GraphForm::Json => {
             let summary = summary(&sub_results, plotted, began.elapsed());
             guard.mark_sent(Duration::ZERO);
@@ -68,7 +70,7 @@ pub(super) async fn graph(request: &HttpRequest<'_>) -> Result<HttpResponse, Htt
             let notes = result.global_annotations.unwrap_or_default();
             let plot = picture::plot(&graph, options, sub_results, &notes);
             let response = picture::draw(request.state, plot, guard, began).await?;
-            Ok(cacheable(with_missed(response, missed), &graph))
+            Ok(cacheable(with_missed(response, missed), max_age_secs))
         }
     }
 }
@@ -84,8 +86,8 @@ fn redirect(request: &HttpRequest<'_>) -> HttpResponse {
 }
 
 /// Adds the headers of a response that clients may cache. The daemon caches no response, so its age is 0.
-fn cacheable(response: HttpResponse, graph: &GraphQuery) -> HttpResponse {
-    let max_age = HeaderValue::from_str(&format!("max-age={}", graph.max_age_secs))
+fn cacheable(response: HttpResponse, max_age_secs: i64) -> HttpResponse {
+    let max_age = HeaderValue::from_str(&format!("max-age={max_age_secs}"))
         .unwrap_or(HeaderValue::from_static("max-age=0"));
     response.with_header(AGE, HeaderValue::from_static("0")).with_header(CACHE_CONTROL, max_age)
 }

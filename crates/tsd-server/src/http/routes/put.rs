@@ -15,7 +15,6 @@ use tsd_protocol::{
 };
 
 use crate::{
-    auth::Identity,
     http::{
         error::HttpError,
         parsed_body::PointMemory,
@@ -79,9 +78,8 @@ pub(super) async fn put(request: HttpRequest<'_>) -> Result<HttpResponse, HttpEr
     let mut batch = PutBatch::default();
     let read = batch.read(put.body, put.common.as_ref(), &mut memory);
     read.map_err(|error| body_error(error, &memory))?;
-    let (state, identity) = (request.state, request.identity.as_ref());
     let outcome = PutOutcome::new(&batch);
-    let mut pending = PendingPut::new(state, identity, outcome, batch.points().len(), memory)?;
+    let mut pending = PendingPut::new(&request, outcome, batch.points().len(), memory)?;
     put_points(&mut pending, &request.state.rules, &batch)?;
     Ok(pending.finish(&put).await?)
 }
@@ -93,9 +91,9 @@ pub(super) async fn rollup(request: HttpRequest<'_>) -> Result<HttpResponse, Htt
     let mut batch = RollupBatch::default();
     let read = batch.read(put.body, put.common.as_ref(), &mut memory);
     read.map_err(|error| body_error(error, &memory))?;
-    let (state, identity) = (request.state, request.identity.as_ref());
+    let state = request.state;
     let outcome = PutOutcome::of_rollups(&batch);
-    let mut pending = PendingPut::new(state, identity, outcome, batch.points().len(), memory)?;
+    let mut pending = PendingPut::new(&request, outcome, batch.points().len(), memory)?;
     let mut tag_buffer = Vec::new();
     for point in batch.points() {
         let unresolved = pending.session.unresolved();
@@ -132,13 +130,7 @@ pub(super) async fn histogram(request: HttpRequest<'_>) -> Result<HttpResponse, 
     let read = batch.read(put.body, put.common.as_ref(), &mut memory);
     read.map_err(|error| body_error(error, &memory))?;
     let outcome = PutOutcome::of_histograms(&batch);
-    let mut pending = PendingPut::new(
-        request.state,
-        request.identity.as_ref(),
-        outcome,
-        batch.points().len(),
-        memory,
-    )?;
+    let mut pending = PendingPut::new(&request, outcome, batch.points().len(), memory)?;
     for point in batch.points() {
         let unresolved = pending.session.unresolved();
         let result = put_histogram(&mut pending.session, codecs, &request.state.rules, &point);
@@ -251,17 +243,18 @@ struct PendingPut<'a> {
 
 impl<'a> PendingPut<'a> {
     fn new(
-        state: &'a ServerState,
-        identity: Option<&Identity>,
+        request: &HttpRequest<'a>,
         outcome: PutOutcome,
         points: usize,
         mut memory: PointMemory,
     ) -> Result<Self, ApiError> {
+        let state = request.state;
         if !memory.take(points * size_of::<u32>()) {
             return Err(memory.refusal());
         }
         let mut session = state.engine.ingest_session(NameText::Latin1);
-        if let Some(identity) = identity {
+        session.set_receipt(request.receipt.clone());
+        if let Some(identity) = &request.identity {
             session.restrict_creation(identity.creatable_names());
         }
         if points <= MAX_SINGLE_BATCH_POINTS {
