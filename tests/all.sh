@@ -1,5 +1,6 @@
 #!/bin/bash
-# Every test: units, the daemon and its tools, a real HBase and OpenTSDB, the page in a real browser, the README, fuzz targets.
+# Every test: units, the daemon and its tools, a real HBase and OpenTSDB, the page in a real browser, examples of the documentation,
+# the README, fuzz targets.
 #
 #   tests/all.sh
 #
@@ -17,6 +18,8 @@ build() { tests/programs.sh list >"$PROGRAMS"; }
 step "build of the tests" build || exit 1
 export PROGRAMS
 
+step "HAProxy" timeout 600 tests/haproxy.sh
+
 units() {
     export RUST_TEST_THREADS=$(($(nproc) * 2))
     step "tests" timeout 2400 tests/programs.sh all
@@ -25,9 +28,10 @@ servers() {
     step "HBase and OpenTSDB" timeout 2400 tests/hbase.sh
 }
 surfaces() {
+    step "examples" timeout 1200 cargo test --workspace --doc --locked --quiet
     step "README" timeout 600 tests/readme.sh target/debug/tsdb
     step "page" timeout 2400 tests/page.sh
-    step "fuzz targets" timeout 2400 nice -n 10 fuzz/run.sh 5
+    step "fuzz targets" timeout 2400 nice -n 10 fuzz/run.sh 3
 }
 units &
 servers &

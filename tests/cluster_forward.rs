@@ -24,7 +24,7 @@ use crate::{
 };
 
 const TIMEOUT: Duration = Duration::from_mins(2);
-const SLOTS: f64 = 1_024.0;
+const SLOTS: f64 = 16_384.0;
 const SERIES: u64 = 12;
 
 pub(crate) fn node(hbase: &HBase, name: &str, data: &Path) -> DaemonBuilder {
@@ -66,7 +66,7 @@ pub(crate) fn wait_until_shared(nodes: &[SocketAddr]) {
     wait_for(is_shared).expect("all slots have owners");
 }
 
-fn flush_all(node: SocketAddr) {
+pub(crate) fn flush_all(node: SocketAddr) {
     let flushed = http(node, "POST", "/api/cluster/flush", Some(""));
     assert_eq!(flushed.status, 200, "{}", flushed.body);
 }
@@ -119,7 +119,7 @@ fn correction(value: u64) -> String {
 }
 
 /// Puts until the body is acknowledged, like a client that retries after a 503. Returns the number of rejections.
-fn put_until_taken(to: &[SocketAddr], body: &str) -> usize {
+pub(crate) fn put_until_taken(to: &[SocketAddr], body: &str) -> usize {
     let started = Instant::now();
     for attempt in 0.. {
         let node = to[attempt % to.len()];
@@ -254,17 +254,4 @@ fn each_node_shows_who_owns_the_slots() {
     let table = String::from_utf8_lossy(&done.expect("tsdb").stdout).into_owned();
     assert!(table.contains("  SLOTS  "), "{table}");
     assert!(table.contains(", 0 to be moved, 0 without an owner\n"), "{table}");
-}
-
-#[test]
-fn nodes_that_do_not_forward_do_not_join_those_that_do() {
-    let hbase = HBase::with_tables();
-    let (first, second) = (directory(), directory());
-    let one = node(&hbase, "a", first.path()).start();
-    put(one.address(), "m", 0, 10);
-    let other = node(&hbase, "b", second.path()).env("TSD_CLUSTER_FORWARD", "false");
-    let (status, stderr) = other.run_to_exit();
-    assert!(!status.success() && stderr.contains("tsd.cluster.forward"), "{stderr}");
-    check(one.address(), "m", 10);
-    assert!(one.terminate().success());
 }

@@ -101,6 +101,10 @@ fn nothing_is_acknowledged_while_hbase_is_unavailable() {
     hbase.stop();
     let refused = http(one.address(), "POST", "/api/put", Some(&body("m", 10, 20)));
     assert_eq!(refused.status, 503, "{}", refused.body);
+    // Every node would reject them.
+    let ready = http(one.address(), "GET", "/api/health/ready", None);
+    assert_eq!(ready.status, 200, "{}", ready.body);
+    assert!(ready.body.contains("writes are rejected"), "{}", ready.body);
     hbase.restart();
     let again = || {
         let response = http(one.address(), "POST", "/api/put", Some(&body("m", 10, 20)));

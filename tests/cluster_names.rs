@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, net::SocketAddr, thread, time::Instant};
 
 use serde_json::Value;
-use tsd_testkit::{http, metric, used_uids, wait_for};
+use tsd_testkit::{http, metric, try_http, used_uids, wait_for};
 
 use crate::{
     cluster_forward::{addresses, node, nodes},
@@ -117,7 +117,11 @@ fn a_rename_that_a_node_does_not_confirm_is_made_and_names_the_node() {
         assert!(renamed.body.contains(part), "{part} in {}", renamed.body);
     }
     paused.signal("CONT");
-    let dropped = || http(paused.address(), "GET", "/api/dropcaches", None).status == 200;
+    // Connections from before the standstill are closed.
+    let dropped = || {
+        let response = try_http(paused.address(), "GET", "/api/dropcaches", None);
+        response.is_ok_and(|response| response.status == 200)
+    };
     wait_for(|| dropped().then_some(())).expect("the caches are dropped");
     for daemon in [&one, &paused] {
         check(daemon.address(), "n", 10);
@@ -172,8 +176,9 @@ fn names_that_are_new_to_all_nodes_at_once_take_one_uid_each() {
     // Only a node that assigns a name instead of its owner uses another number.
     let superfluous = used.checked_sub(NEW_NAMES).expect("a number for each name");
     assert!(superfluous <= unanswered, "{used} numbers for {NEW_NAMES} names");
-    // No orphaned row remains: two cells for each name, and the counters of the three kinds.
-    assert_eq!(hbase.cells("tsdb-uid"), 2 * (NEW_NAMES + 2) + 3);
+    // No orphaned row remains: two cells for each name, for the metric and the three slot tags, and the counters
+    // of the three kinds.
+    assert_eq!(hbase.cells("tsdb-uid"), 2 * (NEW_NAMES + 4) + 3);
     let checked = hbase.tool(&["uid", "fsck"], &[]);
     assert!(checked.status.success(), "{checked:?}");
     for node in &addresses {

@@ -13,6 +13,8 @@ use crate::{
     in_process::directory,
 };
 
+const ROLLUPS: &str = r#"{"aggregationIds":{"sum":0},"intervals":[{"table":"tsdb-1m","preAggregationTable":"tsdb-agg","interval":"1m","rowSpan":"1h","defaultInterval":true}]}"#;
+
 fn node(hbase: &HBase, name: &str, data: &Path) -> DaemonBuilder {
     // Rows stay held until a flush is asked for.
     hbase
@@ -267,7 +269,7 @@ fn a_node_that_was_paused_and_recovered_joins_again_by_itself() {
 
 /// Starts a node that must not join, and returns the reason. A live node must have noted the same reason.
 #[track_caller]
-fn refused(node: DaemonBuilder, alive: &Daemon) -> String {
+pub(crate) fn refused(node: DaemonBuilder, alive: &Daemon) -> String {
     let (status, stderr) = node.run_to_exit();
     assert!(!status.success(), "{stderr}");
     let noted = alive.wait_for_event("a node does not join the cluster", |event| {
@@ -286,7 +288,7 @@ fn a_node_that_others_do_not_reach_does_not_join() {
     // Nobody listens there.
     let b = node(&hbase, "b", second.path()).env("TSD_CLUSTER_ADVERTISE", "127.0.0.1:1");
     let text = refused(b, &alive);
-    let expected = "node a cannot reach this one at 127.0.0.1:1";
+    let expected = "node b cannot reach this one at 127.0.0.1:1";
     assert!(
         text.matches(expected).count() >= 2 && text.contains("tsd.cluster.advertise"),
         "{text}"
@@ -296,15 +298,73 @@ fn a_node_that_others_do_not_reach_does_not_join() {
 
 #[test]
 fn a_node_with_other_settings_is_refused_on_both_sides() {
-    let hbase = HBase::with_tables();
+    let tables = [
+        ("TSD_CORE_META_ENABLE_REALTIME_TS", "true"),
+        ("TSD_STORAGE_HBASE_SERIES_INDEX", "complete"),
+        ("TSD_ROLLUPS_ENABLE", "true"),
+        ("TSD_ROLLUPS_CONFIG", ROLLUPS),
+    ];
+    let hbase = HBase::with_tables_of(&tables);
+    let named = ["data", "uid", "meta", "tree", "series"].map(|kind| {
+        (format!("TSD_STORAGE_HBASE_{}_TABLE", kind.to_uppercase()), format!("other-{kind}"))
+    });
+    let named = named.iter().map(|(name, table)| (name.as_str(), table.as_str()));
+    let created = hbase.tool(&["table", "create"], &named.chain(tables).collect::<Vec<_>>());
+    assert!(created.status.success(), "{created:?}");
     let (first, second) = (directory(), directory());
     let alive = node(&hbase, "a", first.path()).start();
     put(alive.address(), "m", 0, 10);
+    let plain = |text: &str| text.replace(['"', '\\'], "");
+    // A value of each setting that is not its default, and the default.
+    let others = [
+        ("tsd.storage.salt.width", "1", "0"),
+        ("tsd.storage.uid.width.tagv", "4", "3"),
+        ("tsd.storage.hbase.data_table", "other-data", "tsdb"),
+        ("tsd.storage.hbase.uid_table", "other-uid", "tsdb-uid"),
+        ("tsd.storage.hbase.meta_table", "other-meta", "tsdb-meta"),
+        ("tsd.storage.hbase.tree_table", "other-tree", "tsdb-tree"),
+        ("tsd.storage.hbase.series_table", "other-series", "tsdb-series"),
+        ("tsd.cluster.slot_tags", "device", "host, instance, pod"),
+        ("tsd.cluster.reads", "stored", "held"),
+        (
+            "tsd.core.histograms.config",
+            r#"{"net.opentsdb.core.SimpleHistogramDecoder":42}"#,
+            "not set",
+        ),
+        ("tsd.core.meta.enable_realtime_ts", "true", "false"),
+        ("tsd.core.tag.allow_specialchars", "!", "not set"),
+        ("tsd.core.timezone", "Europe/Berlin", "UTC"),
+        ("tsd.core.uid.random_metrics", "true", "false"),
+        ("tsd.query.multi_get.get_all_salts", "true", "false"),
+        ("tsd.rollups.agg_tag_key", "agg", "_aggregate"),
+        ("tsd.rollups.enable", "true", "false"),
+        ("tsd.storage.enable_appends", "true", "false"),
+        ("tsd.storage.fix_duplicates", "false", "true"),
+        ("tsd.storage.hbase.series_index", "complete", "off"),
+    ];
+    let b = node(&hbase, "b", second.path()).env("TSD_ROLLUPS_CONFIG", ROLLUPS);
+    let b =
+        others.iter().fold(b, |b, (key, own, _)| b.env(&key.to_uppercase().replace('.', "_"), own));
+    let text = plain(&refused(b, &alive));
+    let (noted, own) = text.split_once('\n').expect("the reasons of both");
+    let expected = others
+        .map(|(key, own, stored)| plain(&format!("{key} is {own}, and {stored} in the cluster")));
+    for difference in &expected {
+        assert!(own.contains(difference), "{difference} in {own}");
+    }
+    // A live node notes the first 1,000 bytes.
+    let of_both = expected.iter().filter(|difference| noted.contains(*difference)).count();
+    assert!(of_both > 5, "{noted}");
+    // What may differ.
     let b = node(&hbase, "b", second.path());
-    let b = b.env("TSD_STORAGE_SALT_WIDTH", "1").env("TSD_STORAGE_SALT_BUCKETS", "8");
-    let text = refused(b, &alive);
-    let expected = "tsd.storage.salt.width is 1, and 0 in the cluster";
-    assert!(text.matches(expected).count() >= 2, "{text}");
+    let free = [
+        ("TSD_CLUSTER_READ_TIMEOUT", "7"),
+        ("TSD_CORE_AUTO_CREATE_METRICS", "false"),
+        ("TSD_QUERY_TIMEOUT", "1000"),
+        ("TSD_STORAGE_ENABLE_COMPACTION", "false"),
+    ];
+    let b = free.into_iter().fold(b, |b, (key, value)| b.env(key, value)).start();
+    check(b.address(), "m", 10);
 }
 
 #[test]
@@ -334,6 +394,41 @@ fn a_node_whose_clock_differs_does_not_join_and_one_whose_clock_is_set_says_so()
         .wait_for_event("the clock of this host differs from those of the other nodes", |event| {
             event["ahead_ms"].as_i64().is_some_and(|ms| (-70_000..=-50_000).contains(&ms))
         });
+}
+
+/// Name and state of the nodes in the log table, as read without a daemon.
+fn members(hbase: &HBase) -> Vec<(String, String)> {
+    let variables = [("TSD_CLUSTER_SUSPECT_AFTER", "1")];
+    let listed = hbase.tool(&["cluster", "members", "--json"], &variables);
+    assert!(listed.status.success(), "{listed:?}");
+    let listed: Value = serde_json::from_slice(&listed.stdout).expect("JSON");
+    for node in listed["nodes"].as_array().expect("nodes") {
+        assert!(node["incarnation"].is_u64() && node["logBytes"].is_u64(), "{node}");
+        assert!(node["address"].as_str().is_some_and(|to| to.starts_with("127.0.0.1:")), "{node}");
+    }
+    states(&listed)
+}
+
+#[test]
+fn nodes_are_listed_without_a_daemon() {
+    let hbase = HBase::with_tables();
+    let none = hbase.tool(&["cluster", "members"], &[]);
+    let stderr = String::from_utf8_lossy(&none.stderr);
+    assert!(!none.status.success() && stderr.contains("no node has started"), "{stderr}");
+    let (first, second) = (directory(), directory());
+    let killed = node(&hbase, "killed", first.path()).start();
+    let stopped = node(&hbase, "stopped", second.path()).start();
+    let of = |name: &str, state: &str| (name.to_owned(), state.to_owned());
+    let serving = [of("killed", "serving"), of("stopped", "serving")];
+    wait_for(|| (members(&hbase) == serving).then_some(())).expect("both");
+    assert!(stopped.terminate().success());
+    killed.kill();
+    wait_for(|| members(&hbase).contains(&of("killed", "suspected")).then_some(()))
+        .expect("a node without heartbeats");
+    assert!(!members(&hbase).contains(&of("stopped", "serving")));
+    let table = hbase.tool(&["cluster", "members"], &[]);
+    let table = String::from_utf8_lossy(&table.stdout).into_owned();
+    assert!(table.starts_with("NODE") && table.contains(" KiB"), "{table}");
 }
 
 #[test]
@@ -379,6 +474,9 @@ fn queries_of_all_nodes_are_listed_and_cancelled_on_any() {
     let (code, table) = tsdb(&[]);
     assert_eq!(code, Some(0));
     assert!(table.contains(&id) && table.contains("tsd1: no answer in time"), "{table}");
+    let silent = cluster_status(third)["nodes"][1].clone();
+    assert_eq!((&silent["name"], &silent["state"]), (&"tsd1".into(), &"unreachable".into()));
+    assert!(silent["error"].as_str().is_some_and(|error| !error.is_empty()), "{silent}");
     let (code, cancelled) = tsdb(&["--cancel", &id]);
     assert_eq!((code, cancelled), (Some(0), format!("cancelled {id} on tsd0\n")));
     let response = client.join().expect("a response");

@@ -14,7 +14,7 @@ use std::{
 use hbase_fake::{FakeCluster, FakeEnsemble, FaultKind, InjectedFault};
 use serde_json::Value;
 use tokio::runtime::Runtime;
-use tsd_testkit::{Daemon, DaemonBuilder, connect, exchange, http, wait_for};
+use tsd_testkit::{Daemon, DaemonBuilder, Network, connect, exchange, http, wait_for};
 
 use crate::{TSDB, tsdb};
 
@@ -50,6 +50,17 @@ impl HBase {
         hbase
     }
 
+    /// Makes it reachable for the hosts of a network. Returns the quorum and the hosts there, as values of settings.
+    pub(crate) fn expose(&self, network: &Network) -> (String, String) {
+        let quorum = self.quorum().rsplit_once(':').expect("a port").1;
+        let servers = [0, 1].map(|server| self.cluster.server(server).port());
+        for port in servers.into_iter().chain([quorum.parse().expect("a port")]) {
+            network.expose(port);
+        }
+        let gateway = network.gateway();
+        (format!("{gateway}:{quorum}"), format!("127.0.0.1={gateway}"))
+    }
+
     pub(crate) fn quorum(&self) -> &str {
         self.ensemble.quorum()
     }
@@ -59,6 +70,7 @@ impl HBase {
         tsdb(data)
             .args(&["--zkquorum", self.quorum(), "--auto-metric"])
             .env("TSD_CORE_TIMEZONE", "UTC")
+            .env("TSD_CLUSTER_DRAIN_LINGER", "0")
             .env("TSD_STORAGE_HBASE_OPERATION_TIMEOUT", "5000")
     }
 
@@ -86,6 +98,32 @@ impl HBase {
             .envs(variables.iter().copied())
             .output()
             .expect("run tsdb")
+    }
+
+    /// Stops the master; the region servers go on.
+    pub(crate) fn stop_master(&self) {
+        self.cluster.stop_master();
+        self.cluster.publish(&self.ensemble, "/hbase");
+    }
+
+    pub(crate) fn start_master(&self) {
+        self.cluster.set_master(0);
+        self.cluster.publish(&self.ensemble, "/hbase");
+    }
+
+    /// Disables a table, or enables it again.
+    pub(crate) fn set_enabled(&self, table: &str, is_enabled: bool) {
+        let state = if is_enabled { "OPEN" } else { "CLOSED" };
+        self.cluster.set_region_states(&table.parse().expect("a name"), state);
+    }
+
+    pub(crate) fn drop_table(&self, table: &str) {
+        self.cluster.drop_table(&table.parse().expect("a name"));
+    }
+
+    /// Sets an attribute of a table.
+    pub(crate) fn alter_table(&self, table: &str, attribute: &str, value: &str) {
+        self.cluster.set_table_attribute(&table.parse().expect("a name"), attribute, value);
     }
 
     /// Number of cells of a table.
@@ -489,6 +527,56 @@ fn series_written_with_several_bucket_counts_are_merged_if_all_buckets_are_read(
         .env("TSD_QUERY_MULTI_GET_GET_ALL_SALTS", "true")
         .start();
     check(daemon.address(), "m", written);
+}
+
+/// One of two points of a series.
+#[track_caller]
+fn put_point(daemon: &Daemon, second: u64, value: u64) {
+    let body = format!(
+        r#"{{"metric":"c","timestamp":{},"value":{value},"tags":{{"host":"a"}}}}"#,
+        FIRST_SECOND + second
+    );
+    let response = http(daemon.address(), "POST", "/api/put", Some(&body));
+    assert_eq!(response.status, 204, "{}", response.body);
+}
+
+#[test]
+fn corrections_fail_no_query_of_daemons_with_and_without_a_log() {
+    let hbase = HBase::with_tables();
+    let (one, two) = (directory(), directory());
+    let direct = hbase.daemon(one.path()).start();
+    let logged = hbase.daemon_with_log(two.path()).env("TSD_STORAGE_HOLD_SECONDS", "0.2").start();
+    // `points` fails the test if a query fails.
+    let reads = |daemon: &Daemon, first: u64, second: u64| {
+        let expected = BTreeMap::from([(0, first), (1, second)]);
+        let is_read = || (points(daemon.address(), "c") == expected).then_some(());
+        wait_for(is_read).expect("both points");
+    };
+    for round in 0..3 {
+        // Flushed as one column of two points.
+        put_point(&logged, 0, 10 * round);
+        put_point(&logged, 1, 10 * round + 1);
+        reads(&direct, 10 * round, 10 * round + 1);
+        // A column for the corrected point, next to the flushed one.
+        put_point(&direct, 0, 10 * round + 2);
+        for daemon in [&direct, &logged] {
+            reads(daemon, 10 * round + 2, 10 * round + 1);
+        }
+        // A held point for an instant that HBase has twice.
+        put_point(&logged, 0, 10 * round + 3);
+        for daemon in [&logged, &direct] {
+            reads(daemon, 10 * round + 3, 10 * round + 1);
+        }
+    }
+    // The cells are there: a daemon that may not choose names the point.
+    let third = directory();
+    let strict = hbase.daemon(third.path()).env("TSD_STORAGE_FIX_DUPLICATES", "false").start();
+    let uri = format!("/api/query?start={}&m=none:c", FIRST_SECOND - 1);
+    let failed = http(strict.address(), "GET", &uri, None);
+    assert_eq!(failed.status, 400, "{}", failed.body);
+    let expected =
+        "Duplicate timestamp 2020-09-13T12:26:40Z (1600000000000 ms) of metric c, tags {host=a}: ";
+    assert!(failed.body.contains(expected) && !failed.body.contains("key="), "{}", failed.body);
 }
 
 #[test]

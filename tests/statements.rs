@@ -17,7 +17,8 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 /// Page that is generated from the program, with names of OpenTSDB's statistics.
 const GENERATED: &str = "docs/compatibility.md";
 /// Names that look like keys: a stored setting of nodes, which no configuration sets.
-const NOT_KEYS: [&str; 2] = ["tsd.cluster.wire_versions", "tsd.connectionmgr.connections"];
+const NOT_KEYS: [&str; 3] =
+    ["tsd.cluster.slot_tag_uids", "tsd.cluster.wire_versions", "tsd.connectionmgr.connections"];
 /// Environment variables of tools and benches.
 const OF_TOOLS: [&str; 4] = ["TSDB_USER", "TSDB_PASSWORD", "TSDB_TOKEN", "TSDB_BINARY"];
 

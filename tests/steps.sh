@@ -1,7 +1,7 @@
 # Sourced by .ci/run and tests/all.sh: runs named steps, and tells what each of them took.
 #
 #   step NAME COMMAND...    runs it; its output is shown when it ends; returns its status
-#   finish                  shows the table of all steps; exits with 1 if one has failed
+#   finish                  shows the ends of failed steps and the table of all steps; exits with 1 if one has failed
 #
 # Steps of several lanes run at the same time: a lane is a subshell. The steps of a script that another script calls are in the
 # table of the caller.
@@ -24,6 +24,7 @@ step() {
         printf '%s\t%s\t%s\t%s\n' "$name" $((SECONDS - begin)) "$(tail -n 1 "$log.time")" "$status" >>"$STEPS/table"
         echo "=== $name: status $status after $((SECONDS - begin)) s"
         cat "$log"
+        [ "$status" = 0 ] || { echo "=== $name:" && tail -n 40 "$log"; } >>"$STEPS/failures"
     } 9>>"$STEPS/lock"
     rm -f "$log" "$log.time"
     return "$status"
@@ -37,6 +38,8 @@ finish() {
     for log in "$STEPS"/log.??????; do
         [ ! -f "$log" ] || { echo "=== not ended:" && cat "$log"; }
     done
+    # Repeated here, since a reader of a long output looks at its end.
+    [ ! -f "$STEPS/failures" ] || { echo && echo "failed steps end with" && cat "$STEPS/failures"; }
     echo
     awk -F '\t' -v all="$SECONDS" '
         BEGIN { printf "%-40s %8s %8s\n", "step", "wall, s", "CPU, s" }

@@ -1,4 +1,4 @@
-//! Measures puts into several daemons that acknowledge by the log in HBase (`tsd.storage.ack = cluster`), with and without forwarding, and
+//! Measures puts into several daemons that acknowledge by the log in HBase (`tsd.storage.ack = cluster`), and
 //! compares them with one daemon with a local log.
 //!
 //! Successive HTTP requests go to different nodes, as behind a load balancer, so that the points of a series reach all nodes. Time is
@@ -44,7 +44,7 @@ const QUERY_INTERVAL: Duration = Duration::from_millis(200);
 const FORWARDED_CELLS: &str = "tsd_cluster_forward_cells_total";
 const FORWARDED_FRAMES: &str = "tsd_cluster_forward_frames_total";
 /// Slots of a cluster.
-const SLOTS: f64 = 1_024.0;
+const SLOTS: f64 = 16_384.0;
 
 /// Which daemons a run has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,9 +52,7 @@ enum Nodes {
     /// This many daemons, each with a local log.
     LocalLogs(usize),
     /// This many daemons of one cluster.
-    Cluster { number: usize, forward: bool },
-    /// This many daemons of one cluster without forwarding, each with its own client: the lower bound of the cost of forwarding.
-    OwnClients(usize),
+    Cluster(usize),
 }
 
 /// Measurements of a run.
@@ -73,8 +71,11 @@ struct NodesResult {
 
 /// All runs; prints the table.
 pub(crate) fn run(cluster: &BenchCluster, directory: &Path, options: &Options) {
-    let puts =
-        format!("HTTP puts of {} points, each to another node", options.cluster_request_points);
+    let puts = format!(
+        "HTTP puts of {} points{}, each to another node",
+        options.cluster_request_points,
+        if options.cluster_mixed_hosts { "" } else { " of one host" },
+    );
     report::print_head(&[
         &puts,
         "acknowledged, points/s",
@@ -94,9 +95,7 @@ pub(crate) fn run(cluster: &BenchCluster, directory: &Path, options: &Options) {
     for &number in &options.nodes {
         let number = number as usize;
         all.push(Nodes::LocalLogs(number));
-        let ways: &[bool] = if number == 1 { &[true] } else { &[false, true] };
-        all.extend((number > 1).then_some(Nodes::OwnClients(number)));
-        all.extend(ways.iter().map(|&forward| Nodes::Cluster { number, forward }));
+        all.push(Nodes::Cluster(number));
     }
     // Not counted: HBase has just started and compiles its code.
     let data = directory.join("cluster-warm-up");
@@ -104,7 +103,7 @@ pub(crate) fn run(cluster: &BenchCluster, directory: &Path, options: &Options) {
     for (at, nodes) in all.into_iter().enumerate() {
         let data = directory.join(format!("cluster-{at}"));
         let mut result = run_nodes(cluster, &data, at, nodes, options);
-        let one = matches!(nodes, Nodes::Cluster { number: 1, .. }).then_some(result.tsd_cpu);
+        let one = matches!(nodes, Nodes::Cluster(1)).then_some(result.tsd_cpu);
         base = base.or(one);
         report::print_row(&[
             nodes.to_string(),
@@ -128,11 +127,8 @@ impl std::fmt::Display for Nodes {
         match self {
             Self::LocalLogs(1) => write!(f, "`ack = log`, 1 daemon"),
             Self::LocalLogs(number) => write!(f, "`ack = log`, {number} daemons"),
-            Self::Cluster { number: 1, .. } => write!(f, "`ack = cluster`, 1 node"),
-            Self::Cluster { number, forward } => {
-                write!(f, "{number} nodes, forwarding {}", if *forward { "on" } else { "off" })
-            }
-            Self::OwnClients(number) => write!(f, "{number} nodes, each with clients of its own"),
+            Self::Cluster(1) => write!(f, "`ack = cluster`, 1 node"),
+            Self::Cluster(number) => write!(f, "`ack = cluster`, {number} nodes"),
         }
     }
 }
@@ -164,7 +160,11 @@ fn run_nodes(
     };
     let load = PointLoad::of_this_hour(series, 0..STEPS);
     let request_points = options.cluster_request_points;
-    let requests = load.render_requests_of(request_points as usize, CLIENTS);
+    let requests = if options.cluster_mixed_hosts {
+        load.render_requests_of(request_points as usize, CLIENTS)
+    } else {
+        load.render_host_requests(request_points as usize, CLIENTS)
+    };
     let pids: Vec<u32> = daemons.iter().map(Daemon::pid).collect();
     let cpu = || pids.iter().map(|pid| process::cpu_seconds(*pid)).sum::<f64>();
     let (cpu_before, server_before) = (cpu(), cluster.region_server_cpu());
@@ -174,8 +174,7 @@ fn run_nodes(
     let start = Instant::now();
     let interval = f64::from(request_points * CLIENTS) / offered;
     let interval = Duration::from_secs_f64(interval);
-    let keeps_node = matches!(nodes, Nodes::OwnClients(_));
-    let (puts, queries) = send_beside_queries(&addresses, keeps_node, requests, interval, &load);
+    let (puts, queries) = send_beside_queries(&addresses, requests, interval, &load);
     let acknowledged = load.points() as f64 / start.elapsed().as_secs_f64();
     let sent_after = sent();
     let (forwarded, frames) = (sent_after.0 - sent_before.0, sent_after.1 - sent_before.1);
@@ -221,30 +220,25 @@ fn start(
     let hold = format!("{hold:.3}");
     let common =
         [("tsd.storage.hold_seconds", &hold[..]), ("tsd.storage.memtable.size", "2147483648")];
-    let (number, forward) = match nodes {
-        Nodes::Cluster { number, forward } => (number, forward),
-        Nodes::OwnClients(number) => (number, false),
+    let number = match nodes {
+        Nodes::Cluster(number) => number,
         Nodes::LocalLogs(number) => {
             let settings = [&common[..], &[("tsd.storage.ack", "log")]].concat();
             let start = |at| daemon::start(cluster, &data.join(format!("log{at}")), &settings);
             return (0..number).map(start).collect();
         }
     };
-    let forward_text = forward.to_string();
     let start = |at: usize| {
         let name = format!("node{at}");
         let own = [
             ("tsd.storage.ack", "cluster"),
             ("tsd.cluster.name", &name),
             ("tsd.cluster.log_table", log_table),
-            ("tsd.cluster.forward", &forward_text),
         ];
         daemon::start(cluster, &data.join(&name), &[&common[..], &own].concat())
     };
     let daemons: Vec<Daemon> = (0..number).map(start).collect();
-    if forward {
-        wait_for(|| is_shared(&daemons).then_some(())).expect("every node has slots");
-    }
+    wait_for(|| is_shared(&daemons).then_some(())).expect("every node has slots");
     daemons
 }
 
@@ -265,7 +259,6 @@ fn flush(node: SocketAddr) {
 /// Sends all requests, one per client and interval, while small queries run. Returns the milliseconds of each request and of each query.
 fn send_beside_queries(
     nodes: &[SocketAddr],
-    keeps_node: bool,
     requests: Vec<ConnectionLoad>,
     interval: Duration,
     load: &PointLoad,
@@ -273,7 +266,7 @@ fn send_beside_queries(
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let queries = scope.spawn(|| query_until(&is_over, nodes, load));
-        let puts = send(nodes, keeps_node, requests, interval);
+        let puts = send(nodes, requests, interval);
         is_over.store(true, Ordering::SeqCst);
         (puts, queries.join().expect("queries"))
     })
@@ -298,20 +291,14 @@ fn query_until(is_over: &AtomicBool, nodes: &[SocketAddr], load: &PointLoad) -> 
 }
 
 /// Sends the requests of all clients when they are due, or as soon as the nodes accept them; returns the milliseconds of each.
-fn send(
-    nodes: &[SocketAddr],
-    keeps_node: bool,
-    loads: Vec<ConnectionLoad>,
-    interval: Duration,
-) -> Vec<f64> {
+fn send(nodes: &[SocketAddr], loads: Vec<ConnectionLoad>, interval: Duration) -> Vec<f64> {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let start = Instant::now();
         let mut clients = JoinSet::new();
         for (client, load) in loads.into_iter().enumerate() {
             let start = start + interval * client as u32 / CLIENTS;
-            let own = if keeps_node { &nodes[client % nodes.len()..][..1] } else { nodes };
-            clients.spawn(send_requests(client as u32, own.to_vec(), load, start, interval));
+            clients.spawn(send_requests(client as u32, nodes.to_vec(), load, start, interval));
         }
         clients.join_all().await.concat()
     })

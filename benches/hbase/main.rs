@@ -7,7 +7,7 @@
 //!                              [--series N] [--steps N] [--quick] [--attach DIRECTORY]
 //!                              [--request-points N,…] [--clients N,…]
 //!                              [--nodes N,…] [--cluster-series N]
-//!                              [--cluster-request-points N] [--offered N]
+//!                              [--cluster-request-points N] [--cluster-mixed-hosts] [--offered N]
 //!                              [--query-series N] [--query-rounds N]
 //! ```
 //!
@@ -87,6 +87,8 @@ struct Options {
     cluster_series: u32,
     /// Points of a request to a cluster.
     cluster_request_points: u32,
+    /// Requests to a cluster have points of several hosts, as from a relay, not of one.
+    cluster_mixed_hosts: bool,
     /// Points per second offered to daemons that hold rows. `None` uses a multiple of the Java
     /// client's rate, or a rate that suits several nodes on one host.
     offered: Option<f64>,
@@ -183,6 +185,7 @@ impl Options {
             nodes: vec![1, 3],
             cluster_series: 6_000,
             cluster_request_points: 50,
+            cluster_mixed_hosts: false,
             offered: None,
             attach: None,
         };
@@ -209,6 +212,7 @@ impl Options {
                 "--query-series" => options.query_series = arguments.number(),
                 "--query-rounds" => options.query_rounds = arguments.number(),
                 "--cluster-series" => options.cluster_series = arguments.number(),
+                "--cluster-mixed-hosts" => options.cluster_mixed_hosts = true,
                 "--cluster-request-points" => {
                     options.cluster_request_points = arguments.number();
                 }

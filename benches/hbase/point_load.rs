@@ -78,6 +78,27 @@ impl PointLoad {
         names.map(|names| self.render_requests(&names, request_points)).collect()
     }
 
+    /// Renders HTTP requests of at most `request_points` points of one host, as a collector on that host sends them. The requests of all hosts
+    /// alternate.
+    pub(crate) fn render_host_requests(
+        &self,
+        request_points: usize,
+        connections: u32,
+    ) -> Vec<ConnectionLoad> {
+        let hosts: Vec<Vec<(u32, Names)>> = (0..self.series)
+            .step_by(METRICS as usize)
+            .map(|first| (first..self.series.min(first + METRICS)).map(|at| (at, Names::new(at))))
+            .map(Iterator::collect)
+            .collect();
+        let render = |connection: u32| {
+            let own = hosts.iter().skip(connection as usize).step_by(connections as usize);
+            let loads: Vec<_> =
+                own.map(|names| self.render_requests(names, request_points)).collect();
+            alternate(&loads)
+        };
+        (0..connections).map(render).collect()
+    }
+
     /// The series of each connection.
     fn names(&self, connections: u32) -> impl Iterator<Item = Vec<(u32, Names)>> {
         let series = self.series;
@@ -119,6 +140,21 @@ impl PointLoad {
         }
         load
     }
+}
+
+/// The first request of each load, then the second one of each, and so on.
+fn alternate(loads: &[ConnectionLoad]) -> ConnectionLoad {
+    let mut all = ConnectionLoad { bytes: Vec::new(), request_ends: Vec::new() };
+    let most = loads.iter().map(|load| load.request_ends.len()).max().unwrap_or(0);
+    for at in 0..most {
+        for load in loads {
+            let Some(&end) = load.request_ends.get(at) else { continue };
+            let start = if at == 0 { 0 } else { load.request_ends[at - 1] };
+            all.bytes.extend_from_slice(&load.bytes[start..end]);
+            all.request_ends.push(all.bytes.len());
+        }
+    }
+    all
 }
 
 const fn second(step: u32) -> u32 {

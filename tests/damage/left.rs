@@ -51,6 +51,8 @@ impl Asked {
         let body = String::from_utf8_lossy(&response.body);
         assert_eq!(response.status, 200, "{}: {body}", self.name);
         assert_eq!(response.header("x-partial-result"), Some(file), "{}: {body}", self.name);
+        let cached = response.header("cache-control").unwrap_or("max-age=0");
+        assert_eq!(cached, "max-age=0", "{}", self.name);
         (self.points)(&body)
     }
 }

@@ -41,7 +41,7 @@ const NAMES: [&str; 3] = ["forward-a", "forward-b", "forward-c"];
 const WRITERS: u64 = 6;
 /// Points of a round of a writer.
 const INSTANTS: u64 = 40;
-const SLOTS: f64 = 1_024.0;
+const SLOTS: f64 = 16_384.0;
 /// Time of load before a fault, and after the last one.
 const LOAD: Duration = Duration::from_secs(6);
 const RETRY_PAUSE: Duration = Duration::from_millis(50);

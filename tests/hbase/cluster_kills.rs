@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `CLUSTER_KILLS_MINUTES` | minutes of faults, 3 unless set |
 //! | `CLUSTER_KILLS_NODES` | number of nodes, 3 unless set |
+//! | `CLUSTER_KILLS_SERVERS` | 0 leaves region servers alone, so that all delays come from the nodes |
 //! | `CLUSTER_KILLS_SEED` | seed of the faults, another one in every run unless set; it is printed |
 //!
 //! The seed determines the sequence of faults, their pauses, and the written points; their interleaving depends on
@@ -44,7 +45,7 @@ use crate::{
     row_history::hour_history, tsd,
 };
 
-const SETTINGS: [(&str, &str); 10] = [
+const SETTINGS: [(&str, &str); 11] = [
     ("tsd.storage.hbase.data_table", "cluster-kills"),
     ("tsd.storage.hbase.uid_table", "cluster-kills-uid"),
     ("tsd.storage.hbase.tree_table", "cluster-kills-tree"),
@@ -56,6 +57,8 @@ const SETTINGS: [(&str, &str); 10] = [
     ("tsd.storage.ack", "cluster"),
     ("tsd.storage.hold_seconds", "4"),
     ("tsd.http.query.allow_delete", "true"),
+    // Clients are at another address of the host.
+    ("tsd.core.admin.peers", "*"),
 ];
 /// Most ends of all nodes until their logs are retired.
 const ENDS: usize = 4;
@@ -68,6 +71,8 @@ const PATIENCE: Duration = Duration::from_mins(15);
 struct KillOptions {
     minutes: u64,
     nodes: usize,
+    /// True if region servers are killed too.
+    has_servers: bool,
     seed: u64,
 }
 
@@ -81,6 +86,7 @@ impl KillOptions {
         let options = Self {
             minutes: number("CLUSTER_KILLS_MINUTES")?.unwrap_or(3),
             nodes: number("CLUSTER_KILLS_NODES")?.unwrap_or(3) as usize,
+            has_servers: number("CLUSTER_KILLS_SERVERS")? != Some(0),
             seed: number("CLUSTER_KILLS_SEED")?.unwrap_or(since_epoch.as_secs()),
         };
         // Two nodes are killed at once, and one remains.
@@ -156,6 +162,7 @@ async fn run_faults(
 ) -> ScenarioResult<Vec<JoinHandle<()>>> {
     let (keeper, servers) = HBaseKeeper::new(cluster, Arc::clone(load));
     let plan = FaultPlan::new(options.seed, options.nodes);
+    let plan = plan.filter(|fault| options.has_servers || !fault.kind.takes_server());
     let end = Instant::now() + MINUTE * options.minutes as u32;
     let driver = FaultDriver::new(fleet, servers, Arc::clone(load));
     let (kept, driven) = tokio::join!(keeper.keep(), driver.drive(plan, end));

@@ -1,4 +1,4 @@
-//! Three daemons with `tsd.storage.ack = cluster` use one log table without forwarding. Each has its own writers, which
+//! Three daemons with `tsd.storage.ack = cluster` use one log table. Each has its own writers, which
 //! correct the same points all the time. The daemons are killed with their data directories, or paused, in turn. Another
 //! daemon then stores the held rows, and every last acknowledged value is read.
 
@@ -26,13 +26,12 @@ use crate::{
     tsd,
 };
 
-const SETTINGS: [(&str, &str); 8] = [
+const SETTINGS: [(&str, &str); 7] = [
     ("tsd.storage.hbase.data_table", "cluster-nodes"),
     ("tsd.storage.hbase.uid_table", "cluster-nodes-uid"),
     ("tsd.storage.hbase.tree_table", "cluster-nodes-tree"),
     ("tsd.storage.hbase.meta_table", "cluster-nodes-meta"),
     ("tsd.cluster.log_table", "cluster-nodes-log"),
-    ("tsd.cluster.forward", "false"),
     ("tsd.storage.ack", "cluster"),
     ("tsd.storage.hold_seconds", "4"),
 ];

@@ -14,7 +14,11 @@ const PROGRAMS: [[&str; 2]; 2] = [["hbase-rs/live", ""], ["tsd-storage-hbase/sto
 pub(crate) fn run(cluster: &Cluster) -> ScenarioResult<()> {
     for [program, tests] in PROGRAMS {
         let mut command = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs.sh"));
-        command.args(["run", program, "--ignored", tests]).env("HBASE_QUORUM", cluster.quorum());
+        // Secured clusters are others.
+        command.args(["run", program, "--ignored", "--skip", "secured::", tests]);
+        command
+            .env("HBASE_QUORUM", cluster.quorum())
+            .env("HBASE_MASTERS", cluster.masters().join(","));
         let ended = block_in_place(|| command.status())?;
         if !ended.success() {
             return Err(format!("{program}: {ended}").into());

@@ -14,6 +14,7 @@
 //! | `HBASE_FAULTS` | only faults whose names contain this text |
 //! | `CLUSTER_KILLS_MINUTES` | minutes of faults of the scenario `cluster_kills`, 3 unless set |
 //! | `CLUSTER_KILLS_NODES` | number of its daemons, 3 unless set |
+//! | `CLUSTER_KILLS_SERVERS` | 0 leaves its region servers alone |
 //! | `CLUSTER_KILLS_SEED` | seed of its faults, another one in every run unless set; it is printed |
 //! | `HBASE_PAIR_ROUNDS` | rounds of each pair of nodes of the scenario `cluster_nodes`, 300 unless set |
 //! | `HBASE_NEW_NAMES` | number of new names that the nodes of `cluster_forward` get at once, 3000 unless set |
@@ -49,6 +50,7 @@ mod row_history;
 mod series_index;
 mod suite;
 mod table_set;
+mod tables;
 mod tsd;
 mod two_daemons;
 mod workload;

@@ -13,7 +13,7 @@ use tsd_testkit::hbase_workload::error_chain;
 use crate::{
     cluster_forward, cluster_kills, cluster_log, cluster_nodes, conformance, copy, corrections,
     differential, faults, interop, live, opentsdb, outage, regions::ScenarioResult, series_index,
-    two_daemons,
+    tables, two_daemons,
 };
 
 type Scenario = for<'a> fn(&'a mut Cluster) -> LocalBoxFuture<'a, ScenarioResult<()>>;
@@ -28,6 +28,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("opentsdb", |cluster| Box::pin(opentsdb::run(cluster))),
     ("corrections", |cluster| Box::pin(corrections::run(cluster))),
     ("outage", |cluster| Box::pin(outage::run(cluster))),
+    ("tables", |cluster| Box::pin(tables::run(cluster))),
     ("cluster_log", |cluster| Box::pin(cluster_log::run(cluster))),
     ("cluster_nodes", |cluster| Box::pin(cluster_nodes::run(cluster))),
     ("cluster_forward", |cluster| Box::pin(cluster_forward::run(cluster))),

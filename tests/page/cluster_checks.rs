@@ -21,14 +21,14 @@ fn start(hbase: &HBase, name: &str, data: &Path) -> Daemon {
     node.args(&["--ack", "cluster"])
         .env("TSD_CLUSTER_NAME", name)
         .env("TSD_CLUSTER_SUSPECT_AFTER", "3600")
-        // Each node holds its own points.
-        .env("TSD_CLUSTER_FORWARD", "false")
         .start()
 }
 
+/// Puts a point of each of 60 hosts, so that every node owns some of them.
 fn put(node: &Daemon, metric: &str) {
-    let point = json!({ "metric": metric, "timestamp": data::now_secs(), "value": 1, "tags": { "host": "a" } });
-    let stored = http(node.address(), "POST", "/api/put", Some(&point.to_string()));
+    let point = |host| json!({ "metric": metric, "timestamp": data::now_secs(), "value": 1, "tags": { "host": format!("h{host}") } });
+    let points: Value = (0..60).map(point).collect();
+    let stored = http(node.address(), "POST", "/api/put", Some(&points.to_string()));
     assert_eq!(stored.status, 204, "{}", stored.body);
 }
 
@@ -62,23 +62,22 @@ fn cancel_on_another(bench: &Bench, page: &str, node: &Daemon) {
     println!("page:   cancelled on another node: {}", shown.replace(['\n', '\t'], " "));
 }
 
-/// Two nodes that forward share the slots.
+/// Two nodes share the slots.
 fn slots(bench: &Bench) {
     let hbase = HBase::with_tables();
     let directory = tempfile::tempdir().expect("a directory");
     let start = |name: &str| {
         let node = hbase.daemon(&directory.path().join(name));
-        let node = node.args(&["--ack", "cluster"]).env("TSD_CLUSTER_NAME", name);
-        node.env("TSD_CLUSTER_FORWARD", "true").start()
+        node.args(&["--ack", "cluster"]).env("TSD_CLUSTER_NAME", name).start()
     };
     let nodes = ["tsd0", "tsd1"].map(start);
     let browser = &bench.browser;
     browser.open_anew(&format!("{}#/storage", page_of(bench, &nodes[0])));
     let shares = format!(
-        "[...{NODES}.querySelectorAll('tbody tr')].map(row => Number([...row.cells].pop().innerText))"
+        "[...{NODES}.querySelectorAll('tbody tr')].map(row => Number([...row.cells].pop().innerText.replaceAll(',', '')))"
     );
     browser.wait(&format!("{shares}.length === 2 && {shares}.every(slots => slots > 0)"));
-    browser.wait(&format!("{shares}.reduce((a, b) => a + b) === 1024"));
+    browser.wait(&format!("{shares}.reduce((a, b) => a + b) === 16384"));
     let line = browser.text("return document.getElementById('slots').innerText");
     assert!(line.ends_with("0 to be moved, 0 without an owner"), "{line}");
     println!("page:   {line}");
@@ -91,11 +90,15 @@ pub(crate) fn nodes(bench: &Bench) {
     let directory = tempfile::tempdir().expect("a directory");
     let [first, second, third] =
         ["tsd0", "tsd1", "tsd2"].map(|name| start(&hbase, name, directory.path()));
-    for node in [&first, &second, &third] {
-        put(node, "m");
-    }
     let address = page_of(bench, &first);
     let browser = &bench.browser;
+    browser.open_anew(&format!("{address}#/storage"));
+    let shares = format!(
+        "[...{NODES}.querySelectorAll('tbody tr')].map(row => Number([...row.cells].pop().innerText.replaceAll(',', '')))"
+    );
+    browser.wait(&format!("{shares}.length === 3 && {shares}.every(slots => slots > 0)"));
+    browser.wait("document.getElementById('slots').innerText.includes(' 0 to be moved')");
+    put(&first, "m");
     browser.open_anew(&format!("{address}#/storage"));
     browser.wait(&format!("{NODES}.querySelectorAll('tbody tr').length === 3"));
     browser.wait(&format!(
@@ -110,7 +113,7 @@ pub(crate) fn nodes(bench: &Bench) {
         let (heartbeat, log, held) = (&row[3], &row[4], &row[5]);
         assert!(heartbeat.ends_with("ms") || heartbeat.ends_with(" s"), "{row:?}");
         assert!(log.ends_with('B') && log != "0 B", "{row:?}");
-        assert_eq!(held, "1", "{row:?}");
+        assert!(held.parse::<u32>().is_ok_and(|held| held > 0), "{row:?}");
     }
 
     second.kill();

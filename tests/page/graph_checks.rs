@@ -7,7 +7,8 @@ use tsd_testkit::{http, wait_for};
 
 use crate::{
     Bench,
-    data::{self, FORMULA, HOSTILE, MANY_POINTS, MANY_SERIES},
+    data::{self, FORMULA, HOSTILE, MANY_SERIES},
+    hbase::{HBase, page_of},
     webdriver::key,
 };
 
@@ -186,15 +187,20 @@ pub(crate) fn failed(bench: &Bench) {
 
 pub(crate) fn cancelled(bench: &Bench) {
     let browser = &bench.browser;
+    // Later checks draw them.
     data::put_many(bench.daemon.address());
-    println!("page:   put {MANY_SERIES} series of {MANY_POINTS} points");
-    let many: Vec<String> =
-        (1..=40).map(|seconds| format!("m=p99:{seconds}s-avg:many{{series=*}}")).collect();
-    let many = many.join("&");
-    bench.open(&format!("start=4h-ago&tz=UTC&{many}"));
-    browser.wait("document.querySelector('.graph').ariaBusy === 'true'");
+    let hbase = HBase::with_tables();
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = hbase.daemon(directory.path()).start();
+    let point = json!({ "metric": "m", "timestamp": data::now_secs(), "value": 1, "tags": { "host": "a" } });
+    let stored = http(daemon.address(), "POST", "/api/put?sync", Some(&point.to_string()));
+    assert_eq!(stored.status, 204, "{}", stored.body);
+    // The query does not end by itself.
+    hbase.delay_scans();
+    browser.open_anew(&format!("{}#start=1h-ago&m=sum:m", page_of(bench, &daemon)));
+    browser.wait("document.querySelector('.graph')?.ariaBusy === 'true'");
     let running = || {
-        let list = http(bench.daemon.address(), "GET", "/api/stats/query", None);
+        let list = http(daemon.address(), "GET", "/api/stats/query", None);
         let list: Value = serde_json::from_str(&list.body).expect("JSON");
         list["running"].as_array().map_or(0, Vec::len)
     };
@@ -203,6 +209,8 @@ pub(crate) fn cancelled(bench: &Bench) {
     browser.wait("document.querySelector('.problem')?.innerText.includes('Cancelled')");
     wait_for(|| (running() == 0).then_some(())).expect("it has ended");
     println!("page:   it ran, and the daemon runs nothing any more");
+    // The page's own requests end before the daemon.
+    browser.open("about:blank");
 }
 
 pub(crate) fn hostile(bench: &Bench) {

@@ -1,8 +1,8 @@
 //! A fake HBase with the tables, and daemons on it that the page is opened from.
 
-use std::{path::Path, process::Command};
+use std::{path::Path, process::Command, time::Duration};
 
-use hbase_fake::{FakeCluster, FakeEnsemble};
+use hbase_fake::{FakeCluster, FakeEnsemble, FaultKind, InjectedFault};
 use tokio::runtime::Runtime;
 use tsd_testkit::{Daemon, DaemonBuilder};
 
@@ -11,7 +11,7 @@ use crate::{Bench, TSDB};
 /// It ends when dropped.
 pub(crate) struct HBase {
     _runtime: Runtime,
-    _cluster: FakeCluster,
+    cluster: FakeCluster,
     ensemble: FakeEnsemble,
 }
 
@@ -27,7 +27,13 @@ impl HBase {
             .output()
             .expect("run tsdb");
         assert!(created.status.success(), "{created:?}");
-        Self { _runtime: runtime, _cluster: cluster, ensemble }
+        Self { _runtime: runtime, cluster, ensemble }
+    }
+
+    /// Delays all scans from now on, longer than a check takes.
+    pub(crate) fn delay_scans(&self) {
+        let delay = FaultKind::Delay(Duration::from_mins(10));
+        self.cluster.inject(InjectedFault::once("Scan", delay).times(usize::MAX));
     }
 
     /// A daemon on it, not yet started.

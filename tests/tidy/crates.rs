@@ -10,7 +10,8 @@ use super::sources::files;
 /// dependencies are free.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("hbase-rs-protobuf", &[]),
-    ("hbase-rs", &["hbase-rs-protobuf"]),
+    ("hbase-gss", &[]),
+    ("hbase-rs", &["hbase-gss", "hbase-rs-protobuf"]),
     ("tsd-model", &[]),
     ("hbase-fake", &["hbase-rs", "hbase-rs-protobuf"]),
     ("tsd-testkit", &["hbase-rs"]),
@@ -19,7 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tsd-graph", &["tsd-model"]),
     ("tsd-protocol", &["tsd-graph", "tsd-model", "tsd-query"]),
     ("tsd-series-index", &["tsd-model"]),
-    ("tsd-storage", &["tsd-model", "tsd-series-index"]),
+    ("tsd-storage", &["tsd-model", "tsd-runtime", "tsd-series-index"]),
     ("tsd-files", &["tsd-model", "tsd-storage"]),
     ("tsd-storage-wal", &["tsd-files", "tsd-model", "tsd-series-index", "tsd-storage"]),
     ("tsd-storage-lsm", &["tsd-files", "tsd-model", "tsd-storage"]),
@@ -82,6 +83,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 const RESERVED: &[(&str, &[&str])] = &[
     ("actix", &["tsd-runtime"]),
     ("prost", &["hbase-fake", "hbase-rs", "hbase-rs-protobuf", "tsd-cluster-net"]),
+    ("libloading", &["hbase-gss"]),
     ("lsm-tree", &["tsd-storage-lsm"]),
     ("roaring", &["tsd-series-index"]),
     ("tiny-skia", &["tsd-graph"]),

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the certificates of tests again, with OpenSSL: two authorities, and nodes of them; valid from 2000 to 2100, whatever the
+# Makes the certificates of tests again, with OpenSSL: two authorities, and nodes of them; valid from 2000 to 2100 (expired: 2001), whatever the
 # clock of the host that tests.
 # Nobody trusts these authorities, so their keys are not kept, and those of the nodes are no secret.
 set -eu
@@ -47,11 +47,17 @@ authority() {
         -selfsign -keyfile "$work/$1.key"
 }
 
+# node_with AUTHORITY FILE EXTENSIONS OPTION...
+node_with() {
+    authority=$1 file=$2 extensions=$3
+    shift 3
+    request "$file" "$authority/$file.key"
+    sign "$file" "$extensions" "$authority/$file.pem" -cert "$authority/ca.pem" -keyfile "$work/$authority.key" "$@"
+}
+
 # node AUTHORITY FILE ADDRESSES
 node() {
-    request "$2" "$1/$2.key"
-    sign "$2" "$(printf 'subjectAltName=%s\nextendedKeyUsage=serverAuth,clientAuth' "$3")" "$1/$2.pem" \
-        -cert "$1/ca.pem" -keyfile "$work/$1.key"
+    node_with "$1" "$2" "$(printf 'subjectAltName=%s\nextendedKeyUsage=serverAuth,clientAuth' "$3")"
 }
 
 authority one
@@ -59,3 +65,5 @@ authority two
 node one node DNS:localhost,IP:127.0.0.1
 node one elsewhere IP:10.0.0.1
 node two node DNS:localhost,IP:127.0.0.1
+node_with one nameless 'extendedKeyUsage=clientAuth'
+node_with one expired 'subjectAltName=DNS:localhost,IP:127.0.0.1' -enddate 20010101000000Z

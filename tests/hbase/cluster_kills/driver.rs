@@ -11,7 +11,7 @@ use tokio::{
 use super::{
     fleet::Fleet,
     load::KillLoad,
-    plan::{FaultKind, FaultPlan, PlannedFault},
+    plan::{FaultKind, PlannedFault},
     probe,
     servers::ServerKiller,
 };
@@ -42,7 +42,7 @@ impl<'a> FaultDriver<'a> {
     /// faults.
     pub(super) async fn drive(
         mut self,
-        plan: FaultPlan,
+        plan: impl Iterator<Item = PlannedFault>,
         end: Instant,
     ) -> ScenarioResult<Vec<JoinHandle<()>>> {
         let mut probes = Vec::new();
@@ -71,10 +71,11 @@ impl<'a> FaultDriver<'a> {
         loop {
             self.fleet.look().await?;
             let has_servers = !fault.kind.takes_server() || self.servers.all_serve();
-            if has_servers && self.fleet.can_take(nodes) {
+            let has_network = !fault.kind.needs_network() || self.fleet.has_network();
+            if has_servers && has_network && self.fleet.can_take(nodes) {
                 return Ok(true);
             }
-            if Instant::now() > deadline {
+            if Instant::now() > deadline || !has_network {
                 return Ok(false);
             }
             sleep(POLL_INTERVAL).await;
@@ -113,6 +114,14 @@ impl<'a> FaultDriver<'a> {
             FaultKind::Pause => {
                 self.record(fault, &format!("{first} for {:?}", fault.stopped));
                 self.fleet.pause(first, fault.stopped)
+            }
+            FaultKind::Isolation => {
+                self.record(fault, &format!("{first} for {:?}", fault.stopped));
+                self.fleet.cut(first, None, fault.stopped)
+            }
+            FaultKind::Link => {
+                self.record(fault, &format!("{first} and {second} for {:?}", fault.stopped));
+                self.fleet.cut(first, Some(second), fault.stopped)
             }
             FaultKind::Drain => {
                 self.record(fault, &format!("{first}, down for {first_down:?}"));

@@ -16,7 +16,7 @@ use tokio::{
     task::{JoinHandle, block_in_place, spawn_blocking},
     time::sleep,
 };
-use tsd_testkit::{Daemon, process::try_cpu_seconds};
+use tsd_testkit::{Daemon, Network, process::try_cpu_seconds};
 
 use super::{PATIENCE, load::KillLoad};
 use crate::{regions::ScenarioResult, tsd};
@@ -31,6 +31,9 @@ const WAKE_LEAD: Duration = Duration::from_secs(1);
 /// Longest time until a resumed node notices that it was fenced.
 const FENCE_PATIENCE: Duration = Duration::from_secs(15);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Messages of a node that is no longer a member, and of one that is a member again.
+const LEAVES: &str = "leaving the cluster: giving the slots away, and flushing";
+const JOINED: &str = "joined the cluster again";
 /// Messages of a node that ends before its rows are stored.
 const KEPT_MESSAGES: [&str; 2] = [
     "the log in HBase is kept for the next start",
@@ -44,6 +47,8 @@ struct NodeHome {
     data: PathBuf,
     log: PathBuf,
     environment: Vec<(String, String)>,
+    /// The network namespace to run in.
+    namespace: Option<String>,
     load: Arc<KillLoad>,
 }
 
@@ -60,6 +65,8 @@ struct FleetNode {
 #[derive(Debug)]
 pub(super) struct Fleet {
     nodes: Vec<FleetNode>,
+    /// The hosts of the nodes, if this process may create hosts.
+    network: Option<Arc<Network>>,
     load: Arc<KillLoad>,
 }
 
@@ -72,16 +79,32 @@ impl Fleet {
         load: &Arc<KillLoad>,
     ) -> ScenarioResult<Self> {
         fs::create_dir_all(directory.join("logs"))?;
+        let network = Network::start(nodes as u8).map(Arc::new);
+        if network.is_none() {
+            load.report.print("no cuts: network namespaces need root and `ip`");
+        }
+        let environment = match &network {
+            Some(network) => network.exposed(environment),
+            None => environment,
+        };
         let node = |number: usize| {
             let name = format!("kills-{number}");
             let mut environment = environment.clone();
             environment.push(("TSD_CLUSTER_NAME".to_owned(), name.clone()));
+            if let Some(network) = &network {
+                let address = network.host(number as u8);
+                environment.push(("TSD_NETWORK_BIND".to_owned(), address.to_string()));
+                environment.push(("TSD_CLUSTER_BIND".to_owned(), format!("{address}:4243")));
+            }
+            let namespace = network.as_ref().map(|network| network.namespace(number as u8));
             let log = directory.join("logs").join(format!("{name}.log"));
             let data = directory.join(name);
-            let home = NodeHome { number, data, log, environment, load: Arc::clone(load) };
+            let load = Arc::clone(load);
+            let home = NodeHome { number, data, log, environment, namespace, load };
             FleetNode { home, serving: None, busy: None }
         };
-        let mut fleet = Self { nodes: (0..nodes).map(node).collect(), load: Arc::clone(load) };
+        let nodes = (0..nodes).map(node).collect();
+        let mut fleet = Self { nodes, network, load: Arc::clone(load) };
         fleet.start_again();
         fleet.settle().await?;
         Ok(fleet)
@@ -171,7 +194,7 @@ impl Fleet {
             thread::sleep(stopped.saturating_sub(WAKE_LEAD));
             home.load.live.add(number, daemon.address());
             thread::sleep(WAKE_LEAD);
-            let joined = || daemon.events("joined the cluster again").len();
+            let joined = || daemon.events(JOINED).len();
             let before = joined();
             daemon.signal("CONT");
             let woken = Instant::now();
@@ -180,6 +203,45 @@ impl Fleet {
             }
             let became = if joined() > before { "is a member again" } else { "was not fenced" };
             home.report(&format!("woke up, {became} after {:.2?}", woken.elapsed()));
+            Ok(daemon)
+        }));
+        Ok(())
+    }
+
+    /// True if connections between nodes can be cut.
+    pub(super) const fn has_network(&self) -> bool {
+        self.network.is_some()
+    }
+
+    /// Cuts a node from another one, or from all others, for this time. Clients use it meanwhile.
+    pub(super) fn cut(
+        &mut self,
+        number: usize,
+        other: Option<usize>,
+        time: Duration,
+    ) -> ScenarioResult<()> {
+        let network = self.network.clone().ok_or("the nodes share a host")?;
+        let (home, daemon) = self.take(number)?;
+        match other {
+            Some(other) => network.cut(number as u8, other as u8),
+            None => network.isolate(number as u8),
+        }
+        self.nodes[number].busy = Some(spawn_blocking(move || {
+            let events = |message: &str| daemon.events(message).len();
+            let (left, joined) = (events(LEAVES), events(JOINED));
+            thread::sleep(time);
+            network.heal();
+            let healed = Instant::now();
+            // Of two nodes only one leaves.
+            let left = events(LEAVES) > left;
+            while left && events(JOINED) == joined && is_running(&daemon) {
+                if healed.elapsed() > PATIENCE {
+                    return Err(format!("node {number} has not joined again"));
+                }
+                thread::sleep(POLL_INTERVAL);
+            }
+            let became = if left { "is a member again" } else { "has not left" };
+            home.report(&format!("was reached, {became} after {:.2?}", healed.elapsed()));
             Ok(daemon)
         }));
         Ok(())
@@ -232,7 +294,10 @@ impl NodeHome {
     fn start(&self) -> Result<Daemon, String> {
         let begun = Instant::now();
         for _ in 0..START_ATTEMPTS {
-            let builder = tsd::builder(&self.environment, &self.data, LOG_LEVEL);
+            let mut builder = tsd::builder(&self.environment, &self.data, LOG_LEVEL);
+            if let Some(namespace) = &self.namespace {
+                builder = builder.in_namespace(namespace);
+            }
             let (log, started) = builder.try_start();
             match started {
                 Ok(daemon) => {

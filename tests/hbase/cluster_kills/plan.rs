@@ -21,10 +21,14 @@ pub(super) enum FaultKind {
     Pause,
     /// SIGTERM of a node.
     Drain,
+    /// A node that others do not reach, although all reach HBase.
+    Isolation,
+    /// Two nodes that do not reach each other.
+    Link,
 }
 
 impl FaultKind {
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::Node,
         Self::Server,
         Self::NodeAndServer,
@@ -32,13 +36,15 @@ impl FaultKind {
         Self::NodeInRecovery,
         Self::Pause,
         Self::Drain,
+        Self::Isolation,
+        Self::Link,
     ];
 
     /// Relative frequency of the kind.
     const fn weight(self) -> u64 {
         match self {
             Self::Node | Self::NodeAndServer | Self::NodeInRecovery | Self::Pause => 3,
-            Self::Server | Self::TwoNodes | Self::Drain => 2,
+            Self::Server | Self::TwoNodes | Self::Drain | Self::Isolation | Self::Link => 2,
         }
     }
 
@@ -51,6 +57,8 @@ impl FaultKind {
             Self::NodeInRecovery => "node killed, another in its recovery",
             Self::Pause => "node paused",
             Self::Drain => "node drained",
+            Self::Isolation => "node cut from the others",
+            Self::Link => "two nodes cut from each other",
         }
     }
 
@@ -58,9 +66,14 @@ impl FaultKind {
     pub(super) const fn nodes(self) -> usize {
         match self {
             Self::Server => 0,
-            Self::Node | Self::NodeAndServer | Self::Pause | Self::Drain => 1,
-            Self::TwoNodes | Self::NodeInRecovery => 2,
+            Self::Node | Self::NodeAndServer | Self::Pause | Self::Drain | Self::Isolation => 1,
+            Self::TwoNodes | Self::NodeInRecovery | Self::Link => 2,
         }
+    }
+
+    /// True if the nodes must be on hosts of their own.
+    pub(super) const fn needs_network(self) -> bool {
+        matches!(self, Self::Isolation | Self::Link)
     }
 
     pub(super) const fn takes_server(self) -> bool {
@@ -87,7 +100,7 @@ pub(super) struct PlannedFault {
     pub(super) nodes_down: [Duration; 2],
     /// Time until a killed region server starts again.
     pub(super) server_down: Duration,
-    /// Time of a SIGSTOP.
+    /// Time of a SIGSTOP, or of a cut.
     pub(super) stopped: Duration,
 }
 
