@@ -312,13 +312,11 @@ impl PeerClient {
         Ok(SentRequest(self.request(body, epoch, deadline).await?))
     }
 
-    /// Makes sure that a recent time of the peer is known when a write is sent.
+    /// Connects, and makes sure that a recent time of the peer is known when a write is sent.
     pub(crate) async fn learn_clock(&self, deadline: Instant) -> Result<(), PeerError> {
-        // A connection that is being opened begins with a response.
-        let link = self.link.try_lock();
-        let is_outdated = link.is_ok_and(|link| {
-            link.connection.as_ref().is_some_and(|open| open.clock().is_outdated())
-        });
+        *self.asked_at.lock() = Some(Instant::now());
+        let connection = timeout_at(deadline, self.connection()).await;
+        let is_outdated = connection.unwrap_or(Err(PeerError::Timeout))?.clock().is_outdated();
         if is_outdated { Box::pin(self.probe(deadline)).await } else { Ok(()) }
     }
 

@@ -45,6 +45,9 @@ pub enum PeerError {
     /// The deadline passed without a response.
     #[error("no answer in time")]
     Timeout,
+    /// Another node has taken over the log of the peer, which will not respond.
+    #[error("another node has taken over its log")]
+    Fenced,
     /// The request exceeds the size of a frame. It was not sent.
     #[error("a request of {length} bytes is too large: the limit is {limit} bytes")]
     TooLarge {
@@ -87,6 +90,7 @@ impl PeerError {
             Self::Lost => "lost",
             Self::Timeout => "timeout",
             Self::TooLarge { .. } => "too_large",
+            Self::Fenced => "fenced",
             Self::StoodStill => "stood_still",
             Self::Frame(_) => "frame",
             Self::Failed(_) => "failed",
@@ -94,13 +98,14 @@ impl PeerError {
     }
 
     /// All values of [`Self::reason`].
-    pub(crate) const REASONS: [&'static str; 9] = [
+    pub(crate) const REASONS: [&'static str; 10] = [
         "connect",
         "tls",
         "refused",
         "lost",
         "timeout",
         "too_large",
+        "fenced",
         "stood_still",
         "frame",
         "failed",

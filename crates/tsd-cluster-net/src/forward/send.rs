@@ -1,14 +1,15 @@
 //! Sends writes to the owners of their slots.
 
 use parking_lot::Mutex;
-use std::{collections::HashMap, pin::pin, sync::Arc, time::Duration};
+use std::{collections::HashMap, future::Future, pin::pin, sync::Arc, time::Duration};
 
 use tokio::{
     runtime::Handle,
+    select,
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, sleep, timeout_at},
 };
-use tsd_cluster::Member;
+use tsd_cluster::{Member, MemberState};
 use tsd_storage::{Epoch, StorageError, Table, Write, WriteResult};
 
 use super::{
@@ -284,35 +285,56 @@ impl FrameSender {
     ) -> FrameOutcome {
         ForwardMetrics::of_process().frames.increment(1);
         let client = self.peers.client(to);
-        let mut sent = pin!(client.forward(message, epoch, deadline));
+        client.forward(message, epoch, deadline, self.fenced(to.incarnation)).await
+    }
+
+    /// Reports a node as silent, again and again, until another node has taken over its log: then it makes no write
+    /// any more, and will not respond if it is paused or lost.
+    async fn fenced(&self, incarnation: u64) {
+        let membership = self.slots.membership();
         loop {
-            if let Ok(outcome) = timeout(SILENCE, &mut sent).await {
-                return outcome;
+            sleep(SILENCE).await;
+            let state = membership.member(incarnation).map(|member| member.state);
+            if matches!(state, None | Some(MemberState::Recovering { .. } | MemberState::Left)) {
+                return;
             }
-            self.slots.membership().suspect(to.incarnation);
+            membership.suspect(incarnation);
         }
     }
 }
 
 impl PeerClient {
-    /// Sends a write of an epoch, and returns its outcome.
+    /// Sends a write of an epoch, and returns its outcome. Does not wait longer than until the peer is fenced.
     async fn forward(
         &self,
         message: ForwardMessage,
         epoch: Option<&Epoch>,
         deadline: Instant,
+        fenced: impl Future<Output = ()>,
     ) -> FrameOutcome {
-        if let Err(error) = self.learn_clock(deadline).await {
+        let mut fenced = pin!(fenced);
+        let learned = select! {
+            learned = self.learn_clock(deadline) => learned,
+            () = &mut fenced => Err(PeerError::Fenced),
+        };
+        if let Err(error) = learned {
             return FrameOutcome::NotSent(error);
         }
-        let request = match self.send(RequestBody::Forward(message), epoch, deadline).await {
-            Ok(request) => request,
-            Err(error) => return FrameOutcome::NotSent(error),
+        let sent = async {
+            let request = match self.send(RequestBody::Forward(message), epoch, deadline).await {
+                Ok(request) => request,
+                Err(error) => return FrameOutcome::NotSent(error),
+            };
+            FrameOutcome::Response(match request.response().await {
+                Ok(ResponseBody::Forwarded(response)) => Ok(response),
+                Ok(_) => Err(PeerError::Frame("an unexpected response".into())),
+                Err(error) => Err(error),
+            })
         };
-        FrameOutcome::Response(match request.response().await {
-            Ok(ResponseBody::Forwarded(response)) => Ok(response),
-            Ok(_) => Err(PeerError::Frame("an unexpected response".into())),
-            Err(error) => Err(error),
-        })
+        select! {
+            outcome = sent => outcome,
+            // The frame may have been sent.
+            () = &mut fenced => FrameOutcome::Response(Err(PeerError::Fenced)),
+        }
     }
 }

@@ -16,8 +16,8 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use tokio::net::TcpListener;
 use tsd_cluster::{
-    Assignment, KeyWidths, Member, Membership, MembershipFuture, ProofError, Revision, Settlement,
-    Slot, SlotTable,
+    Assignment, KeyWidths, Member, MemberState, Membership, MembershipFuture, ProofError, Revision,
+    Settlement, Slot, SlotTable,
 };
 use tsd_model::Family;
 use tsd_storage::{
@@ -507,6 +507,25 @@ async fn a_write_that_may_have_been_made_is_not_sent_again() {
     assert_eq!(holders(&nodes, series).await, [0; 0]);
     nodes[0].writes.put(&table(), batch([series], b"2")).await.unwrap();
     assert_eq!(stored(&nodes[0], series).await, Some(Bytes::from_static(b"2")));
+}
+
+#[tokio::test]
+async fn a_write_to_a_paused_owner_ends_when_its_log_is_taken_over() {
+    let shared = Arc::<SharedRow>::default();
+    let patience = Duration::from_mins(10);
+    let nodes = nodes(2, &shared, patience).await;
+    settled(&nodes).await;
+    let series = series_of(&shared, 2);
+    nodes[1].store.script(Operation::Put, [Fault::Delay(patience * 10)]);
+    let first = Arc::clone(&nodes[0].writes);
+    let write = tokio::spawn(async move { first.put(&table(), batch([series], b"1")).await });
+    while !nodes[1].store.is_used_up(Operation::Put) {
+        tokio::task::yield_now().await;
+    }
+    let recovering = MemberState::Recovering { by: 1 };
+    nodes[0].membership.members.lock()[1].state = recovering;
+    let error = write.await.unwrap().unwrap_err().to_string();
+    assert!(error.contains("taken over its log; the write may have been stored"), "{error}");
 }
 
 /// Sends a frame with a put to its owner.
