@@ -5,8 +5,10 @@
 use std::{collections::VecDeque, error::Error, time::Instant};
 
 use hbase_rs::{
-    BufferConfig, Client, ClientConfig, FamilyDescriptor, MutationBatch, TableDescriptor,
-    TableName, ZooKeeperDiscovery,
+    BufferConfig, Client, ClientConfig, TableName,
+    admin::{FamilyDescriptor, TableDescriptor},
+    buffer::MutationBatch,
+    discovery::ZooKeeperDiscovery,
 };
 
 const CELLS: u32 = 1_000_000;

@@ -4,7 +4,7 @@
 
 use std::error::Error;
 
-use hbase_rs::{Client, ClientConfig, Scan, ZooKeeperDiscovery};
+use hbase_rs::{Client, ClientConfig, Scan, discovery::ZooKeeperDiscovery};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {

@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, error::Error, time::Duration};
 
-use hbase_rs::{Client, ClientConfig, ZooKeeperDiscovery};
+use hbase_rs::{Client, ClientConfig, discovery::ZooKeeperDiscovery};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {

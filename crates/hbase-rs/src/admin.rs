@@ -22,14 +22,15 @@ pub use self::{
     schema::{FamilyDescriptor, TableDescriptor},
     status::ClusterStatus,
 };
+pub use crate::table_state::TableState;
 use crate::{
     attempts::Attempts,
     client::Client,
     connection::{CallClass, CallError, CallSpec},
     discovery::DiscoveryError,
-    error::{Failure, OperationError},
     exception::Recovery,
     handshake::Service,
+    operation_error::{Failure, OperationError},
     random::nonce,
     region::{info::Region, meta::RegionTarget, name::region_specifier},
     server_name::ServerName,
@@ -38,9 +39,6 @@ use crate::{
 
 /// Priority of calls to the master.
 const ADMIN_PRIORITY: u32 = 100;
-
-/// State of a table.
-pub use pb::table_state::State as TableState;
 
 /// Administrative operations of a cluster.
 #[derive(Clone, Debug)]

@@ -6,8 +6,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     config::ClientConfig,
-    error::{Failure, OperationError},
     metrics::Metrics,
+    operation_error::{Failure, OperationError},
     random::random,
     retry::{Backoff, Retry, RetryLimit},
 };

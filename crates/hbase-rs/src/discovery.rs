@@ -10,7 +10,7 @@ mod quorum;
 mod registry;
 mod root;
 mod session;
-mod znode;
+pub(crate) mod znode;
 mod zookeeper;
 
 use std::{fmt, future::Future, pin::Pin};
@@ -20,7 +20,6 @@ pub use self::{
     error::DiscoveryError,
     fixed::FixedDiscovery,
     registry::RegistryDiscovery,
-    znode::{read_master_znode, read_meta_server_znode},
     zookeeper::ZooKeeperDiscovery,
 };
 use crate::server_name::ServerName;

@@ -3,7 +3,7 @@
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! use hbase_rs::{Client, ClientConfig, Get, Put, Scan, ZooKeeperDiscovery};
+//! use hbase_rs::{Client, ClientConfig, Get, Put, Scan, discovery::ZooKeeperDiscovery};
 //!
 //! let discovery = ZooKeeperDiscovery::new("zk1,zk2,zk3", "/hbase");
 //! let table = Client::new(ClientConfig::new("me"), discovery).table("t".parse()?);
@@ -106,29 +106,30 @@
     )
 )]
 
-mod admin;
+pub mod admin;
 mod attempts;
-mod buffer;
+pub mod buffer;
 mod cell;
 mod client;
 mod compression;
 mod condition_support;
-mod config;
+pub mod config;
 mod connection;
-mod discovery;
-mod error;
+pub mod discovery;
 mod exception;
 mod frame;
 mod handshake;
 mod locator;
 mod metrics;
 mod multi;
+mod operation_error;
 mod pool;
+#[doc(hidden)]
 pub mod protocol;
 mod random;
 #[cfg(test)]
 mod recorded;
-mod region;
+pub mod region;
 mod request;
 mod retry;
 mod row;
@@ -136,55 +137,66 @@ mod scan;
 mod scanner;
 pub mod security;
 mod server_name;
-mod stats;
+pub mod stats;
 mod table;
 mod table_name;
-mod transport;
+mod table_state;
+pub mod transport;
+
+pub mod condition {
+    //! Conditions of check-and-mutate operations.
+
+    pub use crate::request::condition::Condition;
+}
+
+pub mod errors {
+    //! Errors, and the classes and recoveries of exceptions.
+    //!
+    //! Every operation fails with an [`OperationError`]; its cause is a [`Failure`].
+
+    pub use crate::{
+        buffer::BatchError,
+        cell::CellError,
+        compression::CompressionError,
+        connection::{CallError, DisconnectReason},
+        discovery::{AddressError, DiscoveryError},
+        exception::{ExceptionClass, MovedTo, Recovery, RemoteException},
+        frame::{FrameError, MessageError},
+        operation_error::{Failure, OperationError},
+        request::RequestError,
+        scan::rows::RowTooLong,
+        security::{SecurityError, UnknownProtection},
+        table_name::TableNameError,
+        transport::{TransportError, TransportErrorKind},
+    };
+}
+
+pub mod filter {
+    //! Server-side filters and comparators.
+
+    pub use crate::request::filter::{
+        ColumnTest, Comparator, CompareOp, Filter, FuzzyKey, Interval, REGEX_DOTALL, quote_regex,
+    };
+}
 
 pub use self::{
-    admin::{
-        Admin, ClusterStatus, FamilyDescriptor, NamespaceDescriptor, TableDescriptor, TableState,
-    },
-    buffer::{BatchError, BufferConfig, BufferedMutator, MutationBatch, Receipt},
-    cell::{Cell, CellError, CellKind, MAX_FAMILY_LENGTH, MAX_ROW_LENGTH, SERVER_TIME},
+    buffer::{BufferConfig, BufferedMutator},
+    cell::{Cell, CellKind, SERVER_TIME},
     client::Client,
-    compression::{CompressionError, Compressor},
-    config::{ClientConfig, DEFAULT_MAX_CELL},
-    connection::{CallError, DisconnectReason},
-    discovery::{
-        AddressError, ClusterAddress, Discovery, DiscoveryError, DiscoveryFuture, FixedDiscovery,
-        RegistryDiscovery, RegistryServer, ZooKeeperDiscovery,
-    },
-    error::{Failure, OperationError},
-    exception::{ExceptionClass, MovedTo, Recovery, RemoteException},
+    compression::Compressor,
+    config::ClientConfig,
     multi::Action,
-    region::info::{Region, RegionLocation},
-    region::meta::MetaRow,
+    operation_error::OperationError,
     request::{
-        RequestError,
-        condition::Condition,
-        filter::{
-            ColumnTest, Comparator, CompareOp, Filter, FuzzyKey, Interval, REGEX_DOTALL,
-            quote_regex,
-        },
         get::Get,
         mutation::{Append, Delete, Increment, Mutation, Put},
         scan::{ReadType, Scan},
         selection::{Selection, TimeRange},
     },
-    retry::{Backoff, RetryLimit},
     row::{Row, RowResult},
-    scan::rows::{RowTooLong, ScanRow},
+    scan::rows::ScanRow,
     scanner::Scanner,
     server_name::ServerName,
-    stats::{
-        BufferStats, ClientStats, Latency, LoginStats, MethodStats, RetryReason, ServerStats,
-        Traffic,
-    },
     table::Table,
-    table_name::{TableName, TableNameError},
-    transport::{
-        Channel, Destination, Established, Identity, PlainTransport, Role, Transport,
-        TransportError, TransportErrorKind, TransportFuture,
-    },
+    table_name::TableName,
 };

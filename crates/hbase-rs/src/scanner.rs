@@ -24,8 +24,8 @@ use crate::{
     attempts::Attempts,
     client::{Client, RegionCall},
     connection::{CallClass, CallError},
-    error::{Failure, OperationError},
     exception::ExceptionClass,
+    operation_error::{Failure, OperationError},
     region::info::RegionLocation,
     request::scan::Scan,
     scan::{

@@ -9,7 +9,7 @@ pub use self::{
     error::{FilePlace, SecurityError},
     zookeeper::{ZooKeeperKerberos, ZooKeeperSasl, ZooKeeperSecurity},
 };
-pub use crate::transport::DelegationToken;
+pub use crate::transport::token_file::DelegationToken;
 
 /// Encryption and authentication of all connections of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

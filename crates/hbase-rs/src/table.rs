@@ -11,14 +11,13 @@ mod single;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hbase_rs_protobuf::table_state::State as TableState;
 use tokio::time::Instant;
 
 use crate::{
     attempts::Attempts,
     client::Client,
-    error::{Failure, OperationError},
     multi::Action,
+    operation_error::{Failure, OperationError},
     region::{
         info::RegionLocation,
         meta::{MetaRow, RegionTarget},
@@ -27,6 +26,7 @@ use crate::{
     row::Row,
     scanner::Scanner,
     table_name::TableName,
+    table_state::TableState,
 };
 
 /// A table of a cluster.

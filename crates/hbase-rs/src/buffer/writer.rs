@@ -23,9 +23,9 @@ use super::{
     unavailable::{HeldBytes, UnavailableRegions},
 };
 use crate::{
-    error::Failure,
     locator::Unlocated,
     multi::{self, CallLimits, MultiResult, RegionLoad},
+    operation_error::Failure,
     region::{info::RegionLocation, meta::RegionTarget},
     server_name::ServerName,
     table::Table,

@@ -13,9 +13,9 @@ use crate::{
     attempts::FailedAttempt,
     client::{Client, RegionCall},
     connection::{CallClass, CallError},
-    error::Failure,
     exception::RemoteException,
     locator::Locator,
+    operation_error::Failure,
     row::RowResult,
 };
 

@@ -11,9 +11,9 @@ use futures_util::{StreamExt, future::join_all, stream};
 use super::Table;
 use crate::{
     attempts::{Attempts, FailedAttempt},
-    error::{Failure, OperationError},
     locator::Unlocated,
     multi::{self, Action, ActionShare, CallLimits, Encoder, RegionResult},
+    operation_error::{Failure, OperationError},
     random::nonce,
     region::{map::RegionMap, meta::RegionTarget},
     retry::Retry,

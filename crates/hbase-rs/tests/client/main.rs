@@ -27,7 +27,7 @@ mod waits;
 use std::time::Duration;
 
 use hbase_fake::{FakeCluster, FaultKind};
-use hbase_rs::{Backoff, Client, ClientConfig, Get, Put, Row, Table};
+use hbase_rs::{Client, ClientConfig, Get, Put, Row, Table, config::Backoff};
 
 /// A configuration with short backoff and timeouts.
 fn config() -> ClientConfig {

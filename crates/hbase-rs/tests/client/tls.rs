@@ -8,7 +8,8 @@ use std::{
 
 use hbase_fake::{FakeCluster, FakeTls, FaultKind, InjectedFault};
 use hbase_rs::{
-    CallError, Client, ClientConfig, Failure, Scan, Table,
+    Client, ClientConfig, Scan, Table,
+    errors::{CallError, Failure},
     security::{SecurityConfig, TlsConfig},
 };
 
