@@ -18,6 +18,13 @@
 //! # }
 //! ```
 //!
+//! | feature | content |
+//! |---|---|
+//! | `zookeeper` (default) | [`ZooKeeperDiscovery`](discovery::ZooKeeperDiscovery) |
+//! | `rustls` | TLS ([`security::TlsConfig`]) |
+//! | `kerberos` | Kerberos ([`security::KerberosConfig`]) |
+//! | `snappy`, `lz4`, `gzip` | [`Compressor`]s |
+//!
 //! # Structure
 //!
 //! ```text
@@ -29,27 +36,27 @@
 //!   └─ buffered ────┘
 //! ```
 //!
-//! Protocol and I/O are separate. [`protocol`] has all functions of bytes: frames, cells, messages and their cells,
-//! names and rows of hbase:meta, the region cache, scan state. On top of it:
+//! Protocol and I/O are separate. The hidden module `protocol` has all functions of bytes: frames, cells, messages and
+//! their cells, names and rows of hbase:meta, the region cache, scan state. On top of it:
 //!
 //! * A **connection** multiplexes the calls to one service of one server. Queued requests are sent in one write;
 //!   responses arrive in any order. Permits bound the calls and their bytes, so callers wait and memory does not
 //!   grow. Scans and hbase:meta have their own connections, so that long responses do not delay short ones. Under
 //!   load another connection is opened ([`ClientConfig::connections_per_server`]).
 //! * The **locator** uses a cached location until a call to it fails, and a failure invalidates only
-//!   the location that the call used ([`protocol::RegionCache`]). Callers whose rows are in one
+//!   the location that the call used (`RegionCache`). Callers whose rows are in one
 //!   region share a lookup (single-flight); the lookups of a table are bounded in number.
 //! * A **batch** is grouped by server and region. Actions that are retried are grouped again, by
 //!   row, since regions may have been split or merged.
 //! * A **buffer** ([`BufferedMutator`]) combines the mutations of many callers, which are encoded as
 //!   they are added, and reports the result to each caller. An unavailable region delays only its
 //!   own mutations.
-//! * A **scan** resumes after a row, never at a region or a scanner ([`protocol::RowAssembler`]):
+//! * A **scan** resumes after a row, never at a region or a scanner (`RowAssembler`):
 //!   after any failure a new scanner continues without losing or repeating a row. It prefetches one
 //!   response, and renews its lease while the caller is slow.
-//! * **Errors** are classified in one place. [`RemoteException::recovery`] and [`CallError::recovery`] map class,
-//!   flag and text to a [`Recovery`], which all retry loops use. An [`OperationError`] has the cause of the last
-//!   attempt, and tells whether HBase may have executed the operation.
+//! * **Errors** are classified in one place. [`CallError::recovery`](errors::CallError::recovery) maps class, flag and
+//!   text of an exception to a [`Recovery`](errors::Recovery), which all retry loops use. An [`OperationError`] has the
+//!   cause of the last attempt, and tells whether HBase may have executed the operation.
 //! * **Retries.** Increments and appends have nonces and are retried like reads and puts. Operations
 //!   that must not be executed twice (conditions, deletes of "the newest version") are not retried
 //!   if a failed attempt may have executed them.
@@ -57,9 +64,9 @@
 //!   Use [`Row::detach`] for rows that are kept long.
 //! * **Requests** are validated when they are built: servers report some invalid ones as transient
 //!   failures.
-//! * Encryption and authentication are a [`Transport`], between socket and frames.
-//! * **Discovery** asks ZooKeeper ([`ZooKeeperDiscovery`]), or servers of HBase on clusters that hide ZooKeeper
-//!   ([`RegistryDiscovery`]).
+//! * Encryption and authentication are a [`Transport`](transport::Transport), between socket and frames.
+//! * **Discovery** asks ZooKeeper ([`ZooKeeperDiscovery`](discovery::ZooKeeperDiscovery)), or servers of HBase on
+//!   clusters that hide ZooKeeper ([`RegistryDiscovery`](discovery::RegistryDiscovery)).
 //! * **Metrics** are plain data ([`Client::stats`]).
 //!
 //! # Waits and their limits
@@ -97,6 +104,7 @@
 //! looks the region up again. Both last until the server's ZooKeeper session has expired and its logs are split;
 //! [`ClientConfig::operation_timeout`] must exceed that time.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     test,
     expect(

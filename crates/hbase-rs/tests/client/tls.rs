@@ -16,7 +16,7 @@ use hbase_rs::{
 use super::{chain, config, fill, get, put, value};
 
 fn data(name: &str) -> PathBuf {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/tls")).join(name)
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tls")).join(name)
 }
 
 /// TLS that trusts an authority.
