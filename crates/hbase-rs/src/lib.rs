@@ -68,6 +68,8 @@
 //! * **Discovery** asks ZooKeeper ([`ZooKeeperDiscovery`](discovery::ZooKeeperDiscovery)), or servers of HBase on
 //!   clusters that hide ZooKeeper ([`RegistryDiscovery`](discovery::RegistryDiscovery)).
 //! * **Metrics** are plain data ([`Client::stats`]).
+//! * **Spans** of `tracing`, at level debug: one for each operation (name, table, deadline), and one below it for each
+//!   attempt (method, server, region, number, outcome). Buffered mutations have none; their calls have.
 //!
 //! # Waits and their limits
 //!
@@ -149,6 +151,7 @@ pub mod stats;
 mod table;
 mod table_name;
 mod table_state;
+mod trace;
 pub mod transport;
 
 pub mod condition {

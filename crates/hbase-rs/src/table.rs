@@ -27,6 +27,7 @@ use crate::{
     scanner::Scanner,
     table_name::TableName,
     table_state::TableState,
+    trace,
 };
 
 /// A table of a cluster.
@@ -174,7 +175,10 @@ impl Table {
 
     pub(crate) fn attempts(&self, operation: &'static str) -> Attempts {
         let deadline = self.timeout.map(|timeout| Instant::now() + timeout);
-        Attempts::new(operation, self.client.config(), self.client.metrics(), deadline)
+        let attempts =
+            Attempts::new(operation, self.client.config(), self.client.metrics(), deadline);
+        let span = trace::operation(operation, Some(&self.name), attempts.deadline());
+        attempts.in_span(span)
     }
 
     /// Returns an error for a cell that servers would reject.

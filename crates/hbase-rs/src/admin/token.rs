@@ -38,6 +38,7 @@ impl Admin {
                 class: CallClass::Data,
                 priority: None,
                 deadline,
+                attempt: attempts.attempt(),
             };
             match self.request_token(&location, call).await {
                 Ok(token) => return Ok(token.as_ref().map(DelegationToken::of_hbase)),

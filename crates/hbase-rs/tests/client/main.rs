@@ -22,6 +22,7 @@ mod rows;
 mod scans;
 mod security;
 mod tls;
+mod tracing;
 mod waits;
 
 use std::time::Duration;
