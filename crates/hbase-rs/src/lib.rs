@@ -18,6 +18,8 @@
 //! # }
 //! ```
 //!
+//! [The guide](guide) has a page for each task, from the first get to a secured cluster.
+//!
 //! | feature | content |
 //! |---|---|
 //! | `zookeeper` (default) | [`ZooKeeperDiscovery`](discovery::ZooKeeperDiscovery) |
@@ -211,3 +213,35 @@ pub use self::{
     table::Table,
     table_name::TableName,
 };
+
+#[cfg(any(doc, doctest))]
+pub mod guide {
+    //! The guide: a page for each task.
+
+    pub mod quick_start {
+        #![doc = include_str!("../guide/quick-start.md")]
+    }
+    pub mod buffered_writes {
+        #![doc = include_str!("../guide/buffered-writes.md")]
+    }
+    pub mod scans {
+        #![doc = include_str!("../guide/scans.md")]
+    }
+    pub mod failures {
+        #![doc = include_str!("../guide/failures.md")]
+    }
+    pub mod secured_clusters {
+        #![doc = include_str!("../guide/secured-clusters.md")]
+    }
+    pub mod from_java {
+        #![doc = include_str!("../guide/from-java.md")]
+    }
+    pub mod not_included {
+        #![doc = include_str!("../guide/not-included.md")]
+    }
+}
+
+/// The code of the README is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
