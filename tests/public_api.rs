@@ -14,6 +14,19 @@ use public_api::Builder;
 
 const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/hbase-rs/public-api.txt");
 
+/// Crates whose types every program of the field knows, and the standard library.
+const KNOWN: &[&str] = &["alloc", "bytes", "core", "futures_core", "hbase_rs", "std", "tokio"];
+
+/// True if a path of the item begins with another crate.
+fn names_foreign_type(item: &str) -> bool {
+    let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    item.split(|c| !is_path(c)).any(|path| {
+        path.split_once("::").is_some_and(|(root, _)| {
+            root.starts_with(|c: char| c.is_ascii_lowercase()) && !KNOWN.contains(&root)
+        })
+    })
+}
+
 fn main() -> ExitCode {
     // `cargo test` gives no argument, or a filter.
     let Some(documentation) = env::args().nth(1).filter(|word| word.contains(".json")) else {
@@ -27,6 +40,11 @@ fn main() -> ExitCode {
         .build()
         .expect("the API");
     let found = api.to_string();
+    let foreign: Vec<&str> = found.lines().filter(|item| names_foreign_type(item)).collect();
+    if !foreign.is_empty() {
+        println!("public_api: types of other crates:\n{}", foreign.join("\n"));
+        return ExitCode::FAILURE;
+    }
     if env::var_os("UPDATE_DOCS").is_some() {
         fs::write(RECORDED, found).expect("write");
         return ExitCode::SUCCESS;

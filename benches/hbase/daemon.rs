@@ -3,7 +3,10 @@
 use std::{fmt::Write, fs, net::SocketAddr, path::Path};
 
 use bytes::Bytes;
-use hbase_rs::{FamilyDescriptor, Scan, Selection, TableDescriptor, TableName};
+use hbase_rs::{
+    Scan, Selection, TableName,
+    admin::{FamilyDescriptor, TableDescriptor},
+};
 use serde_json::Value;
 use tsd_testkit::{Daemon, DaemonBuilder, http, put_load::verify_totals};
 

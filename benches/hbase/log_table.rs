@@ -15,7 +15,9 @@ use std::{
 use bytes::Bytes;
 use cluster::Node;
 use hbase_rs::{
-    Client, Condition, Delete, FamilyDescriptor, Put, Scan, Table, TableDescriptor, TableName,
+    Client, Delete, Put, Scan, Table, TableName,
+    admin::{FamilyDescriptor, TableDescriptor},
+    condition::Condition,
 };
 use tokio::task::JoinSet;
 use tsd_testkit::{SplitMix64, process};

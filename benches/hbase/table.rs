@@ -1,7 +1,10 @@
 //! The table of the load: creates and truncates it, and sums up its cells.
 
 use bytes::Bytes;
-use hbase_rs::{Client, FamilyDescriptor, Scan, TableDescriptor, TableName, TableState};
+use hbase_rs::{
+    Client, Scan, TableName,
+    admin::{FamilyDescriptor, TableDescriptor, TableState},
+};
 
 use crate::cells::{BUCKETS, CellTotal, FAMILY};
 

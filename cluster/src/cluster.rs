@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use hbase_rs::{Client, ClientConfig, ServerName, ZooKeeperDiscovery};
+use hbase_rs::{Client, ClientConfig, ServerName, discovery::ZooKeeperDiscovery};
 
 use crate::{
     artifacts::JarLocations,

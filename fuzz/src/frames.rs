@@ -2,11 +2,12 @@
 
 use bytes::{Bytes, BytesMut};
 use hbase_rs::{
-    Cell, Compressor, MetaRow, Region, Row, Scan, ServerName,
+    Cell, Compressor, Row, Scan, ServerName,
     protocol::{
         CallOutcome, CellBlock, Cells, FrameReader, RegionCache, RegionTarget, Response,
         ResponseBody, RowAssembler, ScanResponse, multi_outcomes, read_lookup,
     },
+    region::{MetaRow, Region},
 };
 
 /// Maximum length of a frame, a decompressed cell block and a row.

@@ -1,7 +1,7 @@
 //! Values that HBase writes to ZooKeeper.
 
 use bytes::Bytes;
-use hbase_rs::{DiscoveryError, ServerName, protocol};
+use hbase_rs::{ServerName, discovery::DiscoveryError, protocol};
 
 type Read = fn(&Bytes) -> Result<ServerName, DiscoveryError>;
 

@@ -3,7 +3,7 @@
 use std::{error::Error, time::Duration};
 
 use bytes::Bytes;
-use hbase_rs::{Client, MetaRow, Scan, ServerName, Table};
+use hbase_rs::{Client, Scan, ServerName, Table, region::MetaRow};
 use tokio::time::{Instant, sleep};
 
 /// Longest wait for the cluster.

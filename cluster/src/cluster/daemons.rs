@@ -7,7 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use hbase_rs::{FamilyDescriptor, OperationError, TableDescriptor, TableName};
+use hbase_rs::{
+    OperationError, TableName,
+    admin::{FamilyDescriptor, TableDescriptor},
+};
 
 use super::{Cluster, start::CommandLine};
 use crate::{error::ClusterError, files::ClusterFiles, node::Node};

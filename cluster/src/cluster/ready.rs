@@ -2,7 +2,9 @@
 
 use std::{io, time::Duration};
 
-use hbase_rs::{Client, ClientConfig, ClusterStatus, ServerName, ZooKeeperDiscovery};
+use hbase_rs::{
+    Client, ClientConfig, ServerName, admin::ClusterStatus, discovery::ZooKeeperDiscovery,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use hbase_rs::{Client, MetaRow, OperationError, Region, TableName};
+use hbase_rs::{
+    Client, OperationError, TableName,
+    region::{MetaRow, Region},
+};
 use tokio::time::{Instant, sleep};
 
 use super::Cluster;

@@ -13,7 +13,11 @@ mod secured;
 use std::{fs, path::Path, time::Duration};
 
 use cluster::{Cluster, ClusterConfig, Node, run_java};
-use hbase_rs::{FamilyDescriptor, Get, MetaRow, Put, Table, TableDescriptor, TableName};
+use hbase_rs::{
+    Get, Put, Table, TableName,
+    admin::{FamilyDescriptor, TableDescriptor},
+    region::MetaRow,
+};
 
 /// One cluster at a time, for machines with few cores.
 static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());

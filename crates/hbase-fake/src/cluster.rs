@@ -28,7 +28,9 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use hbase_rs::{
-    CellKind, Discovery, DiscoveryError, DiscoveryFuture, ServerName, TableName, TableState,
+    CellKind, ServerName, TableName,
+    admin::TableState,
+    discovery::{Discovery, DiscoveryError, DiscoveryFuture},
 };
 use hbase_rs_protobuf as pb;
 use prost::Message;
@@ -272,7 +274,7 @@ impl FakeCluster {
     pub fn set_table_state(&self, table: &TableName, table_state: Option<TableState>) {
         let mut state = self.state.lock();
         match table_state {
-            Some(table_state) => state.table_states.insert(table.clone(), table_state),
+            Some(table_state) => state.table_states.insert(table.clone(), table_state.to_message()),
             None => state.table_states.remove(table),
         };
     }

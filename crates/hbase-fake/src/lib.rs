@@ -10,6 +10,11 @@
     reason = "a broken test fails by panicking"
 )]
 
+/// The code of the README runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod cluster;
 mod fault;
 mod proxy;

@@ -22,25 +22,24 @@ pub use self::{
     schema::{FamilyDescriptor, TableDescriptor},
     status::ClusterStatus,
 };
+pub use crate::table_state::TableState;
 use crate::{
     attempts::Attempts,
     client::Client,
     connection::{CallClass, CallError, CallSpec},
     discovery::DiscoveryError,
-    error::{Failure, OperationError},
     exception::Recovery,
     handshake::Service,
+    operation_error::{Failure, OperationError},
     random::nonce,
     region::{info::Region, meta::RegionTarget, name::region_specifier},
     server_name::ServerName,
     table_name::TableName,
+    trace::{self, Attempt},
 };
 
 /// Priority of calls to the master.
 const ADMIN_PRIORITY: u32 = 100;
-
-/// State of a table.
-pub use pb::table_state::State as TableState;
 
 /// Administrative operations of a cluster.
 #[derive(Clone, Debug)]
@@ -274,7 +273,8 @@ impl Admin {
     fn attempts(&self, operation: &'static str) -> Attempts {
         let config = self.client.config();
         let deadline = Instant::now() + config.procedure_timeout;
-        Attempts::new(operation, config, self.client.metrics(), Some(deadline))
+        let span = trace::operation(operation, None, deadline);
+        Attempts::new(operation, config, self.client.metrics(), Some(deadline)).in_span(span)
     }
 
     /// Calls the active master, with retries.
@@ -285,12 +285,9 @@ impl Admin {
         attempts: &mut Attempts,
     ) -> Result<R, OperationError> {
         loop {
-            let deadline = attempts.call_deadline(self.client.config().admin_timeout);
-            let cause = match self.master(deadline).await {
-                Ok(master) => match self
-                    .call_once(&master, Service::Master, admin_call(method, deadline), request)
-                    .await
-                {
+            let call = self.admin_call(method, attempts);
+            let cause = match self.master(call.spec.deadline).await {
+                Ok(master) => match self.call_once(&master, Service::Master, call, request).await {
                     Ok(response) => return Ok(response),
                     Err(error) => {
                         if error.is_ambiguous() {
@@ -331,8 +328,7 @@ impl Admin {
         let locate = RegionTarget::Holding(region.start_key().clone());
         loop {
             let location = self.client.locator().locate(region.table(), &locate, attempts).await?;
-            let deadline = attempts.call_deadline(self.client.config().admin_timeout);
-            let call = admin_call(method, deadline);
+            let call = self.admin_call(method, attempts);
             match self.call_once(&location.server, Service::Admin, call, request).await {
                 Ok(response) => return Ok(response),
                 Err(error) => self.client.recover(&location, error, true, attempts).await?,
@@ -344,19 +340,32 @@ impl Admin {
         &self,
         server: &ServerName,
         service: Service,
-        spec: CallSpec,
+        call: AdminCall,
         request: &M,
     ) -> Result<R, CallError> {
-        let connection =
-            self.client.pool().connection(server, service, CallClass::Data, spec.deadline).await?;
-        let body = connection.call(&spec, request, Bytes::new()).await?;
-        body.message().map_err(|source| CallError::invalid_response(server, source))
+        let AdminCall { spec, attempt } = call;
+        let pool = self.client.pool();
+        let send = async {
+            let connection =
+                pool.connection(server, service, CallClass::Data, spec.deadline).await?;
+            let body = connection.call(&spec, request, Bytes::new()).await?;
+            body.message().map_err(|source| CallError::invalid_response(server, source))
+        };
+        attempt.run(spec.method, server, None, send).await
+    }
+
+    /// Returns the next call of an operation.
+    fn admin_call(&self, method: &'static str, attempts: &Attempts) -> AdminCall {
+        let deadline = attempts.call_deadline(self.client.config().admin_timeout);
+        let spec = CallSpec { method, priority: Some(ADMIN_PRIORITY), deadline };
+        AdminCall { spec, attempt: attempts.attempt() }
     }
 }
 
 /// An administrative call, which servers execute before those of clients.
-const fn admin_call(method: &'static str, deadline: Instant) -> CallSpec {
-    CallSpec { method, priority: Some(ADMIN_PRIORITY), deadline }
+struct AdminCall {
+    spec: CallSpec,
+    attempt: Attempt,
 }
 
 /// Specifies a region by its encoded name, as the master requires.

@@ -3,13 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep};
+use tracing::{Span, field::display};
 
 use crate::{
     config::ClientConfig,
-    error::{Failure, OperationError},
     metrics::Metrics,
+    operation_error::{Failure, OperationError},
     random::random,
     retry::{Backoff, Retry, RetryLimit},
+    trace::Attempt,
 };
 
 /// Backoff step at which polling stays.
@@ -60,6 +62,7 @@ pub(crate) struct Attempts {
     in_doubt: bool,
     /// Cause of the last failed attempt.
     last: Option<Failure>,
+    span: Span,
     metrics: Arc<Metrics>,
 }
 
@@ -83,6 +86,7 @@ impl Attempts {
             read_only: false,
             in_doubt: false,
             last: None,
+            span: Span::none(),
             metrics: Arc::clone(metrics),
         }
     }
@@ -91,6 +95,17 @@ impl Attempts {
     pub(crate) const fn reading(mut self) -> Self {
         self.read_only = true;
         self
+    }
+
+    /// Makes the attempts children of this span of the operation.
+    pub(crate) fn in_span(mut self, span: Span) -> Self {
+        self.span = span;
+        self
+    }
+
+    /// Returns the next attempt, for its span.
+    pub(crate) fn attempt(&self) -> Attempt {
+        Attempt { operation: self.span.id(), number: self.failed + 1, regions: 1 }
     }
 
     /// Records that a failed attempt may have executed the operation.
@@ -176,7 +191,7 @@ impl Attempts {
         if self.is_used_up() || Instant::now() + pause >= self.deadline {
             return Err(self.fail(cause, false));
         }
-        tracing::debug!(operation = self.operation, attempt = self.failed, ?pause, %cause, "retrying");
+        tracing::debug!(parent: &self.span, operation = self.operation, attempt = self.failed, ?pause, %cause, "retrying");
         self.metrics.retried(cause.retry_reason());
         sleep(pause).await;
         self.last = Some(cause);
@@ -209,6 +224,7 @@ impl Attempts {
             Some(last) if cause.is_deadline() => last.clone(),
             _ => cause,
         };
+        self.span.record("outcome", display(&cause));
         OperationError {
             operation: self.operation,
             attempts: self.failed.max(1),

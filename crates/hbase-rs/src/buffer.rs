@@ -50,7 +50,7 @@ use self::{
 };
 use crate::{
     client::Client,
-    error::{Failure, OperationError},
+    operation_error::{Failure, OperationError},
     request::mutation::Mutation,
     table::Table,
 };

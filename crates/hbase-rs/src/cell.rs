@@ -12,10 +12,10 @@
 use bytes::{Buf, BufMut, BytesMut};
 
 /// Maximum length of a row key in HBase.
-pub const MAX_ROW_LENGTH: usize = 32_767;
+pub(crate) const MAX_ROW_LENGTH: usize = 32_767;
 
 /// Maximum length of a family name in HBase.
-pub const MAX_FAMILY_LENGTH: usize = 127;
+pub(crate) const MAX_FAMILY_LENGTH: usize = 127;
 
 /// Timestamp of a mutation that the server replaces with its current time.
 pub const SERVER_TIME: u64 = i64::MAX as u64;
@@ -80,6 +80,12 @@ pub struct Cell<'a> {
 }
 
 impl<'a> Cell<'a> {
+    /// Maximum length of a row key in bytes.
+    pub const MAX_ROW_LENGTH: usize = MAX_ROW_LENGTH;
+
+    /// Maximum length of the name of a column family in bytes.
+    pub const MAX_FAMILY_LENGTH: usize = MAX_FAMILY_LENGTH;
+
     /// Returns the number of bytes that [`Self::encode`] appends.
     #[must_use]
     pub const fn encoded_len(&self) -> usize {
@@ -186,10 +192,10 @@ pub enum CellError {
     /// The lengths inside a cell contradict each other.
     #[error("inconsistent lengths in a cell")]
     Lengths,
-    /// Longer than [`MAX_ROW_LENGTH`].
+    /// Longer than [`Cell::MAX_ROW_LENGTH`].
     #[error("row key is {0} bytes; the limit is {MAX_ROW_LENGTH}")]
     Row(usize),
-    /// Longer than [`MAX_FAMILY_LENGTH`].
+    /// Longer than [`Cell::MAX_FAMILY_LENGTH`].
     #[error("family name is {0} bytes; the limit is {MAX_FAMILY_LENGTH}")]
     Family(usize),
     /// Larger than [`SERVER_TIME`]; negative in HBase.

@@ -14,17 +14,18 @@ use crate::{
     config::ClientConfig,
     connection::{CallClass, CallError, CallSpec, read_response},
     discovery::{Discovery, DiscoveryError},
-    error::OperationError,
     frame::{CallMessage, ResponseBody},
     handshake::Service,
     locator::{Locator, META_PRIORITY},
     metrics::Metrics,
+    operation_error::OperationError,
     pool::ConnectionPool,
     random::random,
     region::info::RegionLocation,
     server_name::ServerName,
     stats::ClientStats,
     table_name::TableName,
+    trace::Attempt,
 };
 
 /// Priority of calls to the system tables of HBase.
@@ -158,12 +159,15 @@ impl Client {
         } else {
             call.priority.or_else(|| table.is_system().then_some(SYSTEM_PRIORITY))
         };
-        let RegionCall { method, class, deadline, .. } = call;
-        let pool = &self.shared.pool;
-        let connection =
-            pool.connection(&location.server, Service::Client, class, deadline).await?;
-        let block = self.compressed(location, block)?;
-        connection.call(&CallSpec { method, priority, deadline }, message, block).await
+        let RegionCall { method, class, deadline, attempt, .. } = call;
+        let RegionLocation { server, region, .. } = location;
+        let send = async {
+            let pool = &self.shared.pool;
+            let connection = pool.connection(server, Service::Client, class, deadline).await?;
+            let block = self.compressed(location, block)?;
+            connection.call(&CallSpec { method, priority, deadline }, message, block).await
+        };
+        attempt.run(method, server, Some(region), send).await
     }
 
     fn compressed(&self, location: &RegionLocation, block: Bytes) -> Result<Bytes, CallError> {
@@ -201,11 +205,12 @@ impl Client {
 }
 
 /// A call to a region server, without its message.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RegionCall {
     pub(crate) method: &'static str,
     pub(crate) class: CallClass,
     /// Priority of the call; the table decides without one.
     pub(crate) priority: Option<u32>,
     pub(crate) deadline: Instant,
+    pub(crate) attempt: Attempt,
 }

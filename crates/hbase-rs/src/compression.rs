@@ -7,14 +7,15 @@
 //! Snappy and LZ4 use Hadoop's block stream: the uncompressed length of a block, then chunks with their
 //! compressed lengths until the block is complete. The server decompresses a chunk into a buffer of
 //! 256 KiB, so chunks are smaller than that.
+//!
+//! Each library is a feature of this crate. A compressor without its feature is an error.
 
-use std::io::Read;
+#[cfg(feature = "gzip")]
+mod deflate;
+#[cfg(any(feature = "lz4", feature = "snappy"))]
+mod stream;
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
-use flate2::{
-    Compression,
-    read::{GzEncoder, MultiGzDecoder, ZlibDecoder, ZlibEncoder},
-};
+use bytes::Bytes;
 
 /// Compression of cell blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,25 +43,54 @@ impl Compressor {
         }
     }
 
-    /// Returns the uncompressed size of a chunk, whose compressed size fits the server's buffer for any
-    /// data.
-    const fn chunk_size(self) -> usize {
+    /// Returns the feature of this crate that has the library of the compressor.
+    #[must_use]
+    pub const fn feature(self) -> &'static str {
         match self {
-            Self::Lz4 => 261_104,
-            _ => 218_421,
+            Self::Snappy => "snappy",
+            Self::Lz4 => "lz4",
+            Self::Gzip | Self::Zlib => "gzip",
         }
+    }
+
+    /// Checks that this build has the library of the compressor.
+    ///
+    /// # Errors
+    ///
+    /// [`CompressionError::NotBuilt`].
+    pub const fn check(self) -> Result<(), CompressionError> {
+        let is_built = match self {
+            Self::Snappy => cfg!(feature = "snappy"),
+            Self::Lz4 => cfg!(feature = "lz4"),
+            Self::Gzip | Self::Zlib => cfg!(feature = "gzip"),
+        };
+        if is_built { Ok(()) } else { Err(self.not_built()) }
+    }
+
+    const fn not_built(self) -> CompressionError {
+        CompressionError::NotBuilt { compressor: self, feature: self.feature() }
     }
 
     /// Compresses a block.
     ///
     /// # Errors
     ///
-    /// When the block is longer than 4 GiB.
+    /// When the block is longer than 4 GiB, or the compressor [is not built](Self::check).
     pub fn compress(self, block: &[u8]) -> Result<Bytes, CompressionError> {
         match self {
-            Self::Snappy | Self::Lz4 => self.compress_stream(block),
-            Self::Gzip => Ok(read_all(GzEncoder::new(block, Compression::fast()))?.into()),
-            Self::Zlib => Ok(read_all(ZlibEncoder::new(block, Compression::fast()))?.into()),
+            #[cfg(feature = "snappy")]
+            Self::Snappy => stream::compress::<stream::Snappy>(block),
+            #[cfg(feature = "lz4")]
+            Self::Lz4 => stream::compress::<stream::Lz4>(block),
+            #[cfg(feature = "gzip")]
+            Self::Gzip => deflate::gzip(block),
+            #[cfg(feature = "gzip")]
+            Self::Zlib => deflate::zlib(block),
+            #[cfg(not(all(feature = "gzip", feature = "lz4", feature = "snappy")))]
+            _ => {
+                let _ = block;
+                Err(self.not_built())
+            }
         }
     }
 
@@ -68,94 +98,40 @@ impl Compressor {
     ///
     /// # Errors
     ///
-    /// When the stream is invalid, or its output exceeds the limit.
+    /// When the stream is invalid, its output exceeds the limit, or the compressor [is not built](Self::check).
     pub fn decompress(self, bytes: &[u8], limit: usize) -> Result<Bytes, CompressionError> {
         match self {
-            Self::Snappy | Self::Lz4 => self.decompress_stream(bytes, limit),
-            Self::Gzip => read_bounded(MultiGzDecoder::new(bytes), limit),
-            Self::Zlib => read_bounded(ZlibDecoder::new(bytes), limit),
-        }
-    }
-
-    fn compress_stream(self, block: &[u8]) -> Result<Bytes, CompressionError> {
-        let length = u32::try_from(block.len()).map_err(|_| CompressionError::TooLong)?;
-        let mut out = BytesMut::with_capacity(block.len() / 2 + 16);
-        out.put_u32(length);
-        for chunk in block.chunks(self.chunk_size()) {
-            let packed = if self == Self::Lz4 {
-                lz4_flex::block::compress(chunk)
-            } else {
-                snap::raw::Encoder::new()
-                    .compress_vec(chunk)
-                    .map_err(|error| CompressionError::Chunk(error.to_string()))?
-            };
-            out.put_u32(packed.len() as u32);
-            out.put_slice(&packed);
-        }
-        Ok(out.freeze())
-    }
-
-    fn decompress_stream(self, mut bytes: &[u8], limit: usize) -> Result<Bytes, CompressionError> {
-        let mut out = BytesMut::new();
-        while !bytes.is_empty() {
-            let block = take_length(&mut bytes)?;
-            // An empty block marks the end of the stream.
-            if block == 0 {
-                break;
-            }
-            let end = out.len() + block;
-            if end > limit {
-                return Err(CompressionError::OverLimit(limit));
-            }
-            let mut filled = out.len();
-            out.resize(end, 0);
-            while filled < end {
-                let length = take_length(&mut bytes)?;
-                let chunk = bytes.split_off(..length).ok_or(CompressionError::Truncated)?;
-                let rest = out.get_mut(filled..).unwrap_or_default();
-                let written = self.decompress_chunk(chunk, rest)?;
-                if written == 0 && length == 0 {
-                    return Err(CompressionError::Truncated);
-                }
-                filled += written;
+            #[cfg(feature = "snappy")]
+            Self::Snappy => stream::decompress::<stream::Snappy>(bytes, limit),
+            #[cfg(feature = "lz4")]
+            Self::Lz4 => stream::decompress::<stream::Lz4>(bytes, limit),
+            #[cfg(feature = "gzip")]
+            Self::Gzip => deflate::gunzip(bytes, limit),
+            #[cfg(feature = "gzip")]
+            Self::Zlib => deflate::unzlib(bytes, limit),
+            #[cfg(not(all(feature = "gzip", feature = "lz4", feature = "snappy")))]
+            _ => {
+                let _ = (bytes, limit);
+                Err(self.not_built())
             }
         }
-        Ok(out.freeze())
     }
-
-    fn decompress_chunk(self, chunk: &[u8], out: &mut [u8]) -> Result<usize, CompressionError> {
-        let written = if self == Self::Lz4 {
-            lz4_flex::block::decompress_into(chunk, out).map_err(|error| error.to_string())
-        } else {
-            snap::raw::Decoder::new().decompress(chunk, out).map_err(|error| error.to_string())
-        };
-        written.map_err(CompressionError::Chunk)
-    }
-}
-
-/// Removes and returns the next four bytes as a length.
-fn take_length(bytes: &mut &[u8]) -> Result<usize, CompressionError> {
-    bytes.try_get_u32().map(|length| length as usize).map_err(|_| CompressionError::Truncated)
-}
-
-fn read_all(mut reader: impl Read) -> std::io::Result<Vec<u8>> {
-    let mut out = Vec::new();
-    reader.read_to_end(&mut out)?;
-    Ok(out)
-}
-
-fn read_bounded(reader: impl Read, limit: usize) -> Result<Bytes, CompressionError> {
-    let out = read_all(reader.take(limit as u64 + 1))?;
-    if out.len() > limit {
-        return Err(CompressionError::OverLimit(limit));
-    }
-    Ok(out.into())
 }
 
 /// A failed compression or decompression.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompressionError {
+    /// This build lacks the feature of the compressor.
+    #[error(
+        "this build cannot compress with {compressor:?}; it needs the feature `{feature}` of hbase-rs"
+    )]
+    NotBuilt {
+        /// The compressor.
+        compressor: Compressor,
+        /// Feature of this crate.
+        feature: &'static str,
+    },
     /// The stream ends inside a block.
     #[error("compressed cell block ends early")]
     Truncated,
@@ -183,8 +159,15 @@ mod tests {
     const ALL: [Compressor; 4] =
         [Compressor::Snappy, Compressor::Lz4, Compressor::Gzip, Compressor::Zlib];
 
+    fn built() -> impl Iterator<Item = Compressor> {
+        ALL.into_iter().filter(|compressor| compressor.check().is_ok())
+    }
+
     #[track_caller]
     fn check(compressor: Compressor, name: &str) {
+        if compressor.check().is_err() {
+            return;
+        }
         let entry = recorded::entry(name);
         let expected = recorded::unhex(entry["fields"]["uncompressed"].as_str().unwrap());
         let bytes = recorded::vector(name);
@@ -196,6 +179,15 @@ mod tests {
     }
 
     #[test]
+    fn compressor_without_its_feature_names_it() {
+        for compressor in ALL.into_iter().filter(|compressor| compressor.check().is_err()) {
+            let error = compressor.compress(b"block").unwrap_err().to_string();
+            assert!(error.contains(compressor.feature()), "{error}");
+            assert_eq!(compressor.decompress(b"block", 9).unwrap_err().to_string(), error);
+        }
+    }
+
+    #[test]
     fn recorded_streams_are_decompressed() {
         check(Compressor::Snappy, "cell-block-snappy");
         check(Compressor::Snappy, "cell-block-snappy-two-chunks");
@@ -204,23 +196,8 @@ mod tests {
     }
 
     #[test]
-    fn compressed_chunks_fit_the_servers_buffer() {
-        let block: Vec<u8> =
-            (0..1_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-        for compressor in [Compressor::Snappy, Compressor::Lz4] {
-            let packed = compressor.compress(&block).unwrap();
-            let mut rest = &packed[4..];
-            while let Ok(length) = take_length(&mut rest) {
-                assert!(length <= 262_144, "{compressor:?}: {length}");
-                rest.split_off(..length).unwrap();
-            }
-            assert_eq!(compressor.decompress(&packed, block.len()).unwrap(), block);
-        }
-    }
-
-    #[test]
     fn truncated_stream_is_an_error() {
-        for compressor in ALL {
+        for compressor in built() {
             let packed = compressor.compress(b"a block of some length").unwrap();
             for end in 1..packed.len() {
                 assert!(
@@ -234,7 +211,7 @@ mod tests {
     proptest! {
         #[test]
         fn decompress_undoes_compress_and_never_panics(bytes in vec(any::<u8>(), 0..200)) {
-            for compressor in ALL {
+            for compressor in built() {
                 let _ = compressor.decompress(&bytes, 1 << 16);
                 let packed = compressor.compress(&bytes).unwrap();
                 prop_assert_eq!(&compressor.decompress(&packed, 200).unwrap()[..], &bytes[..]);

@@ -2,17 +2,13 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+pub use crate::retry::{Backoff, RetryLimit};
 use crate::{
     compression::Compressor,
     metrics::LatencyObserver,
-    retry::{Backoff, RetryLimit},
     server_name::ServerName,
     transport::{PlainTransport, Transport},
 };
-
-/// Default of [`ClientConfig::max_cell`] in bytes, equal to HBase's default of
-/// `hbase.server.keyvalue.maxsize`.
-pub const DEFAULT_MAX_CELL: usize = 10 << 20;
 
 /// Maps a server to the address to connect to, `host:port`.
 type AddressMap = dyn Fn(&ServerName) -> String + Send + Sync;
@@ -91,6 +87,9 @@ pub struct ClientConfig {
 }
 
 impl ClientConfig {
+    /// Default of [`Self::max_cell`] in bytes, equal to HBase's default of `hbase.server.keyvalue.maxsize`.
+    pub const DEFAULT_MAX_CELL: usize = 10 << 20;
+
     /// Defaults for `user`.
     pub fn new(user: impl Into<String>) -> Self {
         Self {
@@ -109,7 +108,7 @@ impl ClientConfig {
             max_call_bytes: 16 << 20,
             max_frame: 512 << 20,
             max_row: 256 << 20,
-            max_cell: DEFAULT_MAX_CELL,
+            max_cell: Self::DEFAULT_MAX_CELL,
             max_batch_actions: 512,
             max_batch_bytes: 4 << 20,
             max_batch_calls: 4,
@@ -135,7 +134,7 @@ impl ClientConfig {
         self
     }
 
-    /// Calls `observe` with the method (as in [`MethodStats`](crate::MethodStats)) and the latency of
+    /// Calls `observe` with the method (as in [`MethodStats`](crate::stats::MethodStats)) and the latency of
     /// every answered call, in the task of the caller: it must not block.
     #[must_use]
     pub fn observe_latency(

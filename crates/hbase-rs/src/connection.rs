@@ -40,7 +40,9 @@ use crate::{
     handshake::{Service, connection_header},
     metrics::{META_METHOD, PeerMetrics},
     server_name::ServerName,
-    transport::{Channel, Destination, Established, Identity, Role},
+    transport::{
+        Channel, Destination, Established, Identity, Role, TransportError, TransportErrorKind,
+    },
 };
 
 /// Capacity of the queue to the writer. The number of calls is bounded by permits.
@@ -101,6 +103,13 @@ impl Connection {
         let (service, class) = (endpoint.service, endpoint.class);
         let failed =
             |source| CallError::Connect { server: server.clone(), source: Arc::new(source) };
+        let not_built = config.compressor.and_then(|compressor| compressor.check().err());
+        if let Some(error) = not_built {
+            return Err(failed(TransportError::new(
+                TransportErrorKind::Permanent,
+                error.to_string(),
+            )));
+        }
         let transport = &config.transport;
         let timeout = config.connect_timeout + transport.login_timeout();
         let connect_deadline = Instant::now() + timeout;

@@ -6,22 +6,26 @@
 mod address;
 mod error;
 mod fixed;
+#[cfg(feature = "zookeeper")]
 mod quorum;
 mod registry;
+#[cfg(feature = "zookeeper")]
 mod root;
+#[cfg(feature = "zookeeper")]
 mod session;
-mod znode;
+pub(crate) mod znode;
+#[cfg(feature = "zookeeper")]
 mod zookeeper;
 
 use std::{fmt, future::Future, pin::Pin};
 
+#[cfg(feature = "zookeeper")]
+pub use self::zookeeper::ZooKeeperDiscovery;
 pub use self::{
     address::{AddressError, ClusterAddress, RegistryServer},
     error::DiscoveryError,
     fixed::FixedDiscovery,
     registry::RegistryDiscovery,
-    znode::{read_master_znode, read_meta_server_znode},
-    zookeeper::ZooKeeperDiscovery,
 };
 use crate::server_name::ServerName;
 

@@ -30,7 +30,7 @@ pub struct RemoteException {
 impl RemoteException {
     /// Decodes the exception of a call.
     #[must_use]
-    pub fn from_response(response: &pb::ExceptionResponse) -> Self {
+    pub(crate) fn from_response(response: &pb::ExceptionResponse) -> Self {
         Self {
             do_not_retry: response.do_not_retry(),
             overloaded: response.server_overloaded(),
@@ -40,13 +40,13 @@ impl RemoteException {
 
     /// Decodes the exception of an action or region in a Multi.
     #[must_use]
-    pub fn from_pair(pair: &pb::NameBytesPair) -> Self {
+    pub(crate) fn from_pair(pair: &pb::NameBytesPair) -> Self {
         Self::new(&pair.name, &String::from_utf8_lossy(pair.value()))
     }
 
     /// Decodes the exception of a procedure.
     #[must_use]
-    pub fn from_foreign(message: &pb::ForeignExceptionMessage) -> Self {
+    pub(crate) fn from_foreign(message: &pb::ForeignExceptionMessage) -> Self {
         let generic = message.generic_exception.clone().unwrap_or_default();
         Self::new(generic.class_name(), generic.message())
     }

@@ -185,7 +185,7 @@ impl Response {
     /// When the header cannot be decoded, so that the call is unknown.
     pub fn decode(mut frame: Bytes) -> Result<Self, FrameError> {
         let header = take_delimited(&mut frame)?;
-        let header = pb::ResponseHeader::decode(header)?;
+        let header = pb::ResponseHeader::decode(header).map_err(FrameError::message)?;
         let call_id = header.call_id();
         let outcome = match header.exception {
             Some(exception) => CallOutcome::Exception(RemoteException::from_response(&exception)),
@@ -226,7 +226,7 @@ impl ResponseBody {
     ///
     /// When it cannot be decoded as `M`.
     pub fn message<M: Message + Default>(&self) -> Result<M, FrameError> {
-        Ok(M::decode(self.message.clone())?)
+        M::decode(self.message.clone()).map_err(FrameError::message)
     }
 
     /// Returns the cell block, decompressed to at most `limit` bytes.
@@ -246,12 +246,17 @@ impl ResponseBody {
 
 /// Removes and returns the next part, which is prefixed with its length as a varint.
 fn take_delimited(bytes: &mut Bytes) -> Result<Bytes, FrameError> {
-    let length = prost::decode_length_delimiter(&mut *bytes)?;
+    let length = prost::decode_length_delimiter(&mut *bytes).map_err(FrameError::message)?;
     if length > bytes.len() {
         return Err(FrameError::Part { length, remaining: bytes.len() });
     }
     Ok(bytes.split_to(length))
 }
+
+/// The reason why a protocol buffer message cannot be decoded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(transparent)]
+pub struct MessageError(prost::DecodeError);
 
 /// An undecodable frame.
 #[derive(Debug, thiserror::Error)]
@@ -283,10 +288,16 @@ pub enum FrameError {
     },
     /// A message cannot be decoded.
     #[error("undecodable message")]
-    Message(#[from] prost::DecodeError),
+    Message(#[source] MessageError),
     /// The cell block cannot be decompressed.
     #[error("undecodable cell block")]
     Compression(#[from] CompressionError),
+}
+
+impl FrameError {
+    pub(crate) const fn message(error: prost::DecodeError) -> Self {
+        Self::Message(MessageError(error))
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! use hbase_rs::{Client, ClientConfig, Get, Put, Scan, ZooKeeperDiscovery};
+//! use hbase_rs::{Client, ClientConfig, Get, Put, Scan, discovery::ZooKeeperDiscovery};
 //!
 //! let discovery = ZooKeeperDiscovery::new("zk1,zk2,zk3", "/hbase");
 //! let table = Client::new(ClientConfig::new("me"), discovery).table("t".parse()?);
@@ -18,6 +18,15 @@
 //! # }
 //! ```
 //!
+//! [The guide](guide) has a page for each task, from the first get to a secured cluster.
+//!
+//! | feature | content |
+//! |---|---|
+//! | `zookeeper` (default) | [`ZooKeeperDiscovery`](discovery::ZooKeeperDiscovery) |
+//! | `rustls` | TLS ([`security::TlsConfig`]) |
+//! | `kerberos` | Kerberos ([`security::KerberosConfig`]) |
+//! | `snappy`, `lz4`, `gzip` | [`Compressor`]s |
+//!
 //! # Structure
 //!
 //! ```text
@@ -29,27 +38,27 @@
 //!   └─ buffered ────┘
 //! ```
 //!
-//! Protocol and I/O are separate. [`protocol`] has all functions of bytes: frames, cells, messages and their cells,
-//! names and rows of hbase:meta, the region cache, scan state. On top of it:
+//! Protocol and I/O are separate. The hidden module `protocol` has all functions of bytes: frames, cells, messages and
+//! their cells, names and rows of hbase:meta, the region cache, scan state. On top of it:
 //!
 //! * A **connection** multiplexes the calls to one service of one server. Queued requests are sent in one write;
 //!   responses arrive in any order. Permits bound the calls and their bytes, so callers wait and memory does not
 //!   grow. Scans and hbase:meta have their own connections, so that long responses do not delay short ones. Under
 //!   load another connection is opened ([`ClientConfig::connections_per_server`]).
 //! * The **locator** uses a cached location until a call to it fails, and a failure invalidates only
-//!   the location that the call used ([`protocol::RegionCache`]). Callers whose rows are in one
+//!   the location that the call used (`RegionCache`). Callers whose rows are in one
 //!   region share a lookup (single-flight); the lookups of a table are bounded in number.
 //! * A **batch** is grouped by server and region. Actions that are retried are grouped again, by
 //!   row, since regions may have been split or merged.
 //! * A **buffer** ([`BufferedMutator`]) combines the mutations of many callers, which are encoded as
 //!   they are added, and reports the result to each caller. An unavailable region delays only its
 //!   own mutations.
-//! * A **scan** resumes after a row, never at a region or a scanner ([`protocol::RowAssembler`]):
+//! * A **scan** resumes after a row, never at a region or a scanner (`RowAssembler`):
 //!   after any failure a new scanner continues without losing or repeating a row. It prefetches one
 //!   response, and renews its lease while the caller is slow.
-//! * **Errors** are classified in one place. [`RemoteException::recovery`] and [`CallError::recovery`] map class,
-//!   flag and text to a [`Recovery`], which all retry loops use. An [`OperationError`] has the cause of the last
-//!   attempt, and tells whether HBase may have executed the operation.
+//! * **Errors** are classified in one place. [`CallError::recovery`](errors::CallError::recovery) maps class, flag and
+//!   text of an exception to a [`Recovery`](errors::Recovery), which all retry loops use. An [`OperationError`] has the
+//!   cause of the last attempt, and tells whether HBase may have executed the operation.
 //! * **Retries.** Increments and appends have nonces and are retried like reads and puts. Operations
 //!   that must not be executed twice (conditions, deletes of "the newest version") are not retried
 //!   if a failed attempt may have executed them.
@@ -57,10 +66,12 @@
 //!   Use [`Row::detach`] for rows that are kept long.
 //! * **Requests** are validated when they are built: servers report some invalid ones as transient
 //!   failures.
-//! * Encryption and authentication are a [`Transport`], between socket and frames.
-//! * **Discovery** asks ZooKeeper ([`ZooKeeperDiscovery`]), or servers of HBase on clusters that hide ZooKeeper
-//!   ([`RegistryDiscovery`]).
+//! * Encryption and authentication are a [`Transport`](transport::Transport), between socket and frames.
+//! * **Discovery** asks ZooKeeper ([`ZooKeeperDiscovery`](discovery::ZooKeeperDiscovery)), or servers of HBase on
+//!   clusters that hide ZooKeeper ([`RegistryDiscovery`](discovery::RegistryDiscovery)).
 //! * **Metrics** are plain data ([`Client::stats`]).
+//! * **Spans** of `tracing`, at level debug: one for each operation (name, table, deadline), and one below it for each
+//!   attempt (method, server, region, number, outcome). Buffered mutations have none; their calls have.
 //!
 //! # Waits and their limits
 //!
@@ -97,6 +108,7 @@
 //! looks the region up again. Both last until the server's ZooKeeper session has expired and its logs are split;
 //! [`ClientConfig::operation_timeout`] must exceed that time.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     test,
     expect(
@@ -106,29 +118,30 @@
     )
 )]
 
-mod admin;
+pub mod admin;
 mod attempts;
-mod buffer;
+pub mod buffer;
 mod cell;
 mod client;
 mod compression;
 mod condition_support;
-mod config;
+pub mod config;
 mod connection;
-mod discovery;
-mod error;
+pub mod discovery;
 mod exception;
 mod frame;
 mod handshake;
 mod locator;
 mod metrics;
 mod multi;
+mod operation_error;
 mod pool;
+#[doc(hidden)]
 pub mod protocol;
 mod random;
 #[cfg(test)]
 mod recorded;
-mod region;
+pub mod region;
 mod request;
 mod retry;
 mod row;
@@ -136,55 +149,99 @@ mod scan;
 mod scanner;
 pub mod security;
 mod server_name;
-mod stats;
+pub mod stats;
 mod table;
 mod table_name;
-mod transport;
+mod table_state;
+mod trace;
+pub mod transport;
+
+pub mod condition {
+    //! Conditions of check-and-mutate operations.
+
+    pub use crate::request::condition::Condition;
+}
+
+pub mod errors {
+    //! Errors, and the classes and recoveries of exceptions.
+    //!
+    //! Every operation fails with an [`OperationError`]; its cause is a [`Failure`].
+
+    pub use crate::{
+        buffer::BatchError,
+        cell::CellError,
+        compression::CompressionError,
+        connection::{CallError, DisconnectReason},
+        discovery::{AddressError, DiscoveryError},
+        exception::{ExceptionClass, MovedTo, Recovery, RemoteException},
+        frame::{FrameError, MessageError},
+        operation_error::{Failure, OperationError},
+        request::RequestError,
+        scan::rows::RowTooLong,
+        security::{SecurityError, UnknownProtection},
+        table_name::TableNameError,
+        transport::{TransportError, TransportErrorKind},
+    };
+}
+
+pub mod filter {
+    //! Server-side filters and comparators.
+
+    pub use crate::request::filter::{
+        ColumnTest, Comparator, CompareOp, Filter, FuzzyKey, Interval, REGEX_DOTALL, quote_regex,
+    };
+}
 
 pub use self::{
-    admin::{
-        Admin, ClusterStatus, FamilyDescriptor, NamespaceDescriptor, TableDescriptor, TableState,
-    },
-    buffer::{BatchError, BufferConfig, BufferedMutator, MutationBatch, Receipt},
-    cell::{Cell, CellError, CellKind, MAX_FAMILY_LENGTH, MAX_ROW_LENGTH, SERVER_TIME},
+    buffer::{BufferConfig, BufferedMutator},
+    cell::{Cell, CellKind, SERVER_TIME},
     client::Client,
-    compression::{CompressionError, Compressor},
-    config::{ClientConfig, DEFAULT_MAX_CELL},
-    connection::{CallError, DisconnectReason},
-    discovery::{
-        AddressError, ClusterAddress, Discovery, DiscoveryError, DiscoveryFuture, FixedDiscovery,
-        RegistryDiscovery, RegistryServer, ZooKeeperDiscovery,
-    },
-    error::{Failure, OperationError},
-    exception::{ExceptionClass, MovedTo, Recovery, RemoteException},
+    compression::Compressor,
+    config::ClientConfig,
     multi::Action,
-    region::info::{Region, RegionLocation},
-    region::meta::MetaRow,
+    operation_error::OperationError,
     request::{
-        RequestError,
-        condition::Condition,
-        filter::{
-            ColumnTest, Comparator, CompareOp, Filter, FuzzyKey, Interval, REGEX_DOTALL,
-            quote_regex,
-        },
         get::Get,
         mutation::{Append, Delete, Increment, Mutation, Put},
         scan::{ReadType, Scan},
         selection::{Selection, TimeRange},
     },
-    retry::{Backoff, RetryLimit},
     row::{Row, RowResult},
-    scan::rows::{RowTooLong, ScanRow},
+    scan::rows::ScanRow,
     scanner::Scanner,
     server_name::ServerName,
-    stats::{
-        BufferStats, ClientStats, Latency, LoginStats, MethodStats, RetryReason, ServerStats,
-        Traffic,
-    },
     table::Table,
-    table_name::{TableName, TableNameError},
-    transport::{
-        Channel, Destination, Established, Identity, PlainTransport, Role, Transport,
-        TransportError, TransportErrorKind, TransportFuture,
-    },
+    table_name::TableName,
 };
+
+#[cfg(any(doc, doctest))]
+pub mod guide {
+    //! The guide: a page for each task.
+
+    pub mod quick_start {
+        #![doc = include_str!("../guide/quick-start.md")]
+    }
+    pub mod buffered_writes {
+        #![doc = include_str!("../guide/buffered-writes.md")]
+    }
+    pub mod scans {
+        #![doc = include_str!("../guide/scans.md")]
+    }
+    pub mod failures {
+        #![doc = include_str!("../guide/failures.md")]
+    }
+    pub mod secured_clusters {
+        #![doc = include_str!("../guide/secured-clusters.md")]
+    }
+    pub mod from_java {
+        #![doc = include_str!("../guide/from-java.md")]
+    }
+    pub mod not_included {
+        #![doc = include_str!("../guide/not-included.md")]
+    }
+}
+
+/// The code of the README is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

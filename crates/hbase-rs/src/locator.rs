@@ -12,7 +12,6 @@ mod single_flight;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use hbase_rs_protobuf::table_state::State as TableState;
 use tokio::{
     sync::Semaphore,
     time::{Instant, timeout_at},
@@ -28,9 +27,9 @@ use crate::{
     config::ClientConfig,
     connection::CallError,
     discovery::Discovery,
-    error::{Failure, OperationError},
     exception::MovedTo,
     metrics::Metrics,
+    operation_error::{Failure, OperationError},
     pool::ConnectionPool,
     region::{
         cache::RegionCache,
@@ -45,6 +44,7 @@ use crate::{
     retry::Retry,
     server_name::ServerName,
     table_name::TableName,
+    table_state::TableState,
 };
 
 /// Rows of one lookup: the region, and neighbours for the cache.

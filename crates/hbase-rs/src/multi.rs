@@ -16,7 +16,7 @@ pub use self::{
 };
 pub(crate) use self::{
     action::ActionShare,
-    call::{MultiOutcome, MultiResult, RegionResult, call},
+    call::{CallOptions, MultiOutcome, MultiResult, RegionResult, call},
     encode::{ActionPosition, CallLimits, Encoder, RegionEncoder, RegionShare},
     load::RegionLoad,
 };

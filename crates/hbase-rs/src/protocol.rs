@@ -5,11 +5,9 @@
 
 pub use crate::{
     cell::Cells,
-    discovery::{read_master_znode, read_meta_server_znode},
-    frame::{
-        CONNECTION_CALL, CallOutcome, FrameError, FrameReader, Request, Response, ResponseBody,
-    },
-    handshake::{AuthMethod, CELL_CODEC, Service, connection_header},
+    discovery::znode::{read_master_znode, read_meta_server_znode},
+    frame::{CONNECTION_CALL, CallOutcome, FrameReader, Request, Response, ResponseBody},
+    handshake::{CELL_CODEC, connection_header},
     multi::{ActionOutcome, MultiError, RegionOutcome, multi_outcomes},
     region::{
         cache::{RegionCache, RowRange},

@@ -1,11 +1,11 @@
-//! Test data of `tests/data/hbase/`, for unit tests and the `wire` tests.
+//! Test data of `tests/data/`, for unit tests and the `wire` tests.
 
 use bytes::Bytes;
 use serde_json::Value;
 
-/// Reads a JSON file below `tests/data/hbase/`.
+/// Reads a JSON file below `tests/data/`.
 pub(crate) fn file(name: &str) -> Value {
-    let path = format!("{}/../../tests/data/hbase/{name}", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/tests/data/{name}", env!("CARGO_MANIFEST_DIR"));
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 

@@ -5,3 +5,8 @@ pub(crate) mod info;
 pub(crate) mod map;
 pub(crate) mod meta;
 pub(crate) mod name;
+
+pub use self::{
+    info::{Region, RegionLocation},
+    meta::MetaRow,
+};

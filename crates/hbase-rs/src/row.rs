@@ -179,6 +179,7 @@ impl RowResult {
     /// # Errors
     ///
     /// When the block has fewer cells than counted, or a cell is invalid.
+    #[doc(hidden)]
     pub fn decode(result: &pb::Result, block: &mut CellBlock) -> Result<Self, CellError> {
         let count = result.associated_cell_count();
         let counted = usize::try_from(count).map_err(|_| CellError::NegativeCount(count))?;

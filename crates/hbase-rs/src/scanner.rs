@@ -19,13 +19,14 @@ use tokio::{
     task::JoinHandle,
     time::{Instant, timeout},
 };
+use tracing::Span;
 
 use crate::{
     attempts::Attempts,
     client::{Client, RegionCall},
     connection::{CallClass, CallError},
-    error::{Failure, OperationError},
     exception::ExceptionClass,
+    operation_error::{Failure, OperationError},
     region::info::RegionLocation,
     request::scan::Scan,
     scan::{
@@ -33,6 +34,7 @@ use crate::{
         rows::{RowAssembler, ScanRow, ScanStep},
     },
     table_name::TableName,
+    trace::{self, Attempt},
 };
 
 /// Number of responses that are buffered for the caller.
@@ -69,6 +71,8 @@ impl Scanner {
     ) -> Self {
         let (sender, ahead) = mpsc::channel(READ_AHEAD);
         let assembler = RowAssembler::new(&scan, client.config().max_row);
+        let limit = timeout.unwrap_or(client.config().operation_timeout);
+        let span = trace::operation("scan", Some(&table), Instant::now() + limit);
         let reader = ScanReader {
             client,
             table,
@@ -77,6 +81,7 @@ impl Scanner {
             timeout,
             out_of_order: 0,
             reopening: false,
+            span,
         };
         let task = tokio::spawn(reader.run(sender));
         Self { rows: Vec::new().into_iter(), finished: false, ahead, task }
@@ -143,6 +148,8 @@ struct ScanReader {
     out_of_order: u32,
     /// True if the next region scanner replaces a lost one.
     reopening: bool,
+    /// Span of the scan.
+    span: Span,
 }
 
 /// A region scanner; dropping it closes an open scanner on the server.
@@ -189,7 +196,9 @@ impl ScanReader {
 
     fn attempts(&self) -> Attempts {
         let deadline = self.timeout.map(|timeout| Instant::now() + timeout);
-        Attempts::new("scan", self.client.config(), self.client.metrics(), deadline).reading()
+        let (config, metrics) = (self.client.config(), self.client.metrics());
+        let attempts = Attempts::new("scan", config, metrics, deadline).reading();
+        attempts.in_span(self.span.clone())
     }
 
     /// Reads a region to its end with one region scanner. Returns true if the scan is complete.
@@ -296,7 +305,13 @@ impl RegionScanner {
         attempts: &Attempts,
     ) -> Result<ScanResponse, RegionFailure> {
         let deadline = attempts.call_deadline(self.client.config().scan_timeout);
-        let call = RegionCall { method: "Scan", class: CallClass::Scans, priority: None, deadline };
+        let call = RegionCall {
+            method: "Scan",
+            class: CallClass::Scans,
+            priority: None,
+            deadline,
+            attempt: attempts.attempt(),
+        };
         let body = self.client.call_region(&self.location, call, request, Bytes::new()).await?;
         let (response, block) = self.client.read::<pb::ScanResponse>(&self.location, &body)?;
         let decoded = ScanResponse::decode(&response, block);
@@ -356,6 +371,7 @@ impl Drop for RegionScanner {
                 class: CallClass::Scans,
                 priority: Some(CLOSE_PRIORITY),
                 deadline: Instant::now() + client.config().call_timeout,
+                attempt: Attempt::default(),
             };
             let _ = client.call_region(&location, call, &open.close(), Bytes::new()).await;
         });

@@ -1,15 +1,15 @@
 //! Configuration of encryption and authentication of a cluster's connections.
 
 mod error;
+#[cfg(feature = "zookeeper")]
 mod zookeeper;
 
 use std::{path::PathBuf, str::FromStr, time::Duration};
 
-pub use self::{
-    error::{FilePlace, SecurityError},
-    zookeeper::{ZooKeeperKerberos, ZooKeeperSasl, ZooKeeperSecurity},
-};
-pub use crate::transport::DelegationToken;
+pub use self::error::{FilePlace, SecurityError};
+#[cfg(feature = "zookeeper")]
+pub use self::zookeeper::{ZooKeeperKerberos, ZooKeeperSasl, ZooKeeperSecurity};
+pub use crate::transport::token_file::DelegationToken;
 
 /// Encryption and authentication of all connections of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

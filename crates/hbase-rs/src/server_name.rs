@@ -34,7 +34,7 @@ impl ServerName {
 
     /// Decodes the message; `None` if it lacks a host or a valid port.
     #[must_use]
-    pub fn from_message(message: &pb::ServerName) -> Option<Self> {
+    pub(crate) fn from_message(message: &pb::ServerName) -> Option<Self> {
         let port = u16::try_from(message.port()).ok().filter(|port| *port != 0)?;
         let host = message.host_name.as_str();
         (!host.is_empty()).then(|| Self::new(host, port, message.start_code()))
@@ -42,6 +42,7 @@ impl ServerName {
 
     /// Encodes the name as a message.
     #[must_use]
+    #[doc(hidden)]
     pub fn to_message(&self) -> pb::ServerName {
         pb::ServerName {
             host_name: self.host.to_string(),

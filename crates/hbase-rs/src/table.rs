@@ -11,14 +11,13 @@ mod single;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hbase_rs_protobuf::table_state::State as TableState;
 use tokio::time::Instant;
 
 use crate::{
     attempts::Attempts,
     client::Client,
-    error::{Failure, OperationError},
     multi::Action,
+    operation_error::{Failure, OperationError},
     region::{
         info::RegionLocation,
         meta::{MetaRow, RegionTarget},
@@ -27,6 +26,8 @@ use crate::{
     row::Row,
     scanner::Scanner,
     table_name::TableName,
+    table_state::TableState,
+    trace,
 };
 
 /// A table of a cluster.
@@ -174,7 +175,10 @@ impl Table {
 
     pub(crate) fn attempts(&self, operation: &'static str) -> Attempts {
         let deadline = self.timeout.map(|timeout| Instant::now() + timeout);
-        Attempts::new(operation, self.client.config(), self.client.metrics(), deadline)
+        let attempts =
+            Attempts::new(operation, self.client.config(), self.client.metrics(), deadline);
+        let span = trace::operation(operation, Some(&self.name), attempts.deadline());
+        attempts.in_span(span)
     }
 
     /// Returns an error for a cell that servers would reject.

@@ -29,6 +29,7 @@ impl TableName {
     /// # Errors
     ///
     /// When the name is invalid.
+    #[doc(hidden)]
     pub fn from_message(message: &pb::TableName) -> Result<Self, TableNameError> {
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         format!("{}:{}", text(&message.namespace), text(&message.qualifier)).parse()
@@ -36,6 +37,7 @@ impl TableName {
 
     /// Encodes the name as a message.
     #[must_use]
+    #[doc(hidden)]
     pub fn to_message(&self) -> pb::TableName {
         pb::TableName {
             namespace: self.namespace(),

@@ -18,7 +18,7 @@ pub(crate) mod kerberos;
 pub(crate) mod sasl;
 mod secure;
 pub(crate) mod tls;
-mod token_file;
+pub(crate) mod token_file;
 
 use std::{fmt, pin::Pin, time::Duration};
 
@@ -30,15 +30,9 @@ use tokio::{
     time::timeout,
 };
 
-pub use self::{
-    error::{TransportError, TransportErrorKind},
-    token_file::DelegationToken,
-};
-use crate::{
-    handshake::{AuthMethod, Service},
-    server_name::ServerName,
-    stats::LoginStats,
-};
+pub use self::error::{TransportError, TransportErrorKind};
+pub use crate::handshake::{AuthMethod, Service};
+use crate::{server_name::ServerName, stats::LoginStats};
 
 /// Idle time before the first TCP keep-alive probe.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);

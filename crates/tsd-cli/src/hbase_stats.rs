@@ -2,7 +2,10 @@
 //!
 //! OpenTSDB's names count events of its own client; each name gets the closest counter of this client.
 
-use hbase_rs::{Client, MethodStats, RetryReason};
+use hbase_rs::{
+    Client,
+    stats::{MethodStats, RetryReason},
+};
 use tsd_engine::{ClientStats, RegionClientStats, Stat};
 
 /// The `tsd.hbase.*` lines of `stats`, and the region servers.
@@ -11,7 +14,7 @@ pub(crate) fn stats_of(client: Client) -> ClientStats {
     ClientStats::new(move || lines(&client.stats()), move || servers(&of_servers.stats()))
 }
 
-fn servers(stats: &hbase_rs::ClientStats) -> Vec<RegionClientStats> {
+fn servers(stats: &hbase_rs::stats::ClientStats) -> Vec<RegionClientStats> {
     let servers = stats.servers.iter().map(|of| RegionClientStats {
         endpoint: format!("{}:{}", of.server.host(), of.server.port()),
         connections: of.traffic.connections,
@@ -25,7 +28,7 @@ fn servers(stats: &hbase_rs::ClientStats) -> Vec<RegionClientStats> {
     servers.collect()
 }
 
-fn lines(stats: &hbase_rs::ClientStats) -> Vec<Stat> {
+fn lines(stats: &hbase_rs::stats::ClientStats) -> Vec<Stat> {
     let mut lines = Vec::new();
     let mut push = |name, value: u64, tags: &[(&'static str, &'static str)]| {
         let value = i64::try_from(value).unwrap_or(i64::MAX);
@@ -75,7 +78,7 @@ fn lines(stats: &hbase_rs::ClientStats) -> Vec<Stat> {
     lines
 }
 
-fn retries(stats: &hbase_rs::ClientStats, which: impl Fn(RetryReason) -> bool) -> u64 {
+fn retries(stats: &hbase_rs::stats::ClientStats, which: impl Fn(RetryReason) -> bool) -> u64 {
     stats.retries.iter().filter(|(reason, _)| which(*reason)).map(|(_, count)| count).sum()
 }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
-use hbase_rs::{Client, NamespaceDescriptor, RetryReason, TableName};
+use hbase_rs::{Client, TableName, admin::NamespaceDescriptor, stats::RetryReason};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 use tsd_storage_hbase::{

@@ -2,7 +2,7 @@
 
 use std::{sync::Weak, time::Duration};
 
-use hbase_rs::{Client, TableDescriptor};
+use hbase_rs::{Client, admin::TableDescriptor};
 use tokio::time::{Instant, sleep};
 
 use crate::{

@@ -19,7 +19,9 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use hbase_rs::{
-    Condition, Delete, Failure, Get, OperationError, Put, RequestError, Row, Scan, Selection, Table,
+    Delete, Get, OperationError, Put, Row, Scan, Selection, Table,
+    condition::Condition,
+    errors::{Failure, RequestError},
 };
 use tokio::time::{Instant, sleep};
 use tsd_cluster::{
@@ -523,7 +525,7 @@ pub(crate) fn failure(error: OperationError) -> CallFailure {
     }
     let is_permanent = match &*error.cause {
         Failure::Request(_) | Failure::CellTooLong { .. } => true,
-        Failure::Call(cause) => cause.recovery() == hbase_rs::Recovery::Fail,
+        Failure::Call(cause) => cause.recovery() == hbase_rs::errors::Recovery::Fail,
         _ => false,
     };
     if is_permanent && !error.in_doubt {

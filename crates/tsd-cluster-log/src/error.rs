@@ -1,6 +1,6 @@
 //! Errors of the log table.
 
-use hbase_rs::{OperationError, TableNameError};
+use hbase_rs::{OperationError, errors::TableNameError};
 use tsd_cluster::RecoveryError;
 use tsd_storage::StorageError;
 

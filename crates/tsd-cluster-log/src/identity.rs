@@ -6,7 +6,10 @@
 //! attributes may be the same as before.
 
 use bytes::Bytes;
-use hbase_rs::{ExceptionClass, Failure, Get, Put, Table};
+use hbase_rs::{
+    Get, Put, Table,
+    errors::{ExceptionClass, Failure},
+};
 use tokio::time::Instant;
 use tsd_cluster::{ClusterId, LogKeys};
 use tsd_storage::{StorageError, system_clock_ms};

@@ -9,7 +9,9 @@ use std::{pin::pin, time::Duration};
 
 use futures_util::future::{Either, select};
 use hbase_rs::{
-    Client, ExceptionClass, FamilyDescriptor, OperationError, TableDescriptor, TableName,
+    Client, OperationError, TableName,
+    admin::{FamilyDescriptor, TableDescriptor},
+    errors::ExceptionClass,
 };
 use tokio::time::{Instant, sleep, timeout_at};
 use tsd_cluster::{ClusterId, LogKeys};

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use hbase_rs::TableState;
+use hbase_rs::admin::TableState;
 use tokio::time::{Instant, sleep};
 use tsd_storage::StorageError;
 

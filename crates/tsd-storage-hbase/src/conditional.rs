@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hbase_rs::{
-    Comparator, CompareOp, Condition, Delete, Filter, Get, Increment, Mutation, OperationError,
-    Put, Selection, Table as HBaseTable,
+    Delete, Get, Increment, Mutation, OperationError, Put, Selection, Table as HBaseTable,
+    condition::Condition,
+    filter::{Comparator, CompareOp, Filter},
 };
 use tokio::time::sleep;
 use tsd_model::Family;

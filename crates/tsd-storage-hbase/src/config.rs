@@ -5,7 +5,8 @@ mod discovery;
 use std::time::Duration;
 
 use hbase_rs::{
-    Client, ClientConfig, RegistryDiscovery, ServerName, ZooKeeperDiscovery,
+    Client, ClientConfig, ServerName,
+    discovery::{RegistryDiscovery, ZooKeeperDiscovery},
     security::{Authentication, SecurityConfig, SecurityError, ZooKeeperSasl},
 };
 use tsd_model::TableSchema;

@@ -15,7 +15,10 @@ use std::sync::{
 };
 
 use futures_util::{StreamExt, stream};
-use hbase_rs::{Client, FamilyDescriptor, TableDescriptor, TableName};
+use hbase_rs::{
+    Client, TableName,
+    admin::{FamilyDescriptor, TableDescriptor},
+};
 use tsd_model::Family;
 use tsd_storage::conformance::{CASES, run_all, tables};
 

@@ -1,7 +1,8 @@
 //! Maps errors of the client to errors of the store.
 
 use hbase_rs::{
-    CallError, ExceptionClass, Failure, OperationError, Recovery, RemoteException, RequestError,
+    OperationError,
+    errors::{CallError, ExceptionClass, Failure, Recovery, RemoteException, RequestError},
 };
 use tsd_storage::{StorageError, Table, error_chain};
 

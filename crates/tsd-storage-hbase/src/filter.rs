@@ -7,7 +7,7 @@
 mod pattern;
 
 use bytes::Bytes;
-use hbase_rs::{Comparator, CompareOp, Filter, FuzzyKey, REGEX_DOTALL};
+use hbase_rs::filter::{Comparator, CompareOp, Filter, FuzzyKey, REGEX_DOTALL};
 use tsd_storage::{RowFilter, Scan, TagCondition, TagPattern};
 
 /// Limit on fuzzy keys in one filter: the server tests them one after the other.

@@ -16,7 +16,10 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
-use hbase_rs::{Delete, MutationBatch, Receipt, SERVER_TIME};
+use hbase_rs::{
+    Delete, SERVER_TIME,
+    buffer::{MutationBatch, Receipt},
+};
 use tsd_storage::{CellRef, FlushRow, FlushRows, StorageError, Table};
 
 use crate::{
@@ -170,7 +173,7 @@ fn delete_time(row: &FlushRow<'_>) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use hbase_rs::MutationBatch;
+    use hbase_rs::buffer::MutationBatch;
     use tsd_model::Family;
     use tsd_storage::FlushCell;
 

@@ -5,7 +5,10 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use hbase_rs::{Client, ClientConfig, ClientStats, RetryReason};
+use hbase_rs::{
+    Client, ClientConfig,
+    stats::{ClientStats, RetryReason},
+};
 use metrics::{counter, gauge, histogram};
 use tokio::time::MissedTickBehavior;
 

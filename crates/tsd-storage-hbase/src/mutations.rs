@@ -6,7 +6,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use hbase_rs::{Action, Append, BatchError, BufferedMutator, MutationBatch, SERVER_TIME};
+use hbase_rs::{
+    Action, Append, BufferedMutator, SERVER_TIME,
+    buffer::{BatchError, MutationBatch},
+};
 use tsd_model::Family;
 use tsd_storage::{CellBatch, CellRef, RowRef, StorageError, Table};
 
@@ -156,7 +159,7 @@ pub(crate) fn appends(batch: &CellBatch) -> Result<Vec<Action>, StorageError> {
             }
             Ok(append.into())
         })
-        .collect::<Result<_, hbase_rs::RequestError>>()
+        .collect::<Result<_, hbase_rs::errors::RequestError>>()
         .map_err(invalid)
 }
 

@@ -24,8 +24,8 @@ use std::{sync::Weak, time::Duration};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use hbase_rs::{
-    CellKind, Condition, Get as HBaseGet, MutationBatch, ReadType, Row as HBaseRow, Scan,
-    Selection, TimeRange,
+    CellKind, Get as HBaseGet, ReadType, Row as HBaseRow, Scan, Selection, TimeRange,
+    buffer::MutationBatch, condition::Condition,
 };
 use tokio::time::sleep;
 use tsd_model::{Cell, Family};

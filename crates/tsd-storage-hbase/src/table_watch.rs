@@ -3,7 +3,7 @@
 
 use std::{sync::Weak, time::Duration};
 
-use hbase_rs::TableState;
+use hbase_rs::admin::TableState;
 use tokio::time::sleep;
 use tsd_storage::{HealthImpact, HealthProblem, StoreComponent, Table};
 

@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use hbase_rs::{
-    CallError, Client, ExceptionClass, Failure, FamilyDescriptor, OperationError, TableDescriptor,
-    TableName, TableNameError,
+    Client, OperationError, TableName,
+    admin::{FamilyDescriptor, TableDescriptor},
+    errors::{CallError, ExceptionClass, Failure, TableNameError},
 };
 use tsd_model::Family;
 

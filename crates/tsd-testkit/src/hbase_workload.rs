@@ -21,7 +21,10 @@ use std::{
     time::Duration,
 };
 
-use hbase_rs::{Client, FamilyDescriptor, OperationError, Table, TableDescriptor, TableName};
+use hbase_rs::{
+    Client, OperationError, Table, TableName,
+    admin::{FamilyDescriptor, TableDescriptor},
+};
 use tokio::{
     task::JoinHandle,
     time::{Instant, sleep, timeout},

@@ -6,10 +6,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use hbase_rs::{
-    Compressor, ServerName,
-    protocol::{AuthMethod, FrameReader},
-};
+use hbase_rs::{Compressor, ServerName, protocol::FrameReader, transport::AuthMethod};
 use hbase_rs_protobuf as pb;
 use prost::Message;
 use tokio::{

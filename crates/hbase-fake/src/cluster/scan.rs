@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use hbase_rs::{Cell, CellKind, Region, protocol::compare_meta_rows};
+use hbase_rs::{Cell, CellKind, protocol::compare_meta_rows, region::Region};
 use hbase_rs_protobuf as pb;
 use prost::Message;
 

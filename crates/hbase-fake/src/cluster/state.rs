@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use hbase_rs::{CellKind, MovedTo, Region, ServerName, TableName};
+use hbase_rs::{CellKind, ServerName, TableName, errors::MovedTo, region::Region};
 use hbase_rs_protobuf as pb;
 
 use super::{call_result::RpcException, memstore::Memstores, namespaces::Namespaces};

@@ -1,4 +1,4 @@
-//! Messages of `tests/data/hbase/vectors.json`: all decode and encode to the same bytes.
+//! Messages of `tests/data/vectors.json`: all decode and encode to the same bytes.
 
 use std::collections::BTreeSet;
 
@@ -83,7 +83,7 @@ impl Vector {
 }
 
 fn vectors() -> Vec<(Vector, Bytes)> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/hbase/vectors.json");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/vectors.json");
     let file: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     file["vectors"].as_array().unwrap().iter().map(parse_vector).collect()
 }

@@ -19,7 +19,8 @@ use std::{
 };
 
 use hbase_rs::{
-    Action, BufferConfig, Client, ClientConfig, FixedDiscovery, Get, Put, Scan, ServerName, Table,
+    Action, BufferConfig, Client, ClientConfig, Get, Put, Scan, ServerName, Table,
+    discovery::FixedDiscovery,
 };
 
 type BenchResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -151,7 +152,7 @@ fn row_key(number: usize) -> [u8; 19] {
     key
 }
 
-fn put(row: usize) -> Result<Put, hbase_rs::RequestError> {
+fn put(row: usize) -> Result<Put, hbase_rs::errors::RequestError> {
     Put::try_new(row_key(row).to_vec())?.cell(b"t", b"\0\0", 1, &42_u32.to_be_bytes())
 }
 

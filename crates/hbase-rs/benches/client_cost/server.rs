@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use hbase_rs::{Cell, CellKind, Region, protocol::FrameReader};
+use hbase_rs::{Cell, CellKind, protocol::FrameReader, region::Region};
 use hbase_rs_protobuf as pb;
 use prost::Message;
 use tokio::{

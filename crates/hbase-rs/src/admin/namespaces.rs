@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use hbase_rs_protobuf as pb;
 
 use super::{Admin, status::none_if};
-use crate::{error::OperationError, exception::ExceptionClass, table_name::TableName};
+use crate::{exception::ExceptionClass, operation_error::OperationError, table_name::TableName};
 
 /// Descriptor of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]

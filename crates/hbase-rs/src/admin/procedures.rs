@@ -7,8 +7,8 @@ use prost::Message;
 use super::Admin;
 use crate::{
     attempts::Attempts,
-    error::{Failure, OperationError},
     exception::RemoteException,
+    operation_error::{Failure, OperationError},
     table_name::TableName,
 };
 

@@ -4,12 +4,13 @@ use hbase_rs_protobuf as pb;
 use pb::ClusterStatusOption as StatusOption;
 use prost::Message;
 
-use super::{Admin, TableDescriptor, TableState};
+use super::{Admin, TableDescriptor};
 use crate::{
-    error::{Failure, OperationError},
     exception::ExceptionClass,
+    operation_error::{Failure, OperationError},
     server_name::ServerName,
     table_name::TableName,
+    table_state::TableState,
 };
 
 /// Status of the cluster as reported by the master.
@@ -120,7 +121,7 @@ impl Admin {
         let found: Result<pb::GetTableStateResponse, _> =
             self.ask("table state", "GetTableState", &request).await;
         let found = none_if(ExceptionClass::TableNotFound, found)?;
-        Ok(found.map(|found| found.table_state.state()))
+        Ok(found.map(|found| TableState::from_message(found.table_state.state())))
     }
 
     /// Executes an operation that is one call and changes nothing.

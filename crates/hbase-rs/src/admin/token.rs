@@ -8,10 +8,11 @@ use super::Admin;
 use crate::{
     client::RegionCall,
     connection::{CallClass, CallError},
-    error::OperationError,
+    frame::FrameError,
+    operation_error::OperationError,
     region::{info::RegionLocation, meta::RegionTarget, name::region_specifier},
     table_name::TableName,
-    transport::DelegationToken,
+    transport::token_file::DelegationToken,
 };
 
 /// Name of the coprocessor's service; unlike other services it is not below a package.
@@ -37,6 +38,7 @@ impl Admin {
                 class: CallClass::Data,
                 priority: None,
                 deadline,
+                attempt: attempts.attempt(),
             };
             match self.request_token(&location, call).await {
                 Ok(token) => return Ok(token.as_ref().map(DelegationToken::of_hbase)),
@@ -64,8 +66,9 @@ impl Admin {
         let (response, _): (pb::CoprocessorServiceResponse, _) =
             self.client.read(location, &response)?;
         let response = pb::GetAuthenticationTokenResponse::decode(response.value.value());
-        let response =
-            response.map_err(|error| CallError::invalid_response(&location.server, error))?;
+        let response = response.map_err(|error| {
+            CallError::invalid_response(&location.server, FrameError::message(error))
+        })?;
         Ok(response.token)
     }
 }

@@ -14,8 +14,8 @@ use super::{
     receipt::BatchError,
 };
 use crate::{
-    error::{Failure, OperationError},
     metrics::Metrics,
+    operation_error::{Failure, OperationError},
 };
 
 /// Name of the operation in errors.

@@ -15,8 +15,8 @@ use super::{
     share::MutationShare,
 };
 use crate::{
-    error::Failure,
     multi::{CallLimits, RegionLoad},
+    operation_error::Failure,
     region::{
         cache::RowRange,
         info::{Region, RegionLocation},

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use crate::error::OperationError;
+use crate::operation_error::OperationError;
 
 /// Result of a submitted batch, as a future. The mutations are written even if it is dropped.
 ///

@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::batch::MutationBatch;
-use crate::{error::Failure, region::cache::RowRange};
+use crate::{operation_error::Failure, region::cache::RowRange};
 
 /// Unavailable regions, as callers see them.
 #[derive(Debug)]

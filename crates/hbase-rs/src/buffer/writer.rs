@@ -23,12 +23,13 @@ use super::{
     unavailable::{HeldBytes, UnavailableRegions},
 };
 use crate::{
-    error::Failure,
     locator::Unlocated,
-    multi::{self, CallLimits, MultiResult, RegionLoad},
+    multi::{self, CallLimits, CallOptions, MultiResult, RegionLoad},
+    operation_error::Failure,
     region::{info::RegionLocation, meta::RegionTarget},
     server_name::ServerName,
     table::Table,
+    trace::Attempt,
 };
 
 /// Commands received together before anything is sent.
@@ -295,10 +296,16 @@ impl Writer {
         // The latest deadline of the mutations. Mutations with an earlier deadline are late by at
         // most one call, whereas a shorter call could fail all of them.
         let deadline = end.min(now + client.config().call_timeout);
+        let failed = shares
+            .iter()
+            .map(|share| self.queues.failed_attempts(share.location.region.start_key()));
+        let number = failed.max().unwrap_or_default() + 1;
+        let attempt = Attempt { number, ..Attempt::default() };
         let (server, events, pool) = (server.clone(), self.events.clone(), Arc::clone(&self.pool));
         tokio::spawn(async move {
             let mut encoder = pool.encoder();
-            let answer = multi::call(&client, &shares, &mut encoder, deadline, true).await;
+            let options = CallOptions { deadline, attempt, discard_results: true };
+            let answer = multi::call(&client, &shares, &mut encoder, options).await;
             pool.recycle_encoder(encoder);
             // Without the writer task the batches fail when they are dropped.
             let _ = events.send(WriterEvent::Called { server, shares, answer });

@@ -32,7 +32,7 @@ pub enum DisconnectReason {
     SilentClose {
         /// Number of consecutive silent closes by this server.
         count: u32,
-        /// Security of the connection ([`Transport::description`](crate::Transport::description)).
+        /// Security of the connection ([`Transport::description`](crate::transport::Transport::description)).
         security: &'static str,
     },
     /// Calls timed out and no data was received.

@@ -15,14 +15,14 @@ const MASTER_PORT: u16 = 16_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClusterAddress {
-    /// By [`ZooKeeperDiscovery`](crate::ZooKeeperDiscovery).
+    /// By [`ZooKeeperDiscovery`](crate::discovery::ZooKeeperDiscovery).
     ZooKeeper {
         /// `host[:port],…`
         quorum: String,
         /// Parent znode of HBase; `None`: `/hbase`.
         root: Option<String>,
     },
-    /// By [`RegistryDiscovery`](crate::RegistryDiscovery).
+    /// By [`RegistryDiscovery`](crate::discovery::RegistryDiscovery).
     Registry {
         /// Servers to ask first.
         servers: Vec<RegistryServer>,

@@ -5,15 +5,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hbase_rs_protobuf as pb;
-use pb::table_state::State as TableState;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
     config::ClientConfig,
     connection::{CallClass, CallSpec, read_response},
     discovery::{Discovery, DiscoveryError},
-    error::Failure,
     handshake::Service,
+    operation_error::Failure,
     pool::ConnectionPool,
     region::info::{Region, RegionLocation},
     request::{scan::Scan, selection::Selection},
@@ -24,6 +23,7 @@ use crate::{
     },
     server_name::ServerName,
     table_name::TableName,
+    table_state::TableState,
 };
 
 /// Priority of calls to hbase:meta.
@@ -197,6 +197,6 @@ impl MetaTable {
         let rows = self.scan(scan, 1, deadline).await?;
         let state = rows.first().and_then(|row| row.value(b"table", b"state"));
         let decode = |state| <pb::TableState as prost::Message>::decode(state).ok();
-        Ok(state.and_then(decode).map(|state| state.state()))
+        Ok(state.and_then(decode).map(|state| TableState::from_message(state.state())))
     }
 }

@@ -13,7 +13,7 @@ use std::{collections::HashMap, sync::Arc};
 use tokio::sync::watch;
 
 use crate::{
-    error::Failure,
+    operation_error::Failure,
     region::{
         cache::RowRange,
         meta::{Lookup, RegionTarget},

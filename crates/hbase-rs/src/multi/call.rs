@@ -13,10 +13,11 @@ use crate::{
     attempts::FailedAttempt,
     client::{Client, RegionCall},
     connection::{CallClass, CallError},
-    error::Failure,
     exception::RemoteException,
     locator::Locator,
+    operation_error::Failure,
     row::RowResult,
+    trace::Attempt,
 };
 
 /// Result of a call.
@@ -51,21 +52,31 @@ pub(crate) enum RegionResult {
     Each(Vec<Result<RowResult, FailedAttempt>>),
 }
 
-/// Sends one call to the server of the shares. With `discard_results` a response that reports
-/// success only is not decoded.
+/// How a call is made.
+#[derive(Debug)]
+pub(crate) struct CallOptions {
+    pub(crate) deadline: Instant,
+    pub(crate) attempt: Attempt,
+    /// A response that reports success only is not decoded.
+    pub(crate) discard_results: bool,
+}
+
+/// Sends one call to the server of the shares.
 pub(crate) async fn call<S: RegionShare>(
     client: &Client,
     shares: &[S],
     encoder: &mut Encoder,
-    deadline: Instant,
-    discard_results: bool,
+    options: CallOptions,
 ) -> MultiResult {
     let Some(first) = shares.first() else { return MultiOutcome::Done.without_loads() };
     let (message, block) = encoder.encode(shares, client.nonce_group());
     let metrics = client.metrics();
     metrics.batches.one();
     metrics.batch_actions.add(shares.iter().map(|share| share.len() as u64).sum());
-    let call = RegionCall { method: "Multi", class: CallClass::Data, priority: None, deadline };
+    let CallOptions { deadline, attempt, discard_results } = options;
+    let attempt = Attempt { regions: shares.len(), ..attempt };
+    let (method, class) = ("Multi", CallClass::Data);
+    let call = RegionCall { method, class, priority: None, deadline, attempt };
     let response = client.call_region(first.location(), call, &message, block.clone()).await;
     encoder.recycle(message, block);
     let response = match response {

@@ -37,7 +37,7 @@ impl Region {
 
     /// Decodes the message. Keys are copied, since regions outlive the response.
     #[must_use]
-    pub fn from_message(message: &pb::RegionInfo) -> Option<Self> {
+    pub(crate) fn from_message(message: &pb::RegionInfo) -> Option<Self> {
         let table = TableName::from_message(&message.table_name).ok()?;
         let replica = u16::try_from(message.replica_id()).ok()?;
         let start_key = Bytes::copy_from_slice(message.start_key());
@@ -58,6 +58,7 @@ impl Region {
 
     /// Returns the region as a message.
     #[must_use]
+    #[doc(hidden)]
     pub fn to_message(&self) -> pb::RegionInfo {
         pb::RegionInfo {
             region_id: self.id,

@@ -76,12 +76,12 @@ impl Condition {
         };
         match &self.test {
             ConditionTest::Filter(filter) => {
-                pb::Condition { filter: Some(filter.clone().into()), ..base }
+                pb::Condition { filter: Some(filter.clone().into_message()), ..base }
             }
             ConditionTest::Column { family, qualifier, op, value } => pb::Condition {
                 family: Some(family.clone()),
                 qualifier: Some(qualifier.clone()),
-                compare_type: Some((*op).into()),
+                compare_type: Some(op.to_message().into()),
                 comparator: Some(Comparator::binary(value.clone()).into_message()),
                 ..base
             },

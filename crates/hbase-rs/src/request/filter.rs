@@ -10,7 +10,34 @@ use prost::Message;
 const PACKAGE: &str = "org.apache.hadoop.hbase.filter.";
 
 /// Comparison operator.
-pub use pb::CompareType as CompareOp;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CompareOp {
+    /// The left operand is less than the right one.
+    Less,
+    /// The left operand is less than the right one, or equal.
+    LessOrEqual,
+    /// The operands are equal.
+    Equal,
+    /// The operands differ.
+    NotEqual,
+    /// The left operand is greater than the right one, or equal.
+    GreaterOrEqual,
+    /// The left operand is greater than the right one.
+    Greater,
+}
+
+impl CompareOp {
+    pub(crate) const fn to_message(self) -> pb::CompareType {
+        match self {
+            Self::Less => pb::CompareType::Less,
+            Self::LessOrEqual => pb::CompareType::LessOrEqual,
+            Self::Equal => pb::CompareType::Equal,
+            Self::NotEqual => pb::CompareType::NotEqual,
+            Self::GreaterOrEqual => pb::CompareType::GreaterOrEqual,
+            Self::Greater => pb::CompareType::Greater,
+        }
+    }
+}
 
 /// Comparator of a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,13 +198,11 @@ pub struct ColumnTest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter(pb::Filter);
 
-impl From<Filter> for pb::Filter {
-    fn from(filter: Filter) -> Self {
-        filter.0
-    }
-}
-
 impl Filter {
+    pub(crate) fn into_message(self) -> pb::Filter {
+        self.0
+    }
+
     fn of(class: &str, message: &impl Message) -> Self {
         Self(pb::Filter {
             name: format!("{PACKAGE}{class}"),
@@ -289,7 +314,7 @@ impl Filter {
         let message = pb::ColumnValueFilter {
             family: family.into(),
             qualifier: qualifier.into(),
-            compare_op: op.into(),
+            compare_op: op.to_message().into(),
             comparator: comparator.into_message(),
         };
         Self::of("ColumnValueFilter", &message)
@@ -381,20 +406,23 @@ impl Filter {
     }
 
     fn list(operator: pb::filter_list::Operator, filters: impl IntoIterator<Item = Self>) -> Self {
-        let filters = filters.into_iter().map(Into::into).collect();
+        let filters = filters.into_iter().map(Self::into_message).collect();
         Self::of("FilterList", &pb::FilterList { operator: operator.into(), filters })
     }
 }
 
 fn compare(op: CompareOp, comparator: Comparator) -> pb::CompareFilter {
-    pb::CompareFilter { compare_op: op.into(), comparator: Some(comparator.into_message()) }
+    pb::CompareFilter {
+        compare_op: op.to_message().into(),
+        comparator: Some(comparator.into_message()),
+    }
 }
 
 fn single_column(test: ColumnTest) -> pb::SingleColumnValueFilter {
     pb::SingleColumnValueFilter {
         family: Some(test.family),
         qualifier: Some(test.qualifier),
-        compare_op: test.op.into(),
+        compare_op: test.op.to_message().into(),
         comparator: test.comparator.into_message(),
         filter_if_missing: Some(test.required),
         latest_version_only: Some(!test.all_versions),
@@ -408,7 +436,7 @@ mod tests {
 
     #[track_caller]
     fn check(vector: &str, filter: Filter) {
-        let message: pb::Filter = filter.into();
+        let message: pb::Filter = filter.into_message();
         assert_eq!(message.encode_to_vec(), recorded::vector(vector));
     }
 
@@ -473,7 +501,7 @@ mod tests {
 
     #[test]
     fn unbounded_column_range_has_no_bounds() {
-        let message: pb::Filter = Filter::column_range(Interval::default()).into();
+        let message: pb::Filter = Filter::column_range(Interval::default()).into_message();
         let range = pb::ColumnRangeFilter::decode(message.serialized_filter.unwrap()).unwrap();
         assert_eq!((range.min_column, range.max_column), (None, None));
     }

@@ -5,6 +5,7 @@ use hbase_rs_protobuf as pb;
 
 use super::{
     RequestError, checked_row,
+    filter::Filter,
     selection::{Selection, TimeRange},
 };
 
@@ -53,7 +54,7 @@ impl Get {
             row: self.row.clone(),
             column: selection.columns,
             attribute: selection.attributes,
-            filter: selection.filter.map(Into::into),
+            filter: selection.filter.map(Filter::into_message),
             time_range: selection.time_range.map(TimeRange::to_message),
             max_versions: selection.max_versions,
             cache_blocks: selection.no_block_cache.then_some(false),

@@ -3,11 +3,33 @@
 use bytes::Bytes;
 use hbase_rs_protobuf as pb;
 
-use super::selection::{Selection, TimeRange};
+use super::{
+    filter::Filter,
+    selection::{Selection, TimeRange},
+};
 
 /// How a server reads its store files for a scan: positional reads for a short scan, streaming reads for
-/// a long one. By default the server begins with positional reads and changes to streaming reads.
-pub use pb::scan::ReadType;
+/// a long one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ReadType {
+    /// The server begins with positional reads and changes to streaming reads.
+    #[default]
+    Default,
+    /// Streaming reads.
+    Stream,
+    /// Positional reads.
+    Pread,
+}
+
+impl ReadType {
+    const fn to_message(self) -> pb::scan::ReadType {
+        match self {
+            Self::Default => pb::scan::ReadType::Default,
+            Self::Stream => pb::scan::ReadType::Stream,
+            Self::Pread => pb::scan::ReadType::Pread,
+        }
+    }
+}
 
 /// A read of the rows of a range, in order.
 #[derive(Clone, Debug, PartialEq)]
@@ -153,7 +175,7 @@ impl Scan {
             attribute: selection.attributes,
             start_row: Some(start.clone()),
             stop_row: Some(self.stop.clone()),
-            filter: selection.filter.map(Into::into),
+            filter: selection.filter.map(Filter::into_message),
             time_range: selection.time_range.map(TimeRange::to_message),
             max_versions: selection.max_versions,
             cache_blocks: selection.no_block_cache.then_some(false),
@@ -166,7 +188,8 @@ impl Scan {
             include_start_row: Some(include_start),
             include_stop_row: Some(self.include_stop),
             need_cursor_result: self.is_selective().then_some(true),
-            read_type: (self.read_type != ReadType::Default).then_some(self.read_type.into()),
+            read_type: (self.read_type != ReadType::Default)
+                .then_some(self.read_type.to_message().into()),
             ..pb::Scan::default()
         }
     }

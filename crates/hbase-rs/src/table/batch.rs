@@ -11,9 +11,9 @@ use futures_util::{StreamExt, future::join_all, stream};
 use super::Table;
 use crate::{
     attempts::{Attempts, FailedAttempt},
-    error::{Failure, OperationError},
     locator::Unlocated,
-    multi::{self, Action, ActionShare, CallLimits, Encoder, RegionResult},
+    multi::{self, Action, ActionShare, CallLimits, CallOptions, Encoder, RegionResult},
+    operation_error::{Failure, OperationError},
     random::nonce,
     region::{map::RegionMap, meta::RegionTarget},
     retry::Retry,
@@ -215,8 +215,12 @@ impl<'a> Batch<'a> {
         shares: Vec<ActionShare<'a>>,
     ) -> Vec<(usize, Result<RowResult, FailedAttempt>)> {
         let client = &self.table.client;
-        let deadline = self.attempts.call_deadline(client.config().call_timeout);
-        let answer = multi::call(client, &shares, &mut Encoder::default(), deadline, false).await;
+        let options = CallOptions {
+            deadline: self.attempts.call_deadline(client.config().call_timeout),
+            attempt: self.attempts.attempt(),
+            discard_results: false,
+        };
+        let answer = multi::call(client, &shares, &mut Encoder::default(), options).await;
         let is_first = self.attempts.is_first();
         let results = answer.outcome.into_results(client.locator(), &shares, |_| is_first);
         let mut actions = Vec::new();

@@ -15,8 +15,8 @@ use crate::{
     attempts::Attempts,
     client::{Client, RegionCall},
     connection::{CallClass, CallError},
-    error::{Failure, OperationError},
     exception::{Recovery, RemoteException},
+    operation_error::{Failure, OperationError},
     region::{info::RegionLocation, name::region_specifier},
     request::condition::Condition,
     server_name::ServerName,
@@ -68,7 +68,13 @@ impl Table {
         attempts: &Attempts,
     ) -> Result<Support, CallError> {
         let deadline = attempts.call_deadline(self.client.config().call_timeout);
-        let call = RegionCall { method: "Multi", class: CallClass::Data, priority: None, deadline };
+        let call = RegionCall {
+            method: "Multi",
+            class: CallClass::Data,
+            priority: None,
+            deadline,
+            attempt: attempts.attempt(),
+        };
         let condition = Condition::absent(Bytes::from_static(b"f"), Bytes::new()).to_message(row);
         let group = pb::RegionAction {
             region: region_specifier(location.region.name()),

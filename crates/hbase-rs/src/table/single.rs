@@ -9,8 +9,10 @@ use crate::{
     attempts::Attempts,
     client::RegionCall,
     connection::CallClass,
-    error::{Failure, OperationError},
-    multi::{self, Action, ActionShare, Encoder, MultiOutcome, RegionOutcome, RegionResult},
+    multi::{
+        self, Action, ActionShare, CallOptions, Encoder, MultiOutcome, RegionOutcome, RegionResult,
+    },
+    operation_error::{Failure, OperationError},
     random::nonce,
     region::{meta::RegionTarget, name::region_specifier},
     request::{condition::Condition, get::Get, mutation::Mutation},
@@ -94,9 +96,13 @@ impl Table {
             }
             let server = location.server.clone();
             let shares = [ActionShare::atomic(location, &actions, condition)];
-            let deadline = attempts.call_deadline(self.client.config().call_timeout);
+            let options = CallOptions {
+                deadline: attempts.call_deadline(self.client.config().call_timeout),
+                attempt: attempts.attempt(),
+                discard_results: false,
+            };
             let encoder = &mut Encoder::default();
-            let answer = multi::call(&self.client, &shares, encoder, deadline, false).await;
+            let answer = multi::call(&self.client, &shares, encoder, options).await;
             let outcome = answer.outcome;
             if let MultiOutcome::Regions(regions) = &outcome
                 && let [RegionOutcome::Group { processed, .. }] = regions[..]
@@ -138,7 +144,13 @@ impl Table {
             }
             let message = request(location.region.name());
             let deadline = attempts.call_deadline(self.client.config().call_timeout);
-            let spec = RegionCall { method, class: CallClass::Data, priority: None, deadline };
+            let spec = RegionCall {
+                method,
+                class: CallClass::Data,
+                priority: None,
+                deadline,
+                attempt: attempts.attempt(),
+            };
             let response = self.client.call_region(&location, spec, &message, block.clone()).await;
             match response.and_then(|response| self.client.read(&location, &response)) {
                 Ok(read) => return Ok(read),

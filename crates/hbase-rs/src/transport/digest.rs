@@ -80,6 +80,7 @@ impl DigestMechanism {
     /// # Errors
     ///
     /// As [`Self::new`].
+    #[cfg(feature = "zookeeper")]
     pub(crate) fn with_password(
         user: &str,
         password: &str,

@@ -51,6 +51,7 @@ pub(crate) const HBASE_SETTINGS: TlsSettingNames = TlsSettingNames {
 };
 
 /// Settings of connections to ZooKeeper.
+#[cfg(any(feature = "zookeeper", test))]
 pub(crate) const ZOOKEEPER_SETTINGS: TlsSettingNames = TlsSettingNames {
     enabled: "zookeeper.client.secure",
     authorities: "zookeeper.ssl.trustStore.location",

@@ -3,8 +3,10 @@
 use futures_util::TryStreamExt;
 use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
 use hbase_rs::{
-    Admin, BufferConfig, Client, ExceptionClass, Failure, FamilyDescriptor, MutationBatch,
-    NamespaceDescriptor, Scan, TableDescriptor, TableName, TableState,
+    BufferConfig, Client, Scan, TableName,
+    admin::{Admin, FamilyDescriptor, NamespaceDescriptor, TableDescriptor, TableState},
+    buffer::MutationBatch,
+    errors::{ExceptionClass, Failure},
 };
 
 use super::{config, fill, get, put};

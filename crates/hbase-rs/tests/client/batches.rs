@@ -1,7 +1,7 @@
 //! Batches of actions.
 
 use hbase_fake::{FaultKind, InjectedFault};
-use hbase_rs::{Action, Append, Delete, ExceptionClass, SERVER_TIME};
+use hbase_rs::{Action, Append, Delete, SERVER_TIME, errors::ExceptionClass};
 
 use super::{config, fill, get, put, start, start_with, transient_faults, value};
 

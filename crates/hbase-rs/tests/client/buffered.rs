@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
 use hbase_rs::{
-    Append, BufferConfig, BufferedMutator, Client, Delete, Failure, MutationBatch, SERVER_TIME,
-    Table,
+    Append, BufferConfig, BufferedMutator, Client, Delete, SERVER_TIME, Table,
+    buffer::MutationBatch, errors::Failure,
 };
 
 use super::{config, fill, get, put, start, start_with, transient_faults, value};

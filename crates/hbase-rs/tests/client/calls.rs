@@ -4,8 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
 use hbase_rs::{
-    Append, CallError, Client, Condition, Delete, DisconnectReason, ExceptionClass, Failure,
-    FixedDiscovery, Increment, OperationError, SERVER_TIME, ServerName,
+    Append, Client, Delete, Increment, OperationError, SERVER_TIME, ServerName,
+    condition::Condition,
+    discovery::FixedDiscovery,
+    errors::{CallError, DisconnectReason, ExceptionClass, Failure},
 };
 use tokio::{
     io::AsyncReadExt,

@@ -12,7 +12,7 @@ use std::{
 
 use futures_util::TryStreamExt;
 use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
-use hbase_rs::{Action, BufferConfig, MutationBatch, Scan, Table};
+use hbase_rs::{Action, BufferConfig, Scan, Table, buffer::MutationBatch};
 use tokio::time::sleep;
 
 use super::{get, put, start, value};

@@ -10,8 +10,13 @@ use std::{
 
 use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
 use hbase_rs::{
-    CallError, Channel, Client, Destination, ExceptionClass, Failure, PlainTransport, RetryReason,
-    Scan, Table, Transport, TransportError, TransportErrorKind, TransportFuture,
+    Client, Scan, Table,
+    errors::{CallError, ExceptionClass, Failure},
+    stats::RetryReason,
+    transport::{
+        Channel, Destination, PlainTransport, Transport, TransportError, TransportErrorKind,
+        TransportFuture,
+    },
 };
 
 use super::{config, fill, get, put, start_with, value};
@@ -195,14 +200,14 @@ async fn statistics_count_calls_and_bytes() {
     assert_eq!((total.calls_in_flight, total.bytes_in_flight), (0, 0));
     assert!(total.bytes_sent > 300 && total.bytes_received > 300 && total.calls >= 10);
     assert_eq!(stats.servers.len(), 2);
-    let sum = |of: fn(&hbase_rs::Traffic) -> u64| -> u64 {
+    let sum = |of: fn(&hbase_rs::stats::Traffic) -> u64| -> u64 {
         stats.servers.iter().map(|server| of(&server.traffic)).sum()
     };
     assert_eq!(sum(|traffic| traffic.calls), total.calls);
     assert_eq!(sum(|traffic| traffic.bytes_sent), total.bytes_sent);
     assert_eq!(sum(|traffic| traffic.bytes_received), total.bytes_received);
     assert_eq!(sum(|traffic| traffic.connections), total.connections);
-    let answered = |latency: &hbase_rs::Latency| latency.count;
+    let answered = |latency: &hbase_rs::stats::Latency| latency.count;
     let by_server: u64 = stats.servers.iter().map(|server| answered(&server.latency)).sum();
     let by_method: u64 = stats.methods.iter().map(|method| answered(&method.latency)).sum();
     assert!(by_server >= 10);

@@ -6,7 +6,11 @@ mod sessions;
 use std::time::Duration;
 
 use hbase_fake::{FakeCluster, FakeEnsemble};
-use hbase_rs::{Client, Discovery, DiscoveryError, Failure, ServerName, ZooKeeperDiscovery};
+use hbase_rs::{
+    Client, ServerName,
+    discovery::{Discovery, DiscoveryError, ZooKeeperDiscovery},
+    errors::Failure,
+};
 use hbase_rs_protobuf as pb;
 use prost::Message;
 use tokio::time::timeout;

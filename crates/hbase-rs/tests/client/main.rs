@@ -22,12 +22,13 @@ mod rows;
 mod scans;
 mod security;
 mod tls;
+mod tracing;
 mod waits;
 
 use std::time::Duration;
 
 use hbase_fake::{FakeCluster, FaultKind};
-use hbase_rs::{Backoff, Client, ClientConfig, Get, Put, Row, Table};
+use hbase_rs::{Client, ClientConfig, Get, Put, Row, Table, config::Backoff};
 
 /// A configuration with short backoff and timeouts.
 fn config() -> ClientConfig {

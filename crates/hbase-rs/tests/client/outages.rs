@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::TryStreamExt;
 use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
-use hbase_rs::{Client, ClientConfig, MutationBatch, Scan, Table};
+use hbase_rs::{Client, ClientConfig, Scan, Table, buffer::MutationBatch};
 use tokio::{
     io::AsyncReadExt,
     net::{TcpListener, TcpSocket, TcpStream},

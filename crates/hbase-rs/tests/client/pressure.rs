@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use hbase_fake::FakeCluster;
-use hbase_rs::{BufferConfig, BufferedMutator, ExceptionClass, MutationBatch, RetryReason, Table};
+use hbase_rs::{
+    BufferConfig, BufferedMutator, Table, buffer::MutationBatch, errors::ExceptionClass,
+    stats::RetryReason,
+};
 
 use super::{get, put, start, value};
 

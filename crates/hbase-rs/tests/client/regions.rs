@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
-use hbase_rs::{BufferConfig, Client, ExceptionClass, Failure, Scan, TableState};
+use hbase_rs::{
+    BufferConfig, Client, Scan,
+    admin::TableState,
+    errors::{ExceptionClass, Failure},
+};
 use tokio::time::sleep;
 
 use super::{config, fill, get, put, start, start_with, value};

@@ -7,9 +7,13 @@ use std::{
 
 use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
 use hbase_rs::{
-    Client, ClientConfig, Destination, Discovery, DiscoveryError, Failure, PlainTransport,
-    RegistryDiscovery, RegistryServer, Role, ServerName, Transport, TransportError,
-    TransportErrorKind, TransportFuture,
+    Client, ClientConfig, ServerName,
+    discovery::{Discovery, DiscoveryError, RegistryDiscovery, RegistryServer},
+    errors::Failure,
+    transport::{
+        Destination, PlainTransport, Role, Transport, TransportError, TransportErrorKind,
+        TransportFuture,
+    },
 };
 use tokio::{net::TcpListener, time::timeout};
 

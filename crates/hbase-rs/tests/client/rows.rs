@@ -3,8 +3,10 @@
 use futures_util::TryStreamExt;
 use hbase_fake::{FaultKind, InjectedFault};
 use hbase_rs::{
-    Append, Comparator, CompareOp, Compressor, Condition, Delete, Failure, Filter, Increment,
-    Mutation, Put, SERVER_TIME, Scan,
+    Append, Compressor, Delete, Increment, Mutation, Put, SERVER_TIME, Scan,
+    condition::Condition,
+    errors::Failure,
+    filter::{Comparator, CompareOp, Filter},
 };
 
 use super::{config, get, put, start, start_with, value};

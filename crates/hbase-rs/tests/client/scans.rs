@@ -5,8 +5,9 @@ use std::time::Duration;
 use futures_util::TryStreamExt;
 use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
 use hbase_rs::{
-    Comparator, CompareOp, ExceptionClass, Failure, Filter, Put, REGEX_DOTALL, Scan, ScanRow,
-    Selection, Table,
+    Put, Scan, ScanRow, Selection, Table,
+    errors::{ExceptionClass, Failure},
+    filter::{Comparator, CompareOp, Filter, REGEX_DOTALL},
 };
 
 use super::{config, start, start_with};

@@ -4,9 +4,11 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use hbase_fake::{FakeCluster, FakeTokens, SaslFault};
 use hbase_rs::{
-    CallError, Client, ClientConfig, FixedDiscovery, Get, OperationError, Scan, ServerName, Table,
-    Transport, TransportErrorKind,
+    Client, ClientConfig, Get, OperationError, Scan, ServerName, Table,
+    discovery::FixedDiscovery,
+    errors::CallError,
     security::{Authentication, Protection, SecurityConfig, TokenConfig},
+    transport::{Transport, TransportErrorKind},
 };
 use tempfile::TempDir;
 
@@ -244,7 +246,7 @@ async fn a_close_at_any_byte_is_no_permanent_error() {
             let fault = Some(SaslFault::CloseAfter(bytes));
             fixture.cluster.require_tokens(Some(FakeTokens { fault, ..tokens() }));
             let error = fixture.first_error().await;
-            let hbase_rs::Failure::Call(cause) = &*error.cause else { panic!("{error:?}") };
+            let hbase_rs::errors::Failure::Call(cause) = &*error.cause else { panic!("{error:?}") };
             let text = chain(&error);
             match cause {
                 CallError::Connect { source, .. } => {

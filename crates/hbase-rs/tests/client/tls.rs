@@ -8,14 +8,15 @@ use std::{
 
 use hbase_fake::{FakeCluster, FakeTls, FaultKind, InjectedFault};
 use hbase_rs::{
-    CallError, Client, ClientConfig, Failure, Scan, Table,
+    Client, ClientConfig, Scan, Table,
+    errors::{CallError, Failure},
     security::{SecurityConfig, TlsConfig},
 };
 
 use super::{chain, config, fill, get, put, value};
 
 fn data(name: &str) -> PathBuf {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/tls")).join(name)
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tls")).join(name)
 }
 
 /// TLS that trusts an authority.

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
 use hbase_rs::{
-    BufferConfig, Client, ClientConfig, Failure, FixedDiscovery, OperationError, Scan, ServerName,
-    Table,
+    BufferConfig, Client, ClientConfig, OperationError, Scan, ServerName, Table,
+    discovery::FixedDiscovery, errors::Failure,
 };
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
@@ -174,7 +174,7 @@ async fn blocked_write_times_out_in_doubt() {
     let client = Client::new(config, FixedDiscovery::new(None, Some(server)));
     // More than the socket buffers.
     let splits = (0..400_u32).map(|at| [&at.to_be_bytes()[..], &vec![0; 30_000]].concat().into());
-    let table = hbase_rs::TableDescriptor::new("t".parse().unwrap());
+    let table = hbase_rs::admin::TableDescriptor::new("t".parse().unwrap());
     let error = client.admin().create_table(&table, splits).await.unwrap_err();
     assert_attempted(&error);
     assert!(error.in_doubt);
@@ -218,7 +218,7 @@ async fn endless_procedure_times_out() {
         InjectedFault::once("getProcedureResult", FaultKind::Exception { class, text: "later" })
             .times(usize::MAX),
     );
-    let family = hbase_rs::FamilyDescriptor::new("f");
-    let table = hbase_rs::TableDescriptor::new("t".parse().unwrap()).family(family);
+    let family = hbase_rs::admin::FamilyDescriptor::new("f");
+    let table = hbase_rs::admin::TableDescriptor::new("t".parse().unwrap()).family(family);
     assert_attempted(&client.admin().create_table(&table, []).await.unwrap_err());
 }

@@ -2,8 +2,10 @@
 
 use futures_util::TryStreamExt;
 use hbase_rs::{
-    ColumnTest, Comparator, CompareOp, Filter, FuzzyKey, Interval, REGEX_DOTALL, Scan, Selection,
-    quote_regex,
+    Scan, Selection,
+    filter::{
+        ColumnTest, Comparator, CompareOp, Filter, FuzzyKey, Interval, REGEX_DOTALL, quote_regex,
+    },
 };
 
 use super::Fixture;

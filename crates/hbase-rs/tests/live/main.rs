@@ -26,8 +26,9 @@ mod tokens;
 use std::env;
 
 use hbase_rs::{
-    Action, Admin, Client, ClientConfig, FamilyDescriptor, Put, Table, TableDescriptor, TableName,
-    ZooKeeperDiscovery,
+    Action, Client, ClientConfig, Put, Table, TableName,
+    admin::{Admin, FamilyDescriptor, TableDescriptor},
+    discovery::ZooKeeperDiscovery,
     security::{
         Authentication, KerberosConfig, KerberosLogin, Protection, SecurityConfig, TlsConfig,
         TokenConfig,

@@ -10,7 +10,8 @@ use std::{
 
 use futures_util::TryStreamExt;
 use hbase_rs::{
-    FamilyDescriptor, NamespaceDescriptor, Scan, TableDescriptor, TableName, TableState,
+    Scan, TableName,
+    admin::{FamilyDescriptor, NamespaceDescriptor, TableDescriptor, TableState},
 };
 use tokio::time::sleep;
 
@@ -84,7 +85,7 @@ async fn admin_describes_cluster_and_tables() {
     admin.disable_table(name).await.unwrap();
     assert_eq!(admin.table_state(name).await.unwrap(), Some(TableState::Disabled));
     let error = fixture.table.get(&hbase_rs::Get::try_new("a").unwrap()).await.unwrap_err();
-    assert!(matches!(&*error.cause, hbase_rs::Failure::TableDisabled(_)), "{error:?}");
+    assert!(matches!(&*error.cause, hbase_rs::errors::Failure::TableDisabled(_)), "{error:?}");
     admin.truncate_table(name, true).await.unwrap();
     let rows: Vec<_> = fixture.table.scan(Scan::all()).try_collect().await.unwrap();
     assert!(rows.is_empty());

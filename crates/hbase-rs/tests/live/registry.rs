@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use hbase_rs::{
-    Client, ClientConfig, Discovery, RegistryDiscovery, RegistryServer, ZooKeeperDiscovery,
+    Client, ClientConfig,
+    discovery::{Discovery, RegistryDiscovery, RegistryServer, ZooKeeperDiscovery},
 };
 
 fn zookeeper() -> ZooKeeperDiscovery {

@@ -2,8 +2,8 @@
 
 use futures_util::TryStreamExt;
 use hbase_rs::{
-    Append, BufferConfig, Compressor, Condition, Delete, ExceptionClass, Get, Increment, Put,
-    SERVER_TIME, Scan, Selection, TimeRange,
+    Append, BufferConfig, Compressor, Delete, Get, Increment, Put, SERVER_TIME, Scan, Selection,
+    TimeRange, condition::Condition, errors::ExceptionClass,
 };
 
 use super::{Fixture, client_with, put};

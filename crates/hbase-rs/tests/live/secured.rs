@@ -6,12 +6,13 @@
 use std::{collections::HashMap, env, fs, path::PathBuf, time::Duration};
 
 use hbase_rs::{
-    Client, ClientConfig, Discovery, DiscoveryError, RegistryDiscovery, RegistryServer, Role,
-    ZooKeeperDiscovery,
+    Client, ClientConfig,
+    discovery::{Discovery, DiscoveryError, RegistryDiscovery, RegistryServer, ZooKeeperDiscovery},
     security::{
         Authentication, KerberosConfig, KerberosLogin, Protection, SecurityConfig, TlsConfig,
         ZooKeeperKerberos, ZooKeeperSasl, ZooKeeperSecurity,
     },
+    transport::Role,
 };
 
 fn directory() -> PathBuf {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::TryStreamExt;
 use hbase_rs::{
-    Client, ClientConfig, ExceptionClass, FixedDiscovery, Get, OperationError, Put, Row, RowResult,
-    Scan, Table,
+    Client, ClientConfig, Get, OperationError, Put, Row, RowResult, Scan, Table,
+    discovery::FixedDiscovery,
+    errors::ExceptionClass,
     protocol::{CallOutcome, CellBlock, Response, ResponseBody, RowAssembler, ScanResponse},
 };
 use hbase_rs_protobuf as pb;

@@ -8,8 +8,12 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use hbase_rs::{
-    Action, Append, BufferConfig, Client, ClientConfig, Condition, Delete, Failure, FixedDiscovery,
-    Get, Increment, Mutation, MutationBatch, Put, RowResult, Table,
+    Action, Append, BufferConfig, Client, ClientConfig, Delete, Get, Increment, Mutation, Put,
+    RowResult, Table,
+    buffer::MutationBatch,
+    condition::Condition,
+    discovery::FixedDiscovery,
+    errors::Failure,
     protocol::{ActionOutcome, CallOutcome, RegionOutcome, Response, multi_outcomes},
 };
 use hbase_rs_protobuf as pb;
@@ -29,7 +33,7 @@ struct RecordedMulti {
     frame: Bytes,
     /// Outcomes by region; `None` if the whole call failed.
     outcomes: Option<Vec<RegionOutcome>>,
-    class: Option<hbase_rs::ExceptionClass>,
+    class: Option<hbase_rs::errors::ExceptionClass>,
 }
 
 fn recorded(exchange: Exchange) -> Option<RecordedMulti> {

@@ -1,4 +1,4 @@
-//! Recorded exchanges of `tests/data/hbase/wire/`.
+//! Recorded exchanges of `tests/data/wire/`.
 
 use std::fs;
 
@@ -28,7 +28,7 @@ pub(crate) struct Exchange {
 
 /// Reads all exchanges of all files.
 pub(crate) fn exchanges() -> Vec<Exchange> {
-    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/hbase/wire");
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/wire");
     let mut paths: Vec<_> =
         fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use hbase_rs::{
-    Recovery,
+    errors::Recovery,
     protocol::{CallOutcome, Cells, Response},
 };
 
@@ -97,7 +97,7 @@ fn recorded_exceptions_are_classified() {
         let Some(bytes) = &exchange.response else { continue };
         let response = Response::decode(recording::frame(bytes)).unwrap();
         if let CallOutcome::Exception(exception) = response.outcome
-            && exception.class() == hbase_rs::ExceptionClass::Other
+            && exception.class() == hbase_rs::errors::ExceptionClass::Other
         {
             // The only step with an invalid request.
             if exchange.call == "cell block that is no cells" {

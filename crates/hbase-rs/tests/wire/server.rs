@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use hbase_rs::{
-    Cell, CellKind, Compressor, Region, ServerName,
+    Cell, CellKind, Compressor, ServerName,
     protocol::{FrameReader, RegionNameParts},
+    region::Region,
 };
 use hbase_rs_protobuf as pb;
 use prost::Message;

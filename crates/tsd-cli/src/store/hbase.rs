@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::Context;
-use hbase_rs::{Client, DEFAULT_MAX_CELL, DiscoveryError};
+use hbase_rs::{Client, ClientConfig, discovery::DiscoveryError};
 use tracing::{info, warn};
 use tsd_cluster_log::{ClusterLog, ClusterLogConfig, OpenLogError};
 use tsd_cluster_net::NetConfig;
@@ -224,7 +224,7 @@ fn wal_config(settings: &Settings, directory: &Path, tables: Vec<Table>) -> WalC
         segment_bytes: storage.segment_bytes.min(hbase.max_log_bytes / 4).max(1 << 16),
         max_log_bytes: Some(hbase.max_log_bytes),
         // A longer cell would stay in the log for ever and block trimming.
-        max_cell_bytes: DEFAULT_MAX_CELL,
+        max_cell_bytes: ClientConfig::DEFAULT_MAX_CELL,
         backend: BackendSharing::MultiWriter,
         accept_damage: storage.accept_damage,
         space: Some(Arc::new(DiskSpace::new(directory, storage.reserve_bytes))),

@@ -13,7 +13,7 @@ mod ownership;
 mod trim;
 
 use bytes::Bytes;
-use hbase_rs::{FamilyDescriptor, TableDescriptor};
+use hbase_rs::admin::{FamilyDescriptor, TableDescriptor};
 use tsd_storage::Storage;
 
 use self::node::{World, put, value};

@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use hbase_fake::FakeCluster;
-use hbase_rs::{Backoff, Client, ClientConfig};
+use hbase_rs::{Client, ClientConfig, config::Backoff};
 use tsd_cluster_log::{ClusterLog, ClusterLogConfig, OpenLogError, OpenedLog};
 use tsd_model::Family;
 use tsd_storage::{

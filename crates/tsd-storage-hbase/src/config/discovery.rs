@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use hbase_rs::{RegistryServer, security::ZooKeeperSecurity};
+use hbase_rs::{discovery::RegistryServer, security::ZooKeeperSecurity};
 
 /// How a client finds the servers of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use hbase_rs::{Get as HBaseGet, MutationBatch, Row as HBaseRow, TimeRange};
+use hbase_rs::{Get as HBaseGet, Row as HBaseRow, TimeRange, buffer::MutationBatch};
 use tsd_model::Cell;
 use tsd_storage::{FlushRow, StorageError, Table};
 

@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use hbase_rs::{Filter, Scan as HBaseScan, Scanner, Selection};
+use hbase_rs::{Scan as HBaseScan, Scanner, Selection, filter::Filter};
 use tokio::time::{Instant, sleep, sleep_until};
 use tsd_model::{Family, Tsuid};
 use tsd_storage::{StorageError, Table};

@@ -6,7 +6,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use hbase_rs::{Condition, Delete as HBaseDelete, Failure, Mutation, OperationError, TimeRange};
+use hbase_rs::{
+    Delete as HBaseDelete, Mutation, OperationError, TimeRange, condition::Condition,
+    errors::Failure,
+};
 use tokio::time::sleep;
 use tsd_model::{Cell, ColumnKind};
 use tsd_storage::{Column, ReplacedColumn, Storage, StorageError, Table};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hbase_fake::FakeCluster;
-use hbase_rs::{Backoff, Client, ClientConfig};
+use hbase_rs::{Client, ClientConfig, config::Backoff};
 use tsd_model::TableSchema;
 use tsd_storage::ClockMs;
 use tsd_storage_hbase::{HBaseConfig, HBaseStorage};

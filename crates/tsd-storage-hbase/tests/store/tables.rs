@@ -1,7 +1,7 @@
 //! Creation of missing tables, inspection of existing ones.
 
 use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
-use hbase_rs::{FamilyDescriptor, TableDescriptor};
+use hbase_rs::admin::{FamilyDescriptor, TableDescriptor};
 use tsd_storage_hbase::{
     Compression, Splits, TableError, TableLayout, TableOptions, TableState, create_tables,
 };

@@ -7,7 +7,8 @@
 use std::sync::Arc;
 
 use hbase_rs::{
-    Action, Append, Condition, Get, Increment, Mutation, OperationError, Put, RequestError, Table,
+    Action, Append, Get, Increment, Mutation, OperationError, Put, Table, condition::Condition,
+    errors::RequestError,
 };
 use tokio::time::sleep;
 

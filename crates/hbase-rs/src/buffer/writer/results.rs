@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     attempts::FailedAttempt,
-    error::Failure,
     multi::{MultiOutcome, RegionResult},
+    operation_error::Failure,
     random::random,
     region::info::RegionLocation,
     retry::Retry,

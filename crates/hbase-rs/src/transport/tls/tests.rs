@@ -1,5 +1,10 @@
 //! TLS against servers of this process.
 
+// Files of the crate `hbase-fake`, which a package of this crate cannot depend on.
+#[expect(unreachable_pub, reason = "public in that crate")]
+mod fake_proxy;
+#[expect(dead_code, unreachable_pub, reason = "public in that crate, and used there")]
+mod fake_tls;
 mod files;
 
 use std::{
@@ -8,12 +13,15 @@ use std::{
     time::Duration,
 };
 
-use hbase_fake::{FakeTls, ProxyFault, damaging_proxy};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
 };
 
+use self::{
+    fake_proxy::{ProxyFault, damaging_proxy},
+    fake_tls::FakeTls,
+};
 use super::{HBASE_SETTINGS, TlsConnector, TlsSocket, ZOOKEEPER_SETTINGS};
 use crate::{
     security::TlsConfig,
@@ -22,7 +30,7 @@ use crate::{
 
 /// A file of `tests/data/tls`.
 fn data(name: &str) -> PathBuf {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/tls")).join(name)
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tls")).join(name)
 }
 
 /// Trusts an authority.

@@ -13,7 +13,7 @@ use super::*;
 use crate::chain;
 
 fn data(name: &str) -> PathBuf {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/tls")).join(name)
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tls")).join(name)
 }
 
 /// TLS that trusts an authority.

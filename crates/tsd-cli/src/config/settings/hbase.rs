@@ -13,7 +13,8 @@ mod zookeeper;
 use std::{path::PathBuf, time::Duration};
 
 use hbase_rs::{
-    Client, RetryLimit,
+    Client,
+    config::RetryLimit,
     security::{SecurityConfig, SecurityError},
 };
 use tsd_cluster_log::{ClusterLogConfig, LogDurability, ReadProof};

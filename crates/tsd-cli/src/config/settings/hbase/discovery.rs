@@ -1,6 +1,9 @@
 //! How the client finds the servers: through ZooKeeper, or through masters and region servers.
 
-use hbase_rs::{AddressError, ClusterAddress, RegistryServer, security::ZooKeeperSecurity};
+use hbase_rs::{
+    discovery::{AddressError, ClusterAddress, RegistryServer},
+    security::ZooKeeperSecurity,
+};
 use tsd_storage_hbase::HBaseDiscovery;
 
 use super::{

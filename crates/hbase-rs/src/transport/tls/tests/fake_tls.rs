@@ -1,0 +1,1 @@
+../../../../../hbase-fake/src/tls.rs
