@@ -12,10 +12,13 @@
 
 #[cfg(feature = "gzip")]
 mod deflate;
+mod error;
 #[cfg(any(feature = "lz4", feature = "snappy"))]
 mod stream;
 
 use bytes::Bytes;
+
+pub use self::error::CompressionError;
 
 /// Compression of cell blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,7 +71,7 @@ impl Compressor {
     }
 
     const fn not_built(self) -> CompressionError {
-        CompressionError::NotBuilt { compressor: self, feature: self.feature() }
+        CompressionError::NotBuilt { class_name: self.class_name(), feature: self.feature() }
     }
 
     /// Compresses a block.
@@ -116,37 +119,6 @@ impl Compressor {
             }
         }
     }
-}
-
-/// A failed compression or decompression.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CompressionError {
-    /// This build lacks the feature of the compressor.
-    #[error(
-        "this build cannot compress with {compressor:?}; it needs the feature `{feature}` of hbase-rs"
-    )]
-    NotBuilt {
-        /// The compressor.
-        compressor: Compressor,
-        /// Feature of this crate.
-        feature: &'static str,
-    },
-    /// The stream ends inside a block.
-    #[error("compressed cell block ends early")]
-    Truncated,
-    /// The decompressed block exceeds the limit.
-    #[error("decompressed cell block exceeds the limit of {0} bytes")]
-    OverLimit(usize),
-    /// The block's length exceeds its length field.
-    #[error("cell block is too long to compress; the limit is 4 GiB")]
-    TooLong,
-    /// A chunk is damaged; the text is the library's.
-    #[error("damaged chunk in a compressed cell block: {0}")]
-    Chunk(String),
-    /// A gzip or zlib stream is damaged.
-    #[error("damaged compressed cell block")]
-    Stream(#[from] std::io::Error),
 }
 
 #[cfg(test)]

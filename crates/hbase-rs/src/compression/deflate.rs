@@ -8,7 +8,7 @@ use flate2::{
     read::{GzEncoder, MultiGzDecoder, ZlibDecoder, ZlibEncoder},
 };
 
-use super::CompressionError;
+use super::error::CompressionError;
 
 pub(super) fn gzip(block: &[u8]) -> Result<Bytes, CompressionError> {
     read_all(GzEncoder::new(block, Compression::fast()))

@@ -2,7 +2,7 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use super::CompressionError;
+use super::error::CompressionError;
 
 /// Compression of the chunks of a stream.
 pub(super) trait ChunkCodec {
