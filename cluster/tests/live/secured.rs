@@ -1,8 +1,6 @@
 //! Secured clusters: HBase's own client gets in with what the cluster hands out, and only with that.
 
 use std::{
-    fs,
-    net::TcpStream,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
