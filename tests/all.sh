@@ -1,10 +1,10 @@
 #!/bin/bash
-# Every test: units, the daemon and its tools, a real HBase and OpenTSDB, the page in a real browser, examples of the documentation,
-# the README, fuzz targets.
+# Every test: units, the daemon and its tools, a real HBase and OpenTSDB, a secured HBase, the page in a real browser, examples of the
+# documentation, the README, fuzz targets.
 #
 #   tests/all.sh
 #
-# Everything is built once; then three lanes run concurrently, since most tests wait for timers, syncs and other processes. A step
+# Everything is built once; then four lanes run concurrently, since most tests wait for timers, syncs and other processes. A step
 # without its Java, browser or nightly compiler says so. The last lines list the time of each step.
 set -u
 cd "$(dirname "$0")/.."
@@ -27,6 +27,9 @@ units() {
 servers() {
     step "HBase and OpenTSDB" timeout 2400 tests/hbase.sh
 }
+secured() {
+    step "secured HBase" timeout 1800 tests/secure.sh
+}
 surfaces() {
     step "examples" timeout 1200 cargo test --workspace --doc --locked --quiet
     step "README" timeout 600 tests/readme.sh target/debug/tsdb
@@ -35,5 +38,6 @@ surfaces() {
 }
 units &
 servers &
+secured &
 surfaces &
 wait

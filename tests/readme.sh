@@ -11,10 +11,15 @@ if [ $# -gt 0 ]; then program=$(realpath "$1"); else
     cargo build --quiet --locked
     program=$(realpath "${CARGO_TARGET_DIR:-target}/debug/tsdb")
 fi
-if (exec 3<>/dev/tcp/127.0.0.1/4242) 2>/dev/null; then
-    echo "readme: port 4242, which the README uses, is taken: skipped"
-    exit 0
-fi
+# The quick start of tests/secure.sh uses the port for some seconds.
+for attempt in $(seq 60); do
+    (exec 3<>/dev/tcp/127.0.0.1/4242) 2>/dev/null || break
+    if [ "$attempt" = 60 ]; then
+        echo "readme: port 4242, which the README uses, is taken: skipped"
+        exit 0
+    fi
+    sleep 1
+done
 work=$(mktemp -d)
 daemon=
 finish() {

@@ -21,8 +21,8 @@ import org.apache.hadoop.security.UserGroupInformation;
 /**
  * Operations of a secured cluster as a user with a keytab.
  *
- * <p>Arguments: {@code principal keytab}, then one of {@code grant user}, all rights to a user;
- * {@code token file}, a delegation token into a credentials file of Hadoop; {@code move table row server},
+ * <p>Arguments: {@code principal keytab}, then one of {@code grant user rights [table...]}, letters of RWXCA, on
+ * everything or on tables; {@code token file}, a delegation token into a credentials file of Hadoop; {@code move table row server},
  * the region of a row, in hexadecimal digits, to a region server.
  */
 final class ClusterAdmin {
@@ -39,7 +39,7 @@ final class ClusterAdmin {
         try (Connection connection = ConnectionFactory.createConnection(configuration)) {
             switch (arguments[2]) {
                 case "grant":
-                    grant(connection, rest[0]);
+                    grant(connection, rest);
                     break;
                 case "token":
                     token(connection, rest[0]);
@@ -53,10 +53,18 @@ final class ClusterAdmin {
         }
     }
 
-    private static void grant(Connection connection, String user) throws IOException {
-        Permission all = Permission.newBuilder().withActions(Permission.Action.values()).build();
+    private static void grant(Connection connection, String[] arguments) throws IOException {
+        String user = arguments[0];
+        byte[] rights = Bytes.toBytes(arguments[1]);
         try (Admin admin = connection.getAdmin()) {
-            admin.grant(new UserPermission(user, all), false);
+            if (arguments.length == 2) {
+                Permission all = Permission.newBuilder().withActionCodes(rights).build();
+                admin.grant(new UserPermission(user, all), false);
+            }
+            for (String table : Arrays.asList(arguments).subList(2, arguments.length)) {
+                Permission of = Permission.newBuilder(TableName.valueOf(table)).withActionCodes(rights).build();
+                admin.grant(new UserPermission(user, of), false);
+            }
         }
     }
 

@@ -29,7 +29,6 @@ mod config;
 mod error;
 mod files;
 mod java;
-mod kdc;
 mod links;
 mod node;
 mod ports;
@@ -48,7 +47,6 @@ pub use self::{
     config::ClusterConfig,
     error::ClusterError,
     files::ClientFiles,
-    kdc::Kdc,
     links::Links,
     node::{Node, NodeError},
     programs::{JavaClient, JavaRun, ToolRun, run_java, run_opentsdb_tool},

@@ -1,8 +1,10 @@
 //! The realm of a cluster: configuration, database, principals and keytabs of an MIT KDC.
 //!
-//! The KDC itself is a process of the cluster ([`Node::Kdc`](crate::Node::Kdc)), or of a [`Kdc`](crate::Kdc) without a
-//! cluster. All files are in one directory. The tools of MIT Kerberos are called directly on the database, so no
-//! administration server runs.
+//! The KDC itself is a process of the cluster ([`Node::Kdc`](crate::Node::Kdc)). All files are in one directory. The tools
+//! of MIT Kerberos are called directly on the database, so no administration server runs.
+//!
+//! `hbase-gss` starts a KDC of its own for its tests: this crate depends on it through `hbase-rs`, and its tests need a
+//! `krb5.conf` each and no cluster.
 
 use std::{
     ffi::OsString,

@@ -1,8 +1,9 @@
 //! How a daemon reaches a secured cluster: its configuration file and environment.
 
-use std::{fmt, fs, path::Path};
+use std::{fmt, fs, path::Path, time::Duration};
 
-use cluster::{Certificate, Cluster, Kerberos, Protection};
+use cluster::{Certificate, Cluster, Kerberos, Protection, Tls};
+use tokio::{runtime::Handle, task::block_in_place, time::sleep};
 
 use crate::TestResult;
 
@@ -12,9 +13,14 @@ pub(crate) enum Discovery {
     /// By the vendor's files, which name everything but the login.
     Site,
     ZooKeeper,
+    /// Masters, after a server that does not exist.
     Masters,
-    /// Region servers.
+    /// Masters by HBase's own keys.
+    MasterKeys,
+    /// Region servers, after a server that does not exist.
     Bootstrap,
+    /// A region server by a name that neither its principal nor its certificate has.
+    OtherName,
 }
 
 /// Where tickets come from.
@@ -24,9 +30,16 @@ pub(crate) enum Login {
     Jaas,
     Cache,
     Token,
+    /// Tickets that nobody has renewed.
+    ExpiredCache,
+    /// A token of no cluster.
+    ForeignToken,
     /// No authentication.
     Nobody,
 }
+
+/// Lifetime of tickets that expire before they are used.
+const EXPIRED_AFTER: Duration = Duration::from_secs(1);
 
 /// TLS to the servers of HBase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +67,7 @@ impl fmt::Display for SecureClient {
 }
 
 /// A configuration file, and the environment of daemon and tools.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ClientSettings {
     pub(crate) lines: Vec<(String, String)>,
     pub(crate) environment: Vec<(String, String)>,
@@ -66,12 +79,30 @@ impl ClientSettings {
         self.lines.push((key.to_owned(), value.to_string()));
     }
 
+    /// Names the tables, as `NAME-data` and so on.
+    pub(crate) fn set_tables(&mut self, name: &str) {
+        for table in ["data", "uid", "tree", "meta"] {
+            self.set(&format!("tsd.storage.hbase.{table}_table"), format!("{name}-{table}"));
+        }
+        self.set("tsd.storage.hbase.series_table", format!("{name}-series"));
+        self.set("tsd.cluster.log_table", format!("{name}-log"));
+    }
+
     /// Writes the configuration file.
     pub(crate) fn write(&self, file: &Path) -> std::io::Result<()> {
         let lines: Vec<_> =
             self.lines.iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
         fs::write(file, lines.concat())
     }
+}
+
+/// [`SecureClient::settings`] for a caller that is not asynchronous.
+pub(crate) fn await_settings(
+    client: SecureClient,
+    cluster: &Cluster,
+    directory: &Path,
+) -> TestResult<ClientSettings> {
+    block_in_place(|| Handle::current().block_on(client.settings(cluster, directory)))
 }
 
 impl SecureClient {
@@ -97,21 +128,29 @@ impl SecureClient {
             }
             Discovery::ZooKeeper => {
                 settings.set("tsd.storage.hbase.zk_quorum", cluster.client_quorum());
+                set_zookeeper_tls(cluster, settings);
             }
             Discovery::Masters => {
-                // A server that does not exist is asked, too.
-                let masters = [vec!["localhost:1".to_owned()], cluster.masters()].concat();
+                let masters = [vec![NO_SERVER.to_owned()], cluster.masters()].concat();
                 settings.set(
                     "tsd.storage.hbase.zk_quorum",
                     format!("hbase+rpc://{}", masters.join(",")),
                 );
             }
-            Discovery::Bootstrap => {
-                let server = cluster.server_name(0);
-                let implementation = "org.apache.hadoop.hbase.client.RpcConnectionRegistry";
+            Discovery::MasterKeys => {
+                let implementation = "org.apache.hadoop.hbase.client.MasterRegistry";
                 settings.set("hbase.client.registry.impl", implementation);
-                let address = format!("{}:{}", server.host(), server.port());
-                settings.set("hbase.client.bootstrap.servers", address);
+                settings.set("hbase.masters", cluster.masters().join(","));
+            }
+            Discovery::Bootstrap => {
+                let port = cluster.server_name(0).port();
+                set_bootstrap(settings, &format!("{NO_SERVER},localhost:{port}"));
+            }
+            Discovery::OtherName => {
+                let port = cluster.server_name(0).port();
+                let name = format!("elsewhere.test:{port}");
+                settings.set("tsd.storage.hbase.hosts", format!("{name}=127.0.0.1:{port}"));
+                set_bootstrap(settings, &name);
             }
         }
     }
@@ -122,6 +161,14 @@ impl SecureClient {
         directory: &Path,
         settings: &mut ClientSettings,
     ) -> TestResult<()> {
+        if self.login == Login::ForeignToken {
+            let file = directory.join("token");
+            fs::write(&file, FOREIGN_TOKEN)?;
+            settings.set("hbase.security.auth.enable", true);
+            settings.set("hbase.security.authentication", "token");
+            settings.set("hadoop.token.files", file.display());
+            return Ok(());
+        }
         let Some(realm) = cluster.realm() else { return Ok(()) };
         let files = cluster.client_files();
         settings.set("hbase.security.auth.enable", true);
@@ -137,8 +184,6 @@ impl SecureClient {
         settings.set("hbase.kerberos.regionserver.principal", principal);
         match self.login {
             Login::Keytab => {
-                // Without a JAAS file, a login at ZooKeeper has to be asked for.
-                settings.set("zookeeper.sasl.client", true);
                 settings.set("hbase.client.keytab.file", files.keytab().display());
                 settings.set("hbase.client.keytab.principal", realm.principal(Kerberos::USER));
             }
@@ -146,9 +191,13 @@ impl SecureClient {
                 settings.set("java.security.auth.login.config", files.jaas().display());
                 settings.set("hbase.sasl.clientconfig", "Client");
             }
-            Login::Cache => {
+            Login::Cache | Login::ExpiredCache => {
                 let cache = directory.join("tickets");
-                realm.kinit(Kerberos::USER, &cache, None)?;
+                let is_expired = self.login == Login::ExpiredCache;
+                realm.kinit(Kerberos::USER, &cache, is_expired.then_some(EXPIRED_AFTER))?;
+                if is_expired {
+                    sleep(EXPIRED_AFTER * 2).await;
+                }
                 settings.environment.push(("KRB5CCNAME".to_owned(), cache.display().to_string()));
             }
             Login::Token => {
@@ -158,7 +207,9 @@ impl SecureClient {
                 let variable = "HADOOP_TOKEN_FILE_LOCATION".to_owned();
                 settings.environment.push((variable, file.display().to_string()));
             }
-            Login::Nobody => settings.set("hbase.security.auth.enable", false),
+            Login::ForeignToken | Login::Nobody => {
+                settings.set("hbase.security.auth.enable", false);
+            }
         }
         Ok(())
     }
@@ -172,5 +223,30 @@ impl SecureClient {
             let identity = certificates.pem(Certificate::Client);
             settings.set("hbase.rpc.tls.keystore.location", identity.display());
         }
+    }
+}
+
+/// The address of no server.
+const NO_SERVER: &str = "localhost:1";
+
+/// A token file of Hadoop with one token: alias, identifier, password, kind and service.
+const FOREIGN_TOKEN: &[u8] =
+    b"HDTS\0\x01\x05alias\x08nobody's\x08password\x10HBASE_AUTH_TOKEN\x07nowhere\0";
+
+fn set_bootstrap(settings: &mut ClientSettings, servers: &str) {
+    let implementation = "org.apache.hadoop.hbase.client.RpcConnectionRegistry";
+    settings.set("hbase.client.registry.impl", implementation);
+    settings.set("hbase.client.bootstrap.servers", servers);
+}
+
+/// What a client of ZooKeeper needs if its port has TLS.
+fn set_zookeeper_tls(cluster: &Cluster, settings: &mut ClientSettings) {
+    let tls = cluster.config().security.zookeeper_tls;
+    let Some(certificates) = cluster.certificates().filter(|_| tls != Tls::Off) else { return };
+    settings.set("zookeeper.client.secure", true);
+    settings.set("zookeeper.ssl.trustStore.location", certificates.authority().display());
+    if tls == Tls::Mutual {
+        let identity = certificates.pem(Certificate::Client);
+        settings.set("zookeeper.ssl.keyStore.location", identity.display());
     }
 }

@@ -1,18 +1,32 @@
-//! A matrix of daemons on secured HBase: versions, discovery, security and logins, pairwise.
+//! A matrix of daemons on secured HBase: versions, discovery, security and logins, pairwise, and faults.
 //!
 //! ```text
 //! tests/secure.sh [--all] [text...]     rows whose names contain one of the texts
 //! ```
 //!
-//! Each row creates tables, starts a daemon, puts and queries points, and checks the tables. Rows of failures expect an
-//! error that names the cause. Without `--all` only the clusters marked as usual are started. Without Java the run is
-//! skipped and succeeds. `TSDB_BINARY` names another program than the debug build.
+//! | rows | |
+//! |---|---|
+//! | clients | create tables, start a daemon, put and query points, and check the tables |
+//! | nodes | two daemons that form a cluster |
+//! | tests of hbase-rs | those of a real HBase |
+//! | wrong settings and rights | end the start with an error that names the cause and the setting to change |
+//! | faults under load | puts during killed servers, new keys, short tickets, a stopped KDC; all are read back |
+//! | quick start | commands of `docs/hbase-secure.md` |
+//!
+//! Without `--all` only one cluster is started. Without Java the run is skipped and succeeds. `TSDB_BINARY` names another
+//! program than the debug build.
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
 mod client;
 mod failures;
+mod live;
+mod load;
+mod load_faults;
 mod matrix;
+mod programs;
+mod quick_start;
+mod rights;
 mod rows;
 
 use std::process::ExitCode;

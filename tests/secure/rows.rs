@@ -1,51 +1,83 @@
-//! What each client does: tables, points, queries and checks.
+//! What each client does: tables, points, queries and checks; and two daemons that form a cluster.
 
-use std::{collections::BTreeMap, path::Path, process::Command};
+use std::path::Path;
 
 use cluster::Cluster;
-use serde_json::{Value, json};
 use tokio::task::block_in_place;
-use tsd_testkit::{Daemon, DaemonBuilder, bench_binary, try_http};
+use tsd_testkit::{Daemon, DaemonBuilder};
 
 use crate::{
     TSDB, TestResult,
     client::{ClientSettings, SecureClient},
+    load::{check_points, put_points},
+    programs::{command, one_line},
 };
 
-/// Points that are put, one a second.
+/// Points that are put.
 const POINTS: u64 = 300;
-const FIRST_SECOND: u64 = 1_700_000_000;
+const METRIC: &str = "secure.points";
 
-/// Settings by which a client differs from the last one: each acknowledgement has its turn.
+/// The settings of `tsd.storage.ack`; each row takes the next one.
 const ACKS: [&str; 3] = ["storage", "log", "cluster"];
 
 /// Creates tables, puts points, reads them through another daemon, and checks the tables.
-pub(crate) async fn run(cluster: &Cluster, client: SecureClient, at: usize) -> TestResult<()> {
+pub(crate) async fn run(cluster: &Cluster, client: SecureClient, at: usize) -> TestResult<String> {
     let directory = tempfile::tempdir()?;
     let mut settings = client.settings(cluster, directory.path()).await?;
-    for table in ["data", "uid", "tree", "meta"] {
-        settings.set(&format!("tsd.storage.hbase.{table}_table"), format!("secure{at}-{table}"));
-    }
-    settings.set("tsd.cluster.log_table", format!("secure{at}-log"));
-    settings.set("tsd.storage.ack", ACKS[at % ACKS.len()]);
+    settings.set_tables(&format!("secure{at}"));
+    let ack = ACKS[at % ACKS.len()];
+    settings.set("tsd.storage.ack", ack);
     let file = directory.path().join("opentsdb.conf");
     settings.write(&file)?;
     block_in_place(|| {
         tool(&settings, &file, &["table", "create"])?;
         let daemon = start(&settings, &file, &directory.path().join("data"))?;
-        put(&daemon)?;
-        check(&daemon)?;
+        put_points(daemon.address(), METRIC, POINTS)?;
+        check_points(daemon.address(), METRIC, POINTS)?;
         stop(daemon)?;
         // What the log held is stored now.
         let daemon = start(&settings, &file, &directory.path().join("data"))?;
-        check(&daemon)?;
+        check_points(daemon.address(), METRIC, POINTS)?;
         stop(daemon)?;
         tool(&settings, &file, &["fsck", "--full-scan"])
-    })
+    })?;
+    Ok(format!("ack = {ack}"))
+}
+
+/// Starts two daemons of a cluster. Points put to one are read from the other, also after the first was killed.
+pub(crate) async fn run_nodes(cluster: &Cluster, client: SecureClient) -> TestResult<String> {
+    let directory = tempfile::tempdir()?;
+    let mut settings = client.settings(cluster, directory.path()).await?;
+    settings.set_tables("nodes");
+    settings.set("tsd.storage.ack", "cluster");
+    let node = |name: &str| -> TestResult<Daemon> {
+        let mut settings = settings.clone();
+        settings.set("tsd.cluster.name", name);
+        let file = directory.path().join(format!("{name}.conf"));
+        settings.write(&file)?;
+        start(&settings, &file, &directory.path().join(name))
+    };
+    let file = directory.path().join("opentsdb.conf");
+    settings.write(&file)?;
+    block_in_place(|| {
+        tool(&settings, &file, &["table", "create"])?;
+        let (first, second) = (node("first")?, node("second")?);
+        put_points(first.address(), METRIC, POINTS)?;
+        check_points(second.address(), METRIC, POINTS)?;
+        first.kill();
+        check_points(second.address(), METRIC, POINTS)?;
+        put_points(second.address(), "secure.more", POINTS)?;
+        let first = node("first")?;
+        check_points(first.address(), METRIC, POINTS)?;
+        check_points(first.address(), "secure.more", POINTS)?;
+        stop(first)?;
+        stop(second)
+    })?;
+    Ok("two nodes, one killed".to_owned())
 }
 
 /// Runs a command, which must succeed.
-fn tool(settings: &ClientSettings, file: &Path, arguments: &[&str]) -> TestResult<()> {
+pub(crate) fn tool(settings: &ClientSettings, file: &Path, arguments: &[&str]) -> TestResult<()> {
     let output = command(settings, file, arguments).output()?;
     if output.status.success() {
         return Ok(());
@@ -54,21 +86,8 @@ fn tool(settings: &ClientSettings, file: &Path, arguments: &[&str]) -> TestResul
     Err(format!("tsdb {}: {}: {}", arguments.join(" "), output.status, one_line(&stderr)).into())
 }
 
-/// A command with the settings.
-pub(crate) fn command(settings: &ClientSettings, file: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(bench_binary(TSDB));
-    command.args(arguments).arg("--config").arg(file);
-    command.envs(settings.environment.iter().cloned());
-    command
-}
-
-/// The end of an output, in one line.
-pub(crate) fn one_line(text: &str) -> String {
-    let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    lines[lines.len().saturating_sub(4)..].join(" / ").replace('|', "¦")
-}
-
-fn start(settings: &ClientSettings, file: &Path, data: &Path) -> TestResult<Daemon> {
+/// Starts a daemon and waits until it serves.
+pub(crate) fn start(settings: &ClientSettings, file: &Path, data: &Path) -> TestResult<Daemon> {
     let file = file.display().to_string();
     let daemon = DaemonBuilder::of_bench(TSDB, data).args(&["--config", &file]);
     let environment = settings.environment.iter();
@@ -77,38 +96,8 @@ fn start(settings: &ClientSettings, file: &Path, data: &Path) -> TestResult<Daem
     started.map_err(|status| format!("the daemon: {status}: {}", one_line(&log)).into())
 }
 
-fn stop(daemon: Daemon) -> TestResult<()> {
+/// Stops a daemon, which must succeed.
+pub(crate) fn stop(daemon: Daemon) -> TestResult<()> {
     let status = daemon.terminate();
     if status.success() { Ok(()) } else { Err(format!("the stop: {status}").into()) }
-}
-
-fn put(daemon: &Daemon) -> TestResult<()> {
-    let point = |at: u64| json!({ "metric": "secure.points", "timestamp": FIRST_SECOND + at, "value": at, "tags": { "host": format!("h{}", at % 7) } });
-    let points: Value = (0..POINTS).map(point).collect();
-    let response =
-        try_http(daemon.address(), "POST", "/api/put?sync&details", Some(&points.to_string()))?;
-    match response.status {
-        200 | 204 => Ok(()),
-        status => Err(format!("put: {status} {}", response.body).into()),
-    }
-}
-
-fn check(daemon: &Daemon) -> TestResult<()> {
-    let uri = format!(
-        "/api/query?start={FIRST_SECOND}&end={}&m=none:secure.points",
-        FIRST_SECOND + POINTS
-    );
-    let response = try_http(daemon.address(), "GET", &uri, None)?;
-    let found: Value = serde_json::from_str(&response.body)?;
-    let series = found.as_array().ok_or_else(|| format!("query: {}", response.body))?;
-    let points: BTreeMap<&String, &Value> =
-        series.iter().filter_map(|one| one["dps"].as_object()).flatten().collect();
-    let is_right = |at: u64| {
-        points.get(&(FIRST_SECOND + at).to_string()).and_then(|value| value.as_u64()) == Some(at)
-    };
-    let wrong = (0..POINTS).filter(|at| !is_right(*at)).count();
-    if wrong == 0 && points.len() as u64 == POINTS {
-        return Ok(());
-    }
-    Err(format!("{wrong} of {POINTS} points are wrong, {} were read", points.len()).into())
 }

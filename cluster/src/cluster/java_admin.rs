@@ -1,4 +1,4 @@
-//! Operations on a secured cluster by HBase's own client, which can log in.
+//! Operations on a secured cluster by HBase's own client, which runs in a process of its own and can log in there.
 
 use std::{fmt::Write, fs, path::Path};
 
@@ -16,7 +16,22 @@ impl Cluster {
     ///
     /// If the cluster has no Kerberos, or HBase rejects it.
     pub async fn grant(&self, user: &str) -> Result<(), ClusterError> {
-        self.administer(Kerberos::HBASE, &["grant", user]).await
+        self.administer(Kerberos::HBASE, &["grant", user, "RWXCA"]).await
+    }
+
+    /// Sets the rights of a user on some tables: letters of `RWXCA`, as in HBase's shell.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::grant`].
+    pub async fn grant_on(
+        &self,
+        user: &str,
+        rights: &str,
+        tables: &[&str],
+    ) -> Result<(), ClusterError> {
+        let all = [&["grant", user, rights][..], tables].concat();
+        self.administer(Kerberos::HBASE, &all).await
     }
 
     /// Gets a delegation token for a user with a keytab, and writes it to a credentials file of Hadoop.

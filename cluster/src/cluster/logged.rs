@@ -1,4 +1,7 @@
-//! What servers report in their logs, for clusters that the client here cannot ask.
+//! What servers report in their logs, for clusters that a client of this process cannot ask.
+//!
+//! The Kerberos library takes its `krb5.conf` from the environment of the process. Safe Rust cannot set that, and a
+//! process may start clusters with several realms. So a cluster that refuses plain clients is waited for by its logs.
 
 use std::{
     fs::File,

@@ -1,5 +1,6 @@
 //! The storage traits, implemented with the HBase client.
 
+mod rights;
 mod row_compaction;
 
 use std::{future::Future, sync::Arc, time::Duration};

@@ -19,9 +19,9 @@ use std::{
 /// Name of the realm.
 pub const REALM: &str = "LAB.TEST";
 
-/// Programs, and the Debian packages that have them.
 const PROGRAMS: &[&str] = &["krb5kdc", "kdb5_util", "kadmin.local", "kinit"];
-const PACKAGES: &[&str] = &["krb5-kdc", "krb5-admin-server", "krb5-user"];
+/// Installs them on Debian and Ubuntu.
+const INSTALLER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../cluster/install-kdc.sh");
 
 /// A running KDC. It stops when dropped, and its directory is removed.
 #[derive(Debug)]
@@ -60,12 +60,9 @@ fn search_path() -> OsString {
     path
 }
 
-/// Installs the packages where that is possible. Returns whether the programs are there now.
+/// Installs the programs where that is possible. Returns whether they are there now.
 fn install() -> bool {
-    let installed = Command::new("apt-get")
-        .args(["install", "-y", "--no-install-recommends"])
-        .args(PACKAGES)
-        .env("DEBIAN_FRONTEND", "noninteractive")
+    let installed = Command::new(INSTALLER)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -2,9 +2,9 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use hbase_fake::{FakeCluster, FakeTokens, SaslFault};
+use hbase_fake::{FakeCluster, FakeTokens, FaultKind, InjectedFault, SaslFault};
 use hbase_rs::{
-    Client, ClientConfig, Get, OperationError, Scan, ServerName, Table,
+    Client, ClientConfig, Get, OperationError, Row, Scan, ServerName, Table,
     discovery::FixedDiscovery,
     errors::CallError,
     security::{Authentication, Protection, SecurityConfig, TokenConfig},
@@ -56,11 +56,19 @@ impl Fixture {
         Client::new(config, self.cluster.discovery()).table("t".parse().unwrap())
     }
 
-    /// Returns the error of a client that makes one attempt.
-    async fn first_error(&self) -> OperationError {
+    /// Returns the result of a client that makes one attempt.
+    async fn first_result(&self) -> Result<Row, OperationError> {
         let mut config = config();
         config.max_attempts = 1;
-        self.table_with(config).get(&get("a")).await.unwrap_err()
+        self.table_with(config).get(&get("a")).await
+    }
+
+    /// The same with servers that close each connection after this many bytes.
+    async fn first_result_after(&self, bytes: usize) -> Result<Row, OperationError> {
+        assert!(bytes < 10_000, "the responses are short");
+        let fault = Some(SaslFault::CloseAfter(bytes));
+        self.cluster.require_tokens(Some(FakeTokens { fault, ..tokens() }));
+        self.first_result().await
     }
 }
 
@@ -124,7 +132,7 @@ async fn tokens_authenticate_inside_tls() {
         assert!(fixture.cluster.protections().len() >= 2);
         let fault = Some(SaslFault::CloseAfter(0));
         fixture.cluster.require_tokens(Some(FakeTokens { fault, ..tokens() }));
-        let text = chain(&fixture.first_error().await);
+        let text = chain(&fixture.first_result().await.unwrap_err());
         assert!(text.contains("may require a client certificate"), "{text}");
     }
 }
@@ -242,10 +250,8 @@ async fn a_close_at_any_byte_is_no_permanent_error() {
     let (min_exchange, max_exchange) = (180, 200);
     for protection in ALL {
         let fixture = Fixture::new(&[protection]).await;
-        for bytes in 0..max_exchange + 40 {
-            let fault = Some(SaslFault::CloseAfter(bytes));
-            fixture.cluster.require_tokens(Some(FakeTokens { fault, ..tokens() }));
-            let error = fixture.first_error().await;
+        let mut bytes = 0;
+        while let Err(error) = fixture.first_result_after(bytes).await {
             let hbase_rs::errors::Failure::Call(cause) = &*error.cause else { panic!("{error:?}") };
             let text = chain(&error);
             match cause {
@@ -258,9 +264,27 @@ async fn a_close_at_any_byte_is_no_permanent_error() {
                 CallError::Disconnected { .. } => assert!(bytes >= min_exchange, "{bytes}: {text}"),
                 _ => panic!("{bytes}: {text}"),
             }
+            bytes += 1;
         }
+        // Each byte of the responses was the last one of a connection.
+        assert!(bytes > max_exchange + 100, "{bytes}");
         fixture.cluster.require_tokens(Some(tokens()));
         fixture.table().get(&get("a")).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn responses_that_are_cut_at_any_byte_are_requested_again() {
+    for protection in ALL {
+        let fixture = Fixture::new(&[protection]).await;
+        // A response is several messages.
+        fixture.cluster.require_tokens(Some(FakeTokens { message_size: 7, ..tokens() }));
+        let table = fixture.table();
+        table.mutate(put("a", "some value")).await.unwrap();
+        for bytes in 0..60 {
+            fixture.cluster.inject(InjectedFault::once("Get", FaultKind::CloseAfter(bytes)));
+            assert_eq!(value(&table.get(&get("a")).await.unwrap()), "some value", "{bytes}");
+        }
     }
 }
 

@@ -7,6 +7,15 @@ use hbase_rs::{
     discovery::{Discovery, RegistryDiscovery, RegistryServer, ZooKeeperDiscovery},
 };
 
+use super::security;
+
+/// A client with the security of the environment's variables.
+fn config() -> ClientConfig {
+    let mut config = ClientConfig::new("live");
+    config.transport = security().transport().unwrap();
+    config
+}
+
 fn zookeeper() -> ZooKeeperDiscovery {
     ZooKeeperDiscovery::new(&std::env::var("HBASE_QUORUM").unwrap(), "/hbase")
 }
@@ -21,7 +30,7 @@ async fn masters_tell_what_zookeeper_tells() {
         (zookeeper().meta_server().await.unwrap(), zookeeper().master().await.unwrap());
     // Active and standby masters answer.
     for asked in masters.iter().map(std::slice::from_ref).chain([&masters[..]]) {
-        let registry = RegistryDiscovery::new(asked.to_vec(), ClientConfig::new("live"))
+        let registry = RegistryDiscovery::new(asked.to_vec(), config())
             .refresh_every(Duration::from_millis(100), Duration::from_millis(1));
         assert_eq!(registry.meta_server().await.unwrap(), meta);
         assert_eq!(registry.master().await.unwrap(), active);
@@ -44,7 +53,7 @@ async fn region_servers_tell_since_2_5() {
     for server in status.servers {
         let server =
             RegistryServer { host: server.host().to_owned(), port: server.port(), role: None };
-        let registry = RegistryDiscovery::new(vec![server], ClientConfig::new("live"));
+        let registry = RegistryDiscovery::new(vec![server], config());
         let (found, master) = (registry.meta_server().await, registry.master().await);
         println!("{:?}: {found:?} {master:?}", status.version);
         if status.version.starts_with("2.4") {

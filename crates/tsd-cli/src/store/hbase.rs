@@ -8,11 +8,13 @@ use std::{
 };
 
 use anyhow::Context;
-use hbase_rs::{Client, ClientConfig, discovery::DiscoveryError};
+use hbase_rs::{Client, ClientConfig, discovery::DiscoveryError, security::Authentication};
 use tracing::{info, warn};
 use tsd_cluster_log::{ClusterLog, ClusterLogConfig, OpenLogError};
 use tsd_cluster_net::NetConfig;
 use tsd_files::DiskSpace;
+use tsd_model::Family;
+use tsd_server::ServerMode;
 use tsd_storage::{MeteredStorage, Recovery, Standstills, Storage, StorageError, Table};
 use tsd_storage_hbase::{HBaseConfig, HBaseDiscovery, HBaseStorage, SeriesIndexConfig};
 use tsd_storage_wal::{
@@ -81,7 +83,7 @@ pub(super) async fn open(settings: &Settings, purpose: Purpose) -> anyhow::Resul
         return logged(settings, client, below, &directory(LOG)).await;
     }
     find_cluster(&client, settings, hbase.start_timeout).await?;
-    find_tables(settings, below.inner(), hbase.start_timeout).await?;
+    find_tables(settings, below.inner(), purpose, hbase.start_timeout).await?;
     if matches!(purpose, Purpose::Import { .. }) {
         return import_log(settings, client, below, &directory(IMPORT_LOG)).await;
     }
@@ -144,10 +146,11 @@ pub(crate) async fn find_cluster(
     }
 }
 
-/// Checks the tables; retries until HBase responds.
+/// Checks the tables, and the rights on them; retries until HBase responds.
 async fn find_tables(
     settings: &Settings,
     store: &HBaseStorage,
+    purpose: Purpose,
     patience: Duration,
 ) -> anyhow::Result<()> {
     let hbase = &settings.storage.hbase;
@@ -156,13 +159,15 @@ async fn find_tables(
         loop {
             let left = patience.saturating_sub(started.elapsed());
             let attempt = left.clamp(Duration::from_millis(100), ATTEMPT);
-            let error = match store.table_exists_within(&table, attempt).await {
+            let error = match find_table(settings, store, &table, purpose, attempt).await {
                 Ok(true) => break,
                 Ok(false) => return Err(no_table(&table, hbase)),
                 Err(error) => error,
             };
             if error.recovery() == Recovery::GiveUp || started.elapsed() >= patience {
-                return Err(error).with_context(|| unreachable_text(hbase));
+                let what =
+                    if is_denied(&error) { denied_text(&table) } else { unreachable_text(hbase) };
+                return Err(error).context(what);
             }
             let place = &hbase.cluster.discovery;
             warn!(%error, %place, "HBase does not respond; retrying");
@@ -170,6 +175,49 @@ async fn find_tables(
         }
     }
     Ok(())
+}
+
+/// True if a table exists. On a secured cluster it fails if the user lacks a right on the table.
+async fn find_table(
+    settings: &Settings,
+    store: &HBaseStorage,
+    table: &Table,
+    purpose: Purpose,
+    timeout: Duration,
+) -> Result<bool, StorageError> {
+    let exists = store.table_exists_within(table, timeout).await?;
+    let security = &settings.storage.hbase.cluster.security;
+    if exists && security.authentication != Authentication::Simple {
+        let reads_only = match purpose {
+            Purpose::Daemon => settings.server.mode == ServerMode::ReadOnly,
+            Purpose::Query => true,
+            Purpose::Import { .. } | Purpose::Copy { .. } => false,
+        };
+        store.check_rights(table, family_of(settings, table), !reads_only, timeout).await?;
+    }
+    Ok(exists)
+}
+
+/// A family of a table.
+fn family_of(settings: &Settings, table: &Table) -> Family {
+    let (tables, hbase) = (&settings.engine.tables, &settings.storage.hbase);
+    if [&tables.uid, &tables.meta, &hbase.series_table].contains(&table) {
+        Family::Name
+    } else {
+        Family::T
+    }
+}
+
+/// True if the user lacks a right, which no wait mends.
+fn is_denied(error: &StorageError) -> bool {
+    error.to_string().contains("AccessDeniedException: Insufficient permissions")
+}
+
+fn denied_text(table: &Table) -> String {
+    format!(
+        "the user of this process lacks a right on table {table}: tools that read need READ, daemons and other tools \
+         READ and WRITE; grant them in HBase's shell"
+    )
 }
 
 /// Tables that must exist.
@@ -276,7 +324,7 @@ async fn logged(
         ClusterLogConfig { start_timeout: GLANCE, ..settings.storage.hbase.cluster_log.clone() };
     let found = async {
         find_cluster(&client, settings, Duration::ZERO).await?;
-        find_tables(settings, below.inner(), GLANCE).await?;
+        find_tables(settings, below.inner(), Purpose::Daemon, GLANCE).await?;
         refuse_cluster_log(&client, &cluster_log).await
     };
     match found.await {

@@ -409,7 +409,7 @@ pub static KEYS: &[Key] = &[
     text("tsd.uidfilter.whitelist.tagk_patterns", None, "Regular expressions that new tag keys must match"),
     text("tsd.uidfilter.whitelist.tagv_patterns", None, "Regular expressions that new tag values must match"),
     bool("zookeeper.client.secure", "", "TLS to ZooKeeper; false if unset").unset().on(Scope::HBase),
-    bool("zookeeper.sasl.client", "", "Login at ZooKeeper; unset: tried with Kerberos at HBase, if the JAAS file has the section").unset().on(Scope::HBase),
+    bool("zookeeper.sasl.client", "", "Login at ZooKeeper; unset: tried with Kerberos at HBase, by the section of the JAAS file, or as at HBase").unset().on(Scope::HBase),
     text("zookeeper.sasl.client.username", None, "First part of the principals of ZooKeeper's servers; zookeeper if unset").on(Scope::HBase),
     text("zookeeper.sasl.clientconfig", None, "Section of the JAAS file for ZooKeeper; hbase.sasl.clientconfig if unset").on(Scope::HBase),
     text("zookeeper.server.principal", None, "Principal of all of ZooKeeper's servers, as it is; unset: by their host names").on(Scope::HBase),

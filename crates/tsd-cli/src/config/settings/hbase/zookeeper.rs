@@ -60,13 +60,15 @@ fn required_login(
     })
 }
 
-/// With Kerberos at HBase, the login of the JAAS file if its section exists, as Java's client does.
+/// With Kerberos at HBase, the login of the JAAS file if its section exists, as Java's client does. Without a JAAS file,
+/// the login at HBase: a ZooKeeper that requires one is met with a keytab alone.
 fn usual_login(
     authentication: &Authentication,
     jaas: Option<&Jaas>,
     warnings: &mut Vec<String>,
 ) -> Result<Option<KerberosLogin>, ConfigError> {
-    let (Authentication::Kerberos(_), Some(jaas)) = (authentication, jaas) else { return Ok(None) };
+    let Authentication::Kerberos(kerberos) = authentication else { return Ok(None) };
+    let Some(jaas) = jaas else { return Ok(Some(kerberos.login.clone())) };
     let Ok(section) = jaas.section_of_zookeeper() else { return Ok(None) };
     if section.kerberos().is_none() {
         warnings.push(format!(
@@ -120,7 +122,8 @@ mod tests {
         assert_eq!(sasl(&format!("{QUORUM}{jaas}")), None, "without Kerberos at HBase");
         assert_eq!(sasl(&format!("{KERBEROS}{jaas}zookeeper.sasl.client = false\n")), None);
         let by_keytab = format!("{KERBEROS}hbase.client.keytab.file = /h.keytab\n");
-        assert_eq!(sasl(&by_keytab), None, "without a JAAS file");
+        let as_at_hbase = sasl(&by_keytab).unwrap();
+        assert_eq!((as_at_hbase.login, as_at_hbase.is_required), (keytab("/h.keytab"), false));
         assert_eq!(
             sasl(&format!("{by_keytab}{jaas}zookeeper.sasl.clientconfig = Other\n")),
             None,
