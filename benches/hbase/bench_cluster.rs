@@ -1,8 +1,12 @@
 //! The HBase of the bench, and the runtime of the native client.
 
-use std::{future::Future, net::SocketAddr, path::PathBuf};
+use std::{
+    future::Future,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
-use cluster::{Cluster, ClusterConfig, Node};
+use cluster::{Cluster, ClusterConfig, Kerberos, Node, Tls};
 use hbase_rs::{Client, ClientConfig};
 use tokio::runtime::{Builder, Runtime};
 
@@ -20,13 +24,10 @@ pub(crate) struct BenchCluster {
 impl BenchCluster {
     /// Starts a cluster, or attaches to the one in a directory.
     pub(crate) fn open(attach: Option<&PathBuf>, opentsdb: bool) -> Self {
-        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
-        let runtime = runtime.expect("a runtime");
+        let runtime = new_runtime();
         let processes = attach.map_or_else(
             || {
-                let mut config = ClusterConfig::new(SERVERS);
-                config.bench = true;
-                config.region_server_heap_mb = 2_048;
+                let mut config = bench_config();
                 config.opentsdb = opentsdb;
                 runtime.block_on(Cluster::start(config)).expect("a cluster")
             },
@@ -34,6 +35,21 @@ impl BenchCluster {
                 runtime.block_on(async { Cluster::attach(directory) }).expect("a running cluster")
             },
         );
+        let client = processes.client_with(ClientConfig::new("bench"));
+        Self { processes, client, runtime }
+    }
+
+    /// Starts a cluster that serves clients with Kerberos and without, with TLS and without. [`Self::client`] has
+    /// neither.
+    pub(crate) fn open_secured(directory: &Path) -> Self {
+        let runtime = new_runtime();
+        let mut config = bench_config();
+        config.directory = Some(directory.to_owned());
+        config.security.kerberos = Some(Kerberos::new());
+        config.security.tls = Tls::On;
+        let simple = "hbase.ipc.server.fallback-to-simple-auth-allowed";
+        config.properties.push((simple.into(), "true".into()));
+        let processes = runtime.block_on(Cluster::start(config)).expect("a cluster");
         let client = processes.client_with(ClientConfig::new("bench"));
         Self { processes, client, runtime }
     }
@@ -72,4 +88,16 @@ impl BenchCluster {
     pub(crate) fn close(self) {
         drop(self.processes);
     }
+}
+
+fn new_runtime() -> Runtime {
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime")
+}
+
+fn bench_config() -> ClusterConfig {
+    let mut config = ClusterConfig::new(SERVERS);
+    config.bench = true;
+    config.region_server_heap_mb = 2_048;
+    config
 }

@@ -27,6 +27,17 @@ pub(crate) struct JavaPrograms {
     classes: PathBuf,
 }
 
+/// Settings of a program.
+#[derive(Debug, Default)]
+pub(crate) struct JavaSettings {
+    /// Flags of the virtual machine.
+    pub(crate) flags: Vec<String>,
+    /// Directories of configuration, first in the class path.
+    pub(crate) directories: Vec<PathBuf>,
+    /// Properties of HBase's client.
+    pub(crate) properties: Vec<(String, String)>,
+}
+
 /// A running program; it reads a request per line.
 pub(crate) struct JavaClient {
     process: Child,
@@ -64,11 +75,26 @@ impl JavaPrograms {
 
     /// Starts a program.
     pub(crate) fn start(&self, cluster: &BenchCluster, program: &str) -> JavaClient {
-        let class_path = format!("{}:{}", self.classes.display(), cluster.processes().class_path());
+        self.start_with(cluster, program, &JavaSettings::default())
+    }
+
+    /// Starts a program with settings of its own.
+    pub(crate) fn start_with(
+        &self,
+        cluster: &BenchCluster,
+        program: &str,
+        settings: &JavaSettings,
+    ) -> JavaClient {
+        let directories = settings.directories.iter().map(|path| format!("{}:", path.display()));
+        let classes = self.classes.display();
+        let class_path = directories.collect::<String>()
+            + &format!("{classes}:{}", cluster.processes().class_path());
         let log = File::create(self.classes.join(format!("{program}.log"))).expect("a log");
         let mut process = Command::new("java")
             .args(FLAGS)
-            .args([program, &cluster.processes().quorum()])
+            .args(&settings.flags)
+            .args([program, &cluster.processes().client_quorum()])
+            .args(settings.properties.iter().flat_map(|(name, value)| [name, value]))
             .env("CLASSPATH", class_path)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

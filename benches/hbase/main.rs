@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo bench --bench hbase -- [--parts write,scan,get,put,store,small,log,log-table,cluster,
-//!                                      opentsdb,compact,query] [--rounds N]
+//!                                      opentsdb,compact,query | secured] [--rounds N]
 //!                              [--series N] [--steps N] [--quick] [--attach DIRECTORY]
 //!                              [--request-points N,…] [--clients N,…]
 //!                              [--nodes N,…] [--cluster-series N]
@@ -33,6 +33,7 @@ mod queries;
 mod report;
 mod row_compaction;
 mod scans;
+mod secured;
 mod small_writes;
 mod table;
 mod writes;
@@ -64,6 +65,9 @@ const PARTS: [&str; 12] = [
     "compact",
     "query",
 ];
+
+/// The part with a cluster of its own.
+const SECURED: &str = "secured";
 
 /// Options of the command line.
 struct Options {
@@ -102,6 +106,11 @@ fn main() {
         return;
     }
     let start = Instant::now();
+    if options.has(SECURED) {
+        secured::run(&options);
+        println!("\n{:.0} s in all", start.elapsed().as_secs_f64());
+        return;
+    }
     let opentsdb = ["opentsdb", "compact", "query"].iter().any(|part| options.has(part));
     let mut cluster = BenchCluster::open(options.attach.as_ref(), opentsdb);
     let directory = tempfile::tempdir().expect("temporary directory");
@@ -194,8 +203,13 @@ impl Options {
             match option.as_str() {
                 "--parts" => {
                     options.parts = arguments.text().split(',').map(str::to_owned).collect();
-                    let unknown = options.parts.iter().find(|part| !PARTS.contains(&part.as_str()));
-                    assert!(unknown.is_none(), "parts are {}", PARTS.join(", "));
+                    let known = |part: &String| PARTS.contains(&part.as_str());
+                    let is_alone = options.parts == [SECURED];
+                    assert!(
+                        is_alone || options.parts.iter().all(known),
+                        "parts are {}, or {SECURED} alone",
+                        PARTS.join(", ")
+                    );
                 }
                 "--rounds" => options.rounds = arguments.number(),
                 "--series" => options.series = arguments.number(),

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use hbase_rs::{Scan, Selection};
+use hbase_rs::{Client, Scan, Selection};
 use tsd_testkit::process;
 
 use crate::{
@@ -25,11 +25,11 @@ pub(crate) fn run(cluster: &BenchCluster, programs: &JavaPrograms, options: &Opt
     let load = fill(cluster, options);
     let mut program = programs.start(cluster, "ScannerLoad");
     java_round(cluster, &mut program, load);
-    native_round(cluster, load);
+    native_round(cluster, &cluster.client, load);
     let (mut java, mut ours) = (Vec::new(), Vec::new());
     for _ in 0..options.rounds {
         java.push(java_round(cluster, &mut program, load));
-        ours.push(native_round(cluster, load));
+        ours.push(native_round(cluster, &cluster.client, load));
     }
     report::print_head(&["scan", "client", "cells/s", "client cpu-s per M", "server cpu-s per M"]);
     let what = format!("{} M cells, {} a row", load.cells() / 1_000_000, load.steps);
@@ -62,7 +62,12 @@ pub(crate) fn fill(cluster: &BenchCluster, options: &Options) -> CellLoad {
     load
 }
 
-fn java_round(cluster: &BenchCluster, program: &mut JavaClient, load: CellLoad) -> Measurement {
+/// One round of Java's scanner.
+pub(crate) fn java_round(
+    cluster: &BenchCluster,
+    program: &mut JavaClient,
+    load: CellLoad,
+) -> Measurement {
     let server = cluster.region_server_cpu();
     let request = format!("{} {ROWS_PER_CALL} {BYTES_PER_CALL} true", table::NAME);
     let result = program.run(&request);
@@ -72,13 +77,14 @@ fn java_round(cluster: &BenchCluster, program: &mut JavaClient, load: CellLoad) 
     Measurement::new(load.cells(), result.seconds, result.cpu, server)
 }
 
-fn native_round(cluster: &BenchCluster, load: CellLoad) -> Measurement {
+/// One round of a native client.
+pub(crate) fn native_round(cluster: &BenchCluster, client: &Client, load: CellLoad) -> Measurement {
     let server = cluster.region_server_cpu();
     let cpu = process::own_cpu_seconds();
     let start = Instant::now();
     let selection = Selection::all().family(FAMILY).without_block_cache();
     let scan = Scan::all().select(selection).per_call(ROWS_PER_CALL, BYTES_PER_CALL);
-    let total = cluster.block_on(table::total(&cluster.client, scan));
+    let total = cluster.block_on(table::total(client, scan));
     let seconds = start.elapsed().as_secs_f64();
     let cpu = process::own_cpu_seconds() - cpu;
     let server = cluster.region_server_cpu() - server;

@@ -46,12 +46,7 @@ impl Baseline {
 
     /// One round into the truncated table, read back.
     pub(crate) fn round(&mut self, cluster: &BenchCluster, load: CellLoad) -> Measurement {
-        cluster.block_on(table::truncate(&cluster.client, &table::name()));
-        let server = cluster.region_server_cpu();
-        let result = self.program.run(&java_request(load));
-        let server = cluster.region_server_cpu() - server;
-        check(cluster, load);
-        Measurement::new(load.cells(), result.seconds, result.cpu, server)
+        java_round(cluster, &mut self.program, load)
     }
 }
 
@@ -71,11 +66,11 @@ pub(crate) fn run(cluster: &BenchCluster, baseline: &mut Baseline, options: &Opt
             n => format!("{n} points of a row a put"),
         };
         // The Java client is warmed up already.
-        native_round(cluster, load);
+        native_round(cluster, &cluster.client, load);
         let (mut java, mut ours) = (Vec::new(), Vec::new());
         for _ in 0..options.rounds {
             java.push(baseline.round(cluster, load));
-            ours.push(native_round(cluster, load));
+            ours.push(native_round(cluster, &cluster.client, load));
         }
         for (name, rounds) in [("BufferedMutator", &java), ("hbase-rs", &ours)] {
             report::print_row(&[
@@ -101,11 +96,26 @@ fn java_request(load: CellLoad) -> String {
     format!("{} {series} 0 {steps} {points_per_put} 1 {JAVA_BUFFER}", table::NAME)
 }
 
-fn native_round(cluster: &BenchCluster, load: CellLoad) -> Measurement {
+/// One round of Java's bulk client into the truncated table, read back.
+pub(crate) fn java_round(
+    cluster: &BenchCluster,
+    program: &mut JavaClient,
+    load: CellLoad,
+) -> Measurement {
+    cluster.block_on(table::truncate(&cluster.client, &table::name()));
+    let server = cluster.region_server_cpu();
+    let result = program.run(&java_request(load));
+    let server = cluster.region_server_cpu() - server;
+    check(cluster, load);
+    Measurement::new(load.cells(), result.seconds, result.cpu, server)
+}
+
+/// One round of a native client into the truncated table, read back.
+pub(crate) fn native_round(cluster: &BenchCluster, client: &Client, load: CellLoad) -> Measurement {
     cluster.block_on(table::truncate(&cluster.client, &table::name()));
     let server = cluster.region_server_cpu();
     let cpu = process::own_cpu_seconds();
-    let seconds = cluster.block_on(write(&cluster.client, load));
+    let seconds = cluster.block_on(write(client, load));
     let cpu = process::own_cpu_seconds() - cpu;
     let server = cluster.region_server_cpu() - server;
     check(cluster, load);
