@@ -24,11 +24,11 @@ impl ChunkCodec for Snappy {
     const CHUNK_SIZE: usize = 218_421;
 
     fn compress(chunk: &[u8]) -> Result<Vec<u8>, CompressionError> {
-        snap::raw::Encoder::new().compress_vec(chunk).map_err(damaged)
+        snap::raw::Encoder::new().compress_vec(chunk).map_err(|error| damaged(&error))
     }
 
     fn decompress(chunk: &[u8], out: &mut [u8]) -> Result<usize, CompressionError> {
-        snap::raw::Decoder::new().decompress(chunk, out).map_err(damaged)
+        snap::raw::Decoder::new().decompress(chunk, out).map_err(|error| damaged(&error))
     }
 }
 
@@ -44,11 +44,11 @@ impl ChunkCodec for Lz4 {
     }
 
     fn decompress(chunk: &[u8], out: &mut [u8]) -> Result<usize, CompressionError> {
-        lz4_flex::block::decompress_into(chunk, out).map_err(damaged)
+        lz4_flex::block::decompress_into(chunk, out).map_err(|error| damaged(&error))
     }
 }
 
-fn damaged(error: impl std::error::Error) -> CompressionError {
+fn damaged(error: &impl std::error::Error) -> CompressionError {
     CompressionError::Chunk(error.to_string())
 }
 

@@ -42,8 +42,8 @@ async fn row_is_written_read_and_deleted() {
 #[tokio::test]
 async fn buffered_cells_are_stored() {
     let (cluster, table) = start().await;
-    buffered_writes::run(&table, 20_500).await.unwrap();
-    assert_eq!(cluster.cells(table.name()), 20_500);
+    buffered_writes::run(&table, 2_500).await.unwrap();
+    assert_eq!(cluster.cells(table.name()), 2_500);
 }
 
 #[tokio::test]
