@@ -13,10 +13,7 @@ exec </dev/null
 trap finish EXIT
 trap 'trap - INT TERM; kill 0; exit 1' INT TERM
 
-PROGRAMS=$STEPS/programs
-build() { tests/programs.sh list >"$PROGRAMS"; }
-step "build of the tests" build || exit 1
-export PROGRAMS
+[ -n "${PROGRAMS:-}" ] || build_tests || exit 1
 
 step "HAProxy" timeout 600 tests/haproxy.sh
 
@@ -31,10 +28,11 @@ secured() {
     step "secured HBase" timeout 1800 tests/secure.sh
 }
 surfaces() {
-    step "examples" timeout 1200 cargo test --workspace --doc --locked --quiet
     step "README" timeout 600 tests/readme.sh target/debug/tsdb
     step "page" timeout 2400 tests/page.sh
     step "fuzz targets" timeout 2400 nice -n 10 fuzz/run.sh 3
+    # Last, since cargo waits for the lints of .ci/run.
+    step "examples" timeout 2400 cargo test --workspace --doc --locked --quiet
 }
 units &
 servers &

@@ -1,6 +1,7 @@
 # Sourced by .ci/run and tests/all.sh: runs named steps, and tells what each of them took.
 #
 #   step NAME COMMAND...    runs it; its output is shown when it ends; returns its status
+#   build_tests             the step that builds the programs of the tests; PROGRAMS is their list
 #   finish                  shows the ends of failed steps and the table of all steps; exits with 1 if one has failed
 #
 # Steps of several lanes run at the same time: a lane is a subshell. The steps of a script that another script calls are in the
@@ -28,6 +29,13 @@ step() {
     } 9>>"$STEPS/lock"
     rm -f "$log" "$log.time"
     return "$status"
+}
+
+build_tests() {
+    PROGRAMS=$STEPS/programs
+    export PROGRAMS
+    list_programs() { env -u PROGRAMS tests/programs.sh list >"$PROGRAMS"; }
+    step "build of the tests" list_programs
 }
 
 finish() {

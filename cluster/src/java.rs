@@ -76,7 +76,14 @@ impl Jvm<'_> {
         let speed: &[&str] = if self.bench {
             &["-XX:+UseG1GC", "-XX:MaxDirectMemorySize=1g"]
         } else {
-            &["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:MaxDirectMemorySize=256m"]
+            // Verification of classes takes a fifth of a start, and the jars are pinned by checksums.
+            &[
+                "-XX:TieredStopAtLevel=1",
+                "-XX:+UnlockDiagnosticVMOptions",
+                "-XX:-BytecodeVerificationRemote",
+                "-XX:+UseSerialGC",
+                "-XX:MaxDirectMemorySize=256m",
+            ]
         };
         let rest =
             ["-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError", "-Djava.net.preferIPv4Stack=true"];

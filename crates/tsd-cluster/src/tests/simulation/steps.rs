@@ -5,11 +5,11 @@ use std::{collections::BTreeSet, sync::Arc};
 use super::{
     PlantedFault,
     events::{ClientWrite, Event},
-    world::{HeldPoint, NodeState, SimManifest, SimNode, World},
+    world::{HeldPoint, NodeState, ProposalInput, SimManifest, SimNode, World},
     writes::STANDSTILL,
 };
 use crate::{
-    assignment::Assignment,
+    assignment::{Assignment, SlotCount},
     manifest::ManifestPhase,
     member_watch::DeadLog,
     membership::{Member, MemberState},
@@ -228,12 +228,26 @@ impl World {
         if self.rng.percent(8) {
             self.flush(node);
         }
-        if self.nodes[node].releasing.is_none() && self.nodes[node].holder.wants_release() {
+        if self.nodes[node].releasing.is_none()
+            && self.has_to_give(node)
+            && self.nodes[node].holder.wants_release()
+        {
             let slots = self.node(node).holder.begin_release();
             self.node(node).releasing = Some(slots);
             self.node(node).is_flushed = false;
             self.queue.push(self.now + 1, Event::Release { node, run });
         }
+    }
+
+    /// True if the assignment that a node has adopted moves some of its slots.
+    fn has_to_give(&mut self, node: usize) -> bool {
+        let SimNode { run, holder, .. } = &self.nodes[node];
+        let adopted = holder.adopted();
+        let givers = self.givers.entry(adopted.generation).or_insert_with(|| {
+            let is_giver = |of: &(u64, SlotCount)| of.1.moving_out > 0;
+            adopted.counts().into_iter().filter(is_giver).map(|(run, _)| run).collect()
+        });
+        givers.contains(run)
     }
 
     /// Extends the lease of a node whose heartbeat has succeeded.
@@ -307,14 +321,34 @@ impl World {
             .any(|(_, of)| of.phase == ManifestPhase::Open && of.still.is_none() && !of.is_removed)
     }
 
-    fn proposal(&self, node: usize, members: &[Member], is_leaving: bool) -> Option<Assignment> {
-        let SimNode { run, former, watch, .. } = &self.nodes[node];
+    fn proposal(
+        &mut self,
+        node: usize,
+        members: &[Member],
+        is_leaving: bool,
+    ) -> Option<Assignment> {
+        let SimNode { run, former, watch, kept, .. } = &self.nodes[node];
+        let current = &self.assignment;
+        let of = |of: &Member| (of.incarnation, of.state, of.address.is_some());
+        let input = ProposalInput {
+            generation: current.generation,
+            is_leaving,
+            former: former.clone(),
+            members: members.iter().map(of).collect(),
+        };
+        if kept.as_ref() == Some(&input) {
+            return None;
+        }
         let (this, last_commit_ms) = (*run, watch.last_commit_ms());
         let plan = SlotPlan { this, members, former, last_commit_ms };
-        let current = &self.assignment;
-        plan.take_over(current)
+        let next = plan
+            .take_over(current)
             .or_else(|| if is_leaving { plan.leave(current) } else { None })
-            .or_else(|| if plan.is_coordinator() { plan.propose(current) } else { None })
+            .or_else(|| if plan.is_coordinator() { plan.propose(current) } else { None });
+        if next.is_none() {
+            self.node(node).kept = Some(input);
+        }
+        next
     }
 
     /// Begins a recovery, unless the owner lives or another node was first.

@@ -61,8 +61,11 @@ impl World {
 
     /// Counts a read of the assignment.
     pub(super) fn count_assignment(&mut self) {
-        let assignment = self.assignment.encode().len();
-        self.cost.table.add(&[revision_bytes(), assignment]);
+        let generation = self.assignment.generation;
+        if self.assignment_bytes.0 != generation {
+            self.assignment_bytes = (generation, self.assignment.encode().len());
+        }
+        self.cost.table.add(&[revision_bytes(), self.assignment_bytes.1]);
     }
 
     /// Counts a scan of the manifests.

@@ -137,8 +137,20 @@ pub(super) struct SimNode {
     pub(super) former: BTreeSet<u64>,
     /// State that the last proposal without a change has seen.
     pub(super) settled: (u64, u64),
+    /// Input of the last proposal without a change.
+    pub(super) kept: Option<ProposalInput>,
     /// Its slot rule.
     pub(super) rule: Option<SlotRule>,
+}
+
+/// What decides whether a proposal changes an assignment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ProposalInput {
+    pub(super) generation: u64,
+    pub(super) is_leaving: bool,
+    pub(super) former: BTreeSet<u64>,
+    /// Incarnation and state of each member, and whether it has an address.
+    pub(super) members: Vec<(u64, MemberState, bool)>,
 }
 
 /// Commit time, and number of the commit.
@@ -203,6 +215,10 @@ pub(super) struct World {
     pub(super) stored: BTreeMap<usize, HeldPoint>,
     pub(super) keys: Vec<SimKey>,
     pub(super) cost: SimulationCost,
+    /// Generation and size of the assignment that was counted last.
+    pub(super) assignment_bytes: (u64, usize),
+    /// By generation of the assignment: the owners that have to give slots away.
+    pub(super) givers: BTreeMap<u64, BTreeSet<u64>>,
     pub(super) digest: ClusterDigest,
     /// When the digest was last published, or no node could.
     pub(super) published_at: SimTime,
@@ -247,6 +263,8 @@ impl World {
             stored: BTreeMap::new(),
             keys: (0..config.keys).map(|_| SimKey::default()).collect(),
             cost,
+            assignment_bytes: (0, 0),
+            givers: BTreeMap::new(),
             digest: ClusterDigest::default(),
             published_at: 0,
             cut: BTreeSet::new(),
@@ -429,13 +447,21 @@ impl World {
                 }
             }
         }
+        let takers = self.nodes.iter().filter(|node| {
+            node.state == NodeState::Up
+                && !self.is_fenced(node.run)
+                && self.node_of(node.run).is_some()
+        });
+        let taken: BTreeMap<u64, SlotSet> =
+            takers.map(|node| (node.run, node.holder.taken().clone())).collect();
+        // Neighbouring slots often have one owner.
+        let mut last = (None, None);
         for slot in Slot::all() {
-            let owner = self.assignment.slot(slot).owner.and_then(|run| self.node_of(run));
-            let is_taken = owner.and_then(|owner| self.nodes.get(owner)).is_some_and(|node| {
-                node.state == NodeState::Up
-                    && node.holder.taken().contains(slot)
-                    && !self.is_fenced(node.run)
-            });
+            let owner = self.assignment.slot(slot).owner;
+            if owner != last.0 {
+                last = (owner, owner.and_then(|owner| taken.get(&owner)));
+            }
+            let is_taken = last.1.is_some_and(|taken| taken.contains(slot));
             let Some(taken_at) = self.taken_at.get_mut(slot.number()) else { continue };
             if is_taken {
                 *taken_at = self.now;
@@ -502,6 +528,7 @@ impl SimNode {
             has_dropped_rows: false,
             former: BTreeSet::new(),
             settled: (0, 0),
+            kept: None,
             rule: None,
         }
     }
