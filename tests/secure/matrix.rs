@@ -128,7 +128,8 @@ fn config(group: &Group, rows: &[Row]) -> ClusterConfig {
     config.masters = if group.usual.is_empty() { 1 } else { 2 };
     config.proxied = rows.iter().any(|row| matches!(row, Row::Load(..)));
     (config.region_server_heap_mb, config.master_heap_mb) = (384, 256);
-    // For a machine that other work keeps busy.
+    // For a machine that other work keeps busy: a server that stands still loses its session, and ends.
+    config.session_timeout = Duration::from_secs(30);
     config.start_timeout = Duration::from_mins(15);
     config.properties = vec![
         // A server's log must survive SIGKILL: the checksummed local file system buffers in memory.
