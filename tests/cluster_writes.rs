@@ -278,6 +278,16 @@ fn writes_through_a_node_that_is_fenced_lose_against_later_ones() {
 }
 
 #[test]
+fn appends_through_a_node_that_is_cut_lose_against_later_ones() {
+    writes_through(Fault::Cut, true);
+}
+
+#[test]
+fn appends_through_a_node_that_is_paused_lose_against_later_ones() {
+    writes_through(Fault::Pause, true);
+}
+
+#[test]
 fn appends_through_a_node_that_is_fenced_lose_against_later_ones() {
     writes_through(Fault::Eviction, true);
 }

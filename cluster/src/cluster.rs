@@ -3,6 +3,7 @@
 mod daemons;
 mod java_admin;
 mod logged;
+mod masters;
 mod nodes;
 mod ready;
 mod regions;

@@ -14,8 +14,9 @@ use tokio::{
 };
 
 use crate::{
+    fault_checks::{Discoverer, TableCreation},
     fault_report::{FaultLine, render},
-    fault_steps::{FaultAction, FaultDuration, FaultStep, FaultTarget, STEPS},
+    fault_steps::{FaultAction, FaultDuration, FaultStep, FaultTarget, NAMED_STEPS, STEPS},
     regions::{
         ScenarioResult, TIMEOUT, distribute, merge, split, wait_for_regions, wait_for_servers,
     },
@@ -34,6 +35,8 @@ pub(crate) struct FaultRun<'a> {
     tables: Vec<Table>,
     workloads: Vec<Arc<dyn Workload>>,
     lines: Vec<FaultLine>,
+    discoverer: Discoverer,
+    creation: Option<TableCreation>,
 }
 
 /// Region servers of a step's targets, by index.
@@ -52,6 +55,7 @@ impl TargetServers {
                 vec![Node::RegionServer(self.meta), Node::RegionServer(self.other)]
             }
             FaultTarget::Master => vec![Node::Master],
+            FaultTarget::SecondMaster => vec![Node::OtherMaster(1)],
             FaultTarget::ZooKeeper => vec![Node::ZooKeeper],
         }
     }
@@ -65,7 +69,9 @@ impl<'a> FaultRun<'a> {
         tables: Vec<Table>,
         workloads: Vec<Arc<dyn Workload>>,
     ) -> Self {
-        Self { cluster, client, tables, workloads, lines: Vec::new() }
+        let discoverer = Discoverer::new(&cluster.client_quorum());
+        let lines = Vec::new();
+        Self { cluster, client, tables, workloads, lines, discoverer, creation: None }
     }
 
     /// Runs the requested steps in order, `rounds` times.
@@ -76,6 +82,19 @@ impl<'a> FaultRun<'a> {
     ) -> ScenarioResult<()> {
         for round in 0..rounds {
             for step in STEPS.iter().filter(|step| is_wanted(step)) {
+                self.settle(round).await?;
+                self.step(step, round).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Self::run`], for the steps whose names contain one of these texts, with `|` between them. Runs
+    /// [`NAMED_STEPS`] too.
+    pub(crate) async fn run_named(&mut self, rounds: usize, texts: &str) -> ScenarioResult<()> {
+        let is_named = |step: &&FaultStep| texts.split('|').any(|text| step.name.contains(text));
+        for round in 0..rounds {
+            for step in STEPS.iter().chain(NAMED_STEPS).filter(is_named) {
                 self.settle(round).await?;
                 self.step(step, round).await?;
             }
@@ -200,6 +219,24 @@ impl<'a> FaultRun<'a> {
                 sleep(time).await;
                 return Ok(());
             }
+            FaultAction::AddMaster => {
+                if self.cluster.nodes().any(|node| node == Node::OtherMaster(1)) {
+                    self.cluster.restart(Node::OtherMaster(1)).await?;
+                } else {
+                    self.cluster.add_master().await?;
+                }
+                return Ok(());
+            }
+            FaultAction::CreateTables => {
+                self.creation = Some(TableCreation::start(self.client.clone(), round));
+                return Ok(());
+            }
+            FaultAction::AwaitTables => {
+                let creation = self.creation.take().ok_or("no tables are created")?;
+                return creation.finish().await;
+            }
+            FaultAction::Discover => return self.discoverer.succeed().await,
+            FaultAction::FailToDiscover => return self.discoverer.fail(self.cluster).await,
             FaultAction::Terminate(target)
             | FaultAction::Kill(target)
             | FaultAction::Pause(target)
@@ -234,7 +271,12 @@ impl<'a> FaultRun<'a> {
                 FaultAction::Move
                 | FaultAction::Split
                 | FaultAction::Merge
-                | FaultAction::Wait(_) => {}
+                | FaultAction::Wait(_)
+                | FaultAction::AddMaster
+                | FaultAction::CreateTables
+                | FaultAction::AwaitTables
+                | FaultAction::Discover
+                | FaultAction::FailToDiscover => {}
             }
         }
         Ok(())

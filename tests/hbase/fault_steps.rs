@@ -13,6 +13,8 @@ pub(crate) enum FaultTarget {
     Servers,
     /// The master.
     Master,
+    /// The second master, after [`FaultAction::AddMaster`].
+    SecondMaster,
     /// The ZooKeeper ensemble.
     ZooKeeper,
 }
@@ -46,6 +48,16 @@ pub(crate) enum FaultAction {
     Restore(FaultTarget),
     /// Waits.
     Wait(Duration),
+    /// A second master starts and waits to take over.
+    AddMaster,
+    /// Tables are created and deleted from now on.
+    CreateTables,
+    /// Waits until all of these tables were created, used and deleted.
+    AwaitTables,
+    /// Discovers servers while ZooKeeper answers.
+    Discover,
+    /// Discovers servers while ZooKeeper does not answer: the errors must name it.
+    FailToDiscover,
 }
 
 /// How long a fault lasts before it is ended.
@@ -74,7 +86,7 @@ const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-/// All faults, in their order. ZooKeeper expires the session of a dead server after ten seconds.
+/// All faults that run unless some are named, in their order. ZooKeeper expires the session of a dead server after ten seconds.
 pub(crate) const STEPS: &[FaultStep] = &[
     FaultStep {
         name: "every region moves to the other server",
@@ -166,6 +178,59 @@ pub(crate) const STEPS: &[FaultStep] = &[
         repairs: &[
             FaultAction::Restart(FaultTarget::Master),
             FaultAction::Restart(FaultTarget::Other),
+        ],
+    },
+];
+
+/// Faults that run only if they are named: the first two have not run to their ends yet, the others last a minute.
+pub(crate) const NAMED_STEPS: &[FaultStep] = &[
+    FaultStep {
+        name: "the active of two masters is killed while tables are created",
+        actions: &[
+            FaultAction::AddMaster,
+            FaultAction::CreateTables,
+            FaultAction::Wait(secs(1)),
+            FaultAction::Kill(FaultTarget::Master),
+            FaultAction::AwaitTables,
+        ],
+        duration: FaultDuration::UntilRecovered(secs(1)),
+        // The first master takes over again.
+        repairs: &[
+            FaultAction::Restart(FaultTarget::Master),
+            FaultAction::Terminate(FaultTarget::SecondMaster),
+        ],
+    },
+    FaultStep {
+        name: "the link to ZooKeeper transmits nothing for 12 s",
+        actions: &[
+            FaultAction::Discover,
+            FaultAction::Cut(FaultTarget::ZooKeeper),
+            FaultAction::FailToDiscover,
+        ],
+        duration: FaultDuration::UntilRecovered(secs(12)),
+        repairs: &[FaultAction::Restore(FaultTarget::ZooKeeper), FaultAction::Discover],
+    },
+    FaultStep {
+        name: "the link to ZooKeeper transmits nothing for 60 s, past every session",
+        actions: &[
+            FaultAction::Discover,
+            FaultAction::Cut(FaultTarget::ZooKeeper),
+            FaultAction::FailToDiscover,
+        ],
+        duration: FaultDuration::UntilRecovered(secs(60)),
+        repairs: &[FaultAction::Restore(FaultTarget::ZooKeeper), FaultAction::Discover],
+    },
+    FaultStep {
+        name: "ZooKeeper is paused for 15 s, past the sessions of HBase",
+        actions: &[FaultAction::Discover, FaultAction::Pause(FaultTarget::ZooKeeper)],
+        duration: FaultDuration::For(secs(15)),
+        // HBase's servers learn that their sessions expired, and abort.
+        repairs: &[
+            FaultAction::Resume(FaultTarget::ZooKeeper),
+            FaultAction::Wait(secs(5)),
+            FaultAction::Restart(FaultTarget::Master),
+            FaultAction::Restart(FaultTarget::Servers),
+            FaultAction::Discover,
         ],
     },
 ];

@@ -52,6 +52,10 @@ pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
     }
     let tables = vec![client.table(name), client.table("faults-tsdb".parse()?)];
     let mut run = FaultRun::new(cluster, client, tables, workloads);
-    run.run(rounds, |step| step.name.contains(&only)).await?;
+    if only.is_empty() {
+        run.run(rounds, |_| true).await?;
+    } else {
+        run.run_named(rounds, &only).await?;
+    }
     run.finish().await
 }

@@ -2,7 +2,7 @@
 //! processes of their own.
 //!
 //! ```text
-//! tests/hbase.sh [scenario...]       all scenarios but `cluster_kills` if none is named
+//! tests/hbase.sh [scenario...]       all scenarios of `suite.rs` but the named ones if none is named
 //! tests/hbase.sh no-faults           … but `faults` too
 //! tests/differential.sh [option...]  only random requests compared with OpenTSDB (`differential.rs`)
 //! tests/interop.sh [option...]       only tables shared with OpenTSDB (`interop.rs`)
@@ -11,7 +11,7 @@
 //! | variable | |
 //! |---|---|
 //! | `HBASE_ROUNDS` | number of rounds over the faults, 1 unless set |
-//! | `HBASE_FAULTS` | only faults whose names contain this text |
+//! | `HBASE_FAULTS` | only faults whose names contain this text, or one of several with `\|` between them |
 //! | `CLUSTER_KILLS_MINUTES` | minutes of faults of the scenario `cluster_kills`, 3 unless set |
 //! | `CLUSTER_KILLS_NODES` | number of its daemons, 3 unless set |
 //! | `CLUSTER_KILLS_SERVERS` | 0 leaves its region servers alone |
@@ -37,7 +37,11 @@ mod copy;
 mod corrections;
 mod daemon_workload;
 mod differential;
+mod fault_admin;
+mod fault_checks;
+mod fault_limits;
 mod fault_report;
+mod fault_restore;
 mod fault_run;
 mod fault_steps;
 mod faults;

@@ -12,11 +12,14 @@ use tsd_testkit::hbase_workload::error_chain;
 
 use crate::{
     cluster_forward, cluster_kills, cluster_log, cluster_nodes, conformance, copy, corrections,
-    differential, faults, interop, live, opentsdb, outage, regions::ScenarioResult, series_index,
-    tables, two_daemons,
+    differential, fault_limits, fault_restore, faults, interop, live, opentsdb, outage,
+    regions::ScenarioResult, series_index, tables, two_daemons,
 };
 
 type Scenario = for<'a> fn(&'a mut Cluster) -> LocalBoxFuture<'a, ScenarioResult<()>>;
+
+/// The scenario that sets quotas.
+const LIMITS: &str = "limits";
 
 /// All scenarios, in their order; the faults are last because they disturb the cluster most.
 const SCENARIOS: &[(&str, Scenario)] = &[
@@ -37,9 +40,16 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("faults", |cluster| Box::pin(faults::run(cluster))),
 ];
 
-/// A scenario that runs only if it is named, since it takes long.
-const CLUSTER_KILLS: (&str, Scenario) =
-    ("cluster_kills", |cluster| Box::pin(cluster_kills::run(cluster)));
+/// Scenarios that run only if they are named: `cluster_kills` takes long, and the others have not run to their ends
+/// yet.
+const NAMED: &[(&str, Scenario)] = &[
+    (CLUSTER_KILLS, |cluster| Box::pin(cluster_kills::run(cluster))),
+    (LIMITS, |cluster| Box::pin(fault_limits::run(cluster))),
+    ("restore", |cluster| Box::pin(fault_restore::run(cluster))),
+];
+
+/// The scenario that needs no OpenTSDB.
+const CLUSTER_KILLS: &str = "cluster_kills";
 
 /// Prefix of the name of a scenario to leave out.
 const WITHOUT: &str = "no-";
@@ -52,12 +62,13 @@ fn requested(names: &[String]) -> impl Iterator<Item = (&'static str, Scenario)>
     };
     let names_one = names.iter().any(|name| !name.starts_with(WITHOUT));
     let usual = SCENARIOS.iter().copied().filter(move |one| !names_one || is_named(one));
-    usual.chain(Some(CLUSTER_KILLS).filter(is_named)).filter(move |one| !is_left_out(one))
+    let named = NAMED.iter().copied().filter(is_named);
+    usual.chain(named).filter(move |one| !is_left_out(one))
 }
 
 /// Runs the scenarios that are [`requested`].
 pub(crate) async fn run(names: &[String]) -> ExitCode {
-    let known: Vec<_> = SCENARIOS.iter().chain([&CLUSTER_KILLS]).map(|(name, _)| *name).collect();
+    let known: Vec<_> = SCENARIOS.iter().chain(NAMED).map(|(name, _)| *name).collect();
     if let Some(name) = names
         .iter()
         .find(|name| !known.contains(&name.strip_prefix(WITHOUT).unwrap_or(name.as_str())))
@@ -109,11 +120,18 @@ fn config(names: &[String]) -> ClusterConfig {
     config.proxied = true;
     // For a machine that other work keeps busy.
     config.start_timeout = Duration::from_mins(10);
-    config.opentsdb = requested(names).any(|(name, _)| name != CLUSTER_KILLS.0);
+    config.opentsdb = requested(names).any(|(name, _)| name != CLUSTER_KILLS);
     config.properties = vec![
         // The checksummed local file system buffers up to a checksum block in memory; a server's log
         // must survive SIGKILL.
         ("fs.file.impl".to_owned(), "org.apache.hadoop.fs.RawLocalFileSystem".to_owned()),
     ];
+    if requested(names).any(|(name, _)| name == LIMITS) {
+        config.properties.extend([
+            ("hbase.quota.enabled".to_owned(), "true".to_owned()),
+            // The servers read quotas every second, instead of twice a day.
+            ("hbase.quota.refresh.period".to_owned(), "1000".to_owned()),
+        ]);
+    }
     config
 }

@@ -16,10 +16,12 @@ mod memstore;
 mod meta;
 mod namespace_calls;
 mod namespaces;
+mod quota;
 mod registry;
 mod row_calls;
 mod sasl;
 mod scan;
+mod snapshot;
 mod state;
 mod token_call;
 
@@ -36,6 +38,7 @@ use hbase_rs_protobuf as pb;
 use prost::Message;
 use tokio::net::TcpSocket;
 
+pub use self::snapshot::RegionSnapshot;
 use self::{
     listener::ServerListener,
     state::{SharedState, flush_history},

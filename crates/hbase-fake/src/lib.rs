@@ -23,7 +23,7 @@ mod tls;
 mod zookeeper;
 
 pub use self::{
-    cluster::{FakeCluster, FakeDiscovery},
+    cluster::{FakeCluster, FakeDiscovery, RegionSnapshot},
     fault::{FaultKind, InjectedFault},
     proxy::{ProxyFault, damaging_proxy},
     security::{FakeTokens, SaslFault},

@@ -217,11 +217,11 @@ impl Attempts {
         self.failed >= self.max || self.retry_limit.is_some_and(limit)
     }
 
-    /// Returns the error of the operation. A deadline that has passed is reported with the cause of
-    /// the last failed attempt.
+    /// Returns the error of the operation. A deadline that has passed, or a discovery without a result,
+    /// is reported with the cause of the last failed attempt.
     pub(crate) fn fail(&self, cause: Failure, in_doubt: bool) -> OperationError {
         let cause = match &self.last {
-            Some(last) if cause.is_deadline() => last.clone(),
+            Some(last) if cause.says_less_than(last) => last.clone(),
             _ => cause,
         };
         self.span.record("outcome", display(&cause));

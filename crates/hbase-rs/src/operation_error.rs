@@ -113,6 +113,13 @@ impl Failure {
         matches!(self, Self::Time | Self::Call(CallError::Timeout { sent: false, .. }))
     }
 
+    /// True if a former failure says more: only the deadline ended the operation, or the wait for a
+    /// discovery that has failed with a cause before.
+    pub(crate) const fn says_less_than(&self, former: &Self) -> bool {
+        let is_unknown = matches!(self, Self::Discovery(DiscoveryError::Unknown { .. }));
+        self.is_deadline() || (is_unknown && matches!(former, Self::Discovery(_)))
+    }
+
     /// Returns the reason under which a retry after this failure is counted.
     pub(crate) const fn retry_reason(&self) -> RetryReason {
         match self {

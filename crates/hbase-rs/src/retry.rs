@@ -79,6 +79,14 @@ impl Backoff {
         let share = 800 + u32::try_from(random % 401).unwrap_or_default();
         pause.saturating_mul(share) / 1000
     }
+
+    /// Returns the pause of throttled actions of one region that were told to wait this long.
+    ///
+    /// The time is for all of them at once. Several actions are sent again in smaller calls, of which
+    /// the first may be admitted sooner.
+    pub(crate) fn throttled(&self, wait: Duration, actions: usize) -> Duration {
+        if actions > 1 { wait.min(self.max) } else { wait }
+    }
 }
 
 /// Whether and when a failed attempt is repeated. Later variants delay more.

@@ -39,6 +39,10 @@ pub(crate) fn storage_error(table: &Table, error: &OperationError) -> StorageErr
 }
 
 fn exception_error(exception: &RemoteException, error: &OperationError) -> StorageError {
+    if exception.class() == ExceptionClass::Throttling {
+        // The text says which quota, and for how long.
+        return unavailable(error);
+    }
     if exception.is_overload() {
         return StorageError::Throttled("HBase is overloaded");
     }

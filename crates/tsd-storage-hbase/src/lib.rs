@@ -66,6 +66,7 @@ mod filter;
 mod flush;
 mod metrics;
 mod mutations;
+mod overload;
 mod read_back;
 mod read_back_queue;
 mod request;

@@ -24,6 +24,7 @@ use crate::{
     error::{invalid, storage_error},
     flush, metrics,
     mutations::{appends, puts, write_batch},
+    overload::OverloadWatch,
     read_back::{self, UnverifiedRow, restore_superseded},
     read_back_queue::WrittenRows,
     request::{family_name, timestamp},
@@ -49,6 +50,7 @@ const DELETE_PAUSE: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub struct HBaseStorage {
     context: Arc<StoreContext>,
+    overload: OverloadWatch,
 }
 
 impl HBaseStorage {
@@ -77,7 +79,8 @@ impl HBaseStorage {
     pub fn with_client(client: Client, config: HBaseConfig) -> Result<Self, StorageError> {
         metrics::describe_metrics();
         let runtime = Handle::try_current().map_err(|error| StorageError::backend(&error))?;
-        Ok(Self { context: Arc::new(StoreContext::new(client, config, runtime)) })
+        let context = Arc::new(StoreContext::new(client, config, runtime));
+        Ok(Self { context, overload: OverloadWatch::default() })
     }
 
     /// The HBase client.
@@ -388,7 +391,8 @@ impl Maintenance for HBaseStorage {
         };
         let unusable = self.context.unusable_tables();
         let of_tables = unusable.iter().map(|(table, cause)| table_watch::problem(table, cause));
-        of_tables.chain(closed.map(problem)).collect()
+        let overload = self.overload.problems(&self.context.client.stats().retries);
+        of_tables.chain(closed.map(problem)).chain(overload).collect()
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {

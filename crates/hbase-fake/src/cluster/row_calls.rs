@@ -299,6 +299,11 @@ impl MultiCall<'_> {
             _ => state.served_region(server, &region_action.region.value).err(),
         };
         let exception = exception.or_else(|| {
+            let region = state.served_region(server, &region_action.region.value).ok()?;
+            let table = region.table().clone();
+            state.quotas.take(&table, mutations().count()).err()
+        });
+        let exception = exception.or_else(|| {
             let bytes = mutations().fold((block.clone(), 0), |(mut rest, bytes), mutation| {
                 let before = rest.len();
                 skip_cells(mutation, &mut rest);

@@ -10,7 +10,9 @@ use bytes::Bytes;
 use hbase_rs::{CellKind, ServerName, TableName, errors::MovedTo, region::Region};
 use hbase_rs_protobuf as pb;
 
-use super::{call_result::RpcException, memstore::Memstores, namespaces::Namespaces};
+use super::{
+    call_result::RpcException, memstore::Memstores, namespaces::Namespaces, quota::Quotas,
+};
 use crate::{
     fault::{FaultKind, InjectedFault},
     security::FakeTokens,
@@ -187,6 +189,7 @@ pub(crate) struct ClusterState {
     /// Start rows of the scanners opened on tables, in order.
     pub(crate) scan_starts: Vec<Bytes>,
     pub(crate) memstores: Memstores,
+    pub(crate) quotas: Quotas,
     pub(crate) registry: FakeRegistry,
     /// TLS of new connections.
     pub(crate) tls: Option<FakeTls>,
@@ -248,7 +251,15 @@ impl ClusterState {
         }
     }
 
-    fn open_region(&mut self, region: Region, server: usize) {
+    /// Removes the regions of a table with their scanners.
+    pub(crate) fn drop_regions(&mut self, table: &TableName) {
+        let is_of_table = |one: &FakeRegion| one.region.table() == table;
+        let dropped: Vec<_> = self.regions.extract_if(.., |one| is_of_table(one)).collect();
+        self.scanners
+            .retain(|_, scanner| !dropped.iter().any(|one| *one.region.name() == scanner.region));
+    }
+
+    pub(crate) fn open_region(&mut self, region: Region, server: usize) {
         let seq_num = self.tick() as i64;
         self.regions.push(FakeRegion { region, server, seq_num, state: "OPEN" });
     }

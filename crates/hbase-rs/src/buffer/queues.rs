@@ -36,6 +36,8 @@ pub(super) struct RegionQueue {
     bytes: usize,
     /// When an unavailable region is looked up again.
     retry_at: Option<Instant>,
+    /// Maximum number of mutations in one call. Lower after a quota has throttled a larger call.
+    share_limit: usize,
     /// Consecutive failed attempts.
     pub(super) failed_attempts: usize,
     /// Cause of the last one.
@@ -131,6 +133,7 @@ impl RegionQueue {
             mutations: 0,
             bytes: 0,
             retry_at: None,
+            share_limit: usize::MAX,
             failed_attempts: 0,
             cause: None,
             pause: Duration::ZERO,
@@ -152,6 +155,18 @@ impl RegionQueue {
     fn subtract(&mut self, range: &MutationRange) {
         self.mutations = self.mutations.saturating_sub(range.len());
         self.bytes = self.bytes.saturating_sub(range.cells().len());
+    }
+
+    /// Bounds the next calls to half of the mutations that a quota has throttled in one call. A quota
+    /// never admits more mutations at once than it admits in its unit of time.
+    pub(super) fn throttled(&mut self, mutations: usize) {
+        self.share_limit = self.share_limit.min(mutations / 2).max(1);
+    }
+
+    /// Records that all mutations of a call were written.
+    pub(super) fn written(&mut self) {
+        (self.failed_attempts, self.cause) = (0, None);
+        self.share_limit = self.share_limit.saturating_mul(2);
     }
 
     /// Removes the mutations whose deadline has passed.
@@ -419,11 +434,13 @@ impl Queues {
             let Some(region) = self.regions.get_mut(&key) else { continue };
             let Some(location) = region.location.clone() else { continue };
             let mut share = MutationShare::new(location);
-            while let Some(range) = region.ranges.pop_front() {
+            while share.mutations < region.share_limit
+                && let Some(range) = region.ranges.pop_front()
+            {
+                let room = left.actions.min(region.share_limit - share.mutations);
                 let force = shares.is_empty() && share.ranges.is_empty();
                 let expired = range.pending.deadline <= now;
-                let end =
-                    if expired { range.to } else { range.fitting(left.actions, left.bytes, force) };
+                let end = if expired { range.to } else { range.fitting(room, left.bytes, force) };
                 let part = range.part(range.from, end);
                 let (count, size) = (part.len(), part.cells().len());
                 region.subtract(&part);

@@ -6,8 +6,8 @@
 //! | with TLS or SASL | [of this crate](super::session), one for each lookup |
 //!
 //! An expired session fails all later requests, so the client drops a session at its first failure. A request during
-//! a disconnect blocks, so the caller bounds its time. A session that does not respond in that time is dropped as
-//! well; the next session may connect to another server of the ensemble. Addresses are as the servers report them.
+//! a disconnect blocks, so its time is bounded. A session that does not respond in that time is dropped as well; the
+//! next session may connect to another server of the ensemble. Addresses are as the servers report them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,6 +34,9 @@ use crate::{
 
 /// How long a server of the ensemble may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long a session may take to read the znodes of a lookup.
+const READ_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// After this time without a session, the servers are asked why.
 const DIAGNOSIS_DELAY: Duration = Duration::from_secs(1);
@@ -113,8 +116,13 @@ impl ZooKeeperDiscovery {
                     None => self.connect(what).await?,
                 };
                 let mut reads = PlainReads(client);
-                let value = root::read(&mut reads, &self.root, node).await;
-                let value = value.map_err(|error| self.failed(what, node, &error))?;
+                let read = timeout(READ_TIMEOUT, root::read(&mut reads, &self.root, node)).await;
+                let value = match read {
+                    Ok(read) => read.map_err(|error| self.failed(what, node, &error))?,
+                    Err(_) => {
+                        return Err(self.explain(SessionError::TimedOut(READ_TIMEOUT), what, node));
+                    }
+                };
                 *session = Some(reads.0);
                 value
             }
@@ -178,9 +186,12 @@ impl ZooKeeperDiscovery {
             }
             error => return DiscoveryError::ZooKeeper { what, quorum, reason: error.to_string() },
         };
+        self.explain(SessionError::Code(code), what, node)
+    }
+
+    fn explain(&self, error: SessionError, what: &'static str, node: &str) -> DiscoveryError {
         let znode = &format!("{}/{node}", self.root);
-        let lookup = Lookup { what, znode, quorum: &self.quorum, encrypted: false };
-        SessionError::Code(code).explain(&lookup)
+        error.explain(&Lookup { what, znode, quorum: &self.quorum, encrypted: false })
     }
 }
 

@@ -36,8 +36,8 @@ pub(super) struct MetaTable {
     discovery: Arc<dyn Discovery>,
     pool: Arc<ConnectionPool>,
     server: Mutex<Option<ServerName>>,
-    /// Locked during a call to discovery.
-    discovering: tokio::sync::Mutex<()>,
+    /// Locked during a call to discovery. Has the last failure and its time.
+    discovering: tokio::sync::Mutex<Option<(Instant, DiscoveryError)>>,
     region: Arc<Region>,
 }
 
@@ -76,13 +76,21 @@ impl MetaTable {
         if let Some(server) = self.server.lock().clone() {
             return Ok(self.location_at(&server));
         }
-        let deadline = deadline.min(Instant::now() + self.config.call_timeout);
+        let begun = Instant::now();
+        let deadline = deadline.min(begun + self.config.call_timeout);
         let discovered = async {
-            let _discovering = self.discovering.lock().await;
+            let mut failed = self.discovering.lock().await;
             if let Some(server) = self.server.lock().clone() {
                 return Ok(server);
             }
-            self.discovery.meta_server().await
+            // Callers that waited for a failed call share its error. One by one, most of them would reach
+            // their deadlines without a cause.
+            if let Some((_, error)) = failed.as_ref().filter(|(at, _)| *at >= begun) {
+                return Err(error.clone());
+            }
+            let server = self.discovery.meta_server().await;
+            *failed = server.as_ref().err().map(|error| (Instant::now(), error.clone()));
+            server
         };
         let server = match timeout_at(deadline, discovered).await {
             Ok(server) => server?,

@@ -58,6 +58,12 @@ impl CallLimits {
         *self = Self::new(self.actions / 2, self.bytes / 2);
     }
 
+    /// Bounds the actions to half of those that a quota has throttled in one call. A quota never admits
+    /// more actions at once than it admits in its unit of time.
+    pub(crate) fn throttled(&mut self, actions: usize) {
+        self.actions = self.actions.min(actions / 2).max(1);
+    }
+
     /// True if nothing more fits.
     pub(crate) const fn is_exhausted(self) -> bool {
         self.actions == 0 || self.bytes == 0

@@ -132,22 +132,26 @@ impl RegionCache {
         }
     }
 
-    /// Caches a location, unless a newer one of the region, or a newer region with the same start
-    /// key, is cached. Returns true if the cache has changed.
+    /// Caches a location, unless a newer one of the region is cached. Returns true if it was cached.
     ///
     /// Regions that start in the new one are removed. A region that starts before it and overlaps
     /// it is kept until a call to it fails.
+    ///
+    /// If a region with the same start key and a higher id is cached, neither stays cached, and the
+    /// next call looks up: either the lookup of the new one was slow, or a snapshot from before a
+    /// split or merge was restored.
     pub fn insert(&mut self, location: RegionLocation) -> bool {
         let region = &location.region;
-        let cached =
-            self.tables.get(region.table()).and_then(|regions| regions.get(region.start_key()));
+        let regions = self.tables.get_mut(region.table());
+        let cached = regions.as_ref().and_then(|regions| regions.get(region.start_key()));
         if let Some(cached) = cached {
-            let stale = if cached.region.name() == region.name() {
-                location.seq_num < cached.seq_num || location == *cached
-            } else {
-                region.id() < cached.region.id()
-            };
-            if stale {
+            if cached.region.name() == region.name() {
+                if location.seq_num < cached.seq_num || location == *cached {
+                    return false;
+                }
+            } else if region.id() < cached.region.id() {
+                let removed = regions.and_then(|regions| regions.remove(region.start_key()));
+                self.regions -= usize::from(removed.is_some());
                 return false;
             }
         }
@@ -329,14 +333,25 @@ mod tests {
     }
 
     #[test]
-    fn older_regions_and_locations_are_ignored() {
+    fn older_locations_are_ignored() {
         let mut cache = cache(&[("a", "m", 2)]);
-        assert!(!cache.insert(location("a", "z", 1, 9, 50)));
         assert!(!cache.insert(location("a", "m", 2, 9, 4)));
         assert_eq!(cache.holding(&table(), b"b").unwrap().server, server(1));
         assert!(cache.insert(location("a", "m", 2, 9, 6)));
         assert_eq!(cache.holding(&table(), b"b").unwrap().server, server(9));
         assert_eq!(cache.len(), 1);
+    }
+
+    #[test]
+    fn region_from_before_a_split_is_cached_by_the_second_lookup() {
+        let mut cache = cache(&[("a", "m", 2), ("m", "z", 2)]);
+        let parent = location("a", "z", 1, 9, 3);
+        assert!(!cache.insert(parent.clone()));
+        assert_eq!(cache.len(), 1);
+        check(&cache, "b", None);
+        assert!(cache.insert(parent));
+        assert_eq!(cache.len(), 1);
+        check(&cache, "n", Some("a"));
     }
 
     #[test]

@@ -109,11 +109,17 @@ impl<'a> Batch<'a> {
         if progress {
             self.attempts.reset();
         }
-        if slowest.retry == Retry::Split {
-            self.limits.halve();
-        }
         // Doubt is recorded for each action.
-        let slowest = FailedAttempt { in_doubt: false, ..slowest.clone() };
+        let mut slowest = FailedAttempt { in_doubt: false, ..slowest.clone() };
+        match &mut slowest.retry {
+            Retry::Split => self.limits.halve(),
+            Retry::After(wait) => {
+                let sent = retried.len().min(self.limits.actions);
+                self.limits.throttled(sent);
+                *wait = self.table.client.config().backoff.throttled(*wait, sent);
+            }
+            _ => {}
+        }
         if self.attempts.retry(slowest, true).await.is_ok() {
             return true;
         }

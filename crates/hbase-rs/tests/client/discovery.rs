@@ -15,7 +15,7 @@ use hbase_rs_protobuf as pb;
 use prost::Message;
 use tokio::time::timeout;
 
-use super::{config, fill, get};
+use super::{chain, config, fill, get};
 
 /// Encodes a znode as HBase does: metadata of the writer, `PBUF`, the message.
 fn znode(message: &impl Message) -> Vec<u8> {
@@ -127,6 +127,37 @@ async fn unresponsive_ensemble_fails_at_the_operation_timeout() {
     let table = Client::new(config, discovery).table("t".parse().unwrap());
     let error = table.with_timeout(Duration::from_millis(100)).get(&get("a")).await.unwrap_err();
     assert!(matches!(&*error.cause, Failure::Discovery(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn lookups_name_a_zookeeper_that_stops_answering() {
+    let ensemble = FakeEnsemble::start().await;
+    let cluster = FakeCluster::start(2).await;
+    let name = cluster.create_table("t", &["m"]);
+    let discovery = ZooKeeperDiscovery::new(ensemble.quorum(), "/hbase");
+    let client = Client::new(config(), discovery);
+    let table = client.table(name);
+    ensemble.set("/hbase/meta-region-server", meta(&cluster.server(0)));
+    fill(&table, &["a", "z"]).await;
+    ensemble.set_silent(true);
+    // Known regions need no lookup.
+    fill(&table, &["a", "z"]).await;
+    cluster.move_meta(1);
+    let other = cluster.create_table("other", &["c", "e", "g"]);
+    let unknown = client.table(other).with_timeout(Duration::from_secs(5));
+    let lookups = ["a", "d", "f", "h"].map(|row| {
+        let table = unknown.clone();
+        async move { table.get(&get(row)).await.unwrap_err() }
+    });
+    for error in futures_util::future::join_all(lookups).await {
+        let text = chain(&error);
+        assert!(text.contains(ensemble.quorum()) && text.contains("ZooKeeper"), "{text}");
+    }
+    fill(&table, &["a", "z"]).await;
+    ensemble.set("/hbase/meta-region-server", meta(&cluster.server(1)));
+    ensemble.set_silent(false);
+    ensemble.close_connections();
+    assert!(unknown.get(&get("a")).await.unwrap().is_empty());
 }
 
 #[tokio::test]

@@ -16,6 +16,7 @@ mod discovery;
 mod lookups;
 mod outages;
 mod pressure;
+mod quotas;
 mod regions;
 mod registry;
 mod rows;

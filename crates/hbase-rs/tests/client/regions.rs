@@ -68,6 +68,44 @@ async fn split_and_merged_regions_are_found() {
 }
 
 #[tokio::test]
+async fn regions_of_a_restored_snapshot_are_found_with_their_former_ids() {
+    let (cluster, table) = start().await;
+    let snapshot = cluster.snapshot_regions(table.name());
+    fill(&table, &["a", "c", "h"]).await;
+    cluster.split_region(table.name(), "b");
+    let writer = table.buffered(BufferConfig::default());
+    for row in ["a", "c", "h"] {
+        writer.mutate(put(row, "split")).await.unwrap();
+    }
+    // The daughters, which have higher ids, are in the cache.
+    cluster.restore_regions(&snapshot, 1);
+    assert_eq!(value(&table.get(&get("c")).await.unwrap()), "split");
+    writer.mutate(put("c", "restored")).await.unwrap();
+    assert_eq!(value(&table.get(&get("a")).await.unwrap()), "split");
+    let lookups = table.client().stats().lookups;
+    for row in ["a", "c", "h"] {
+        writer.mutate(put(row, "again")).await.unwrap();
+        assert_eq!(value(&table.get(&get(row)).await.unwrap()), "again");
+    }
+    assert_eq!(table.client().stats().lookups, lookups);
+}
+
+#[tokio::test]
+async fn row_of_a_restored_region_is_looked_up_twice_at_most() {
+    let (cluster, table) = start().await;
+    let snapshot = cluster.snapshot_regions(table.name());
+    cluster.split_region(table.name(), "b");
+    fill(&table, &["a", "c"]).await;
+    cluster.restore_regions(&snapshot, 1);
+    let lookups = table.client().stats().lookups;
+    // No call to the first daughter fails.
+    for _ in 0..20 {
+        assert_eq!(value(&table.get(&get("c")).await.unwrap()), "c");
+    }
+    assert!(table.client().stats().lookups <= lookups + 2);
+}
+
+#[tokio::test]
 async fn regions_of_a_killed_server_are_found_where_they_open() {
     let (cluster, table) = start().await;
     fill(&table, &["a", "h"]).await;

@@ -10,6 +10,7 @@ mod filters;
 mod flush;
 mod in_doubt;
 mod live;
+mod overload;
 mod rewrite;
 mod scenarios;
 mod series_registry;

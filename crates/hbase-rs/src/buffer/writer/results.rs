@@ -77,11 +77,15 @@ impl Writer {
                     self.batch_complete(range.written());
                 }
                 if let Some(queue) = self.queues.region_mut(key) {
-                    (queue.failed_attempts, queue.cause) = (0, None);
+                    queue.written();
                 }
             }
             RegionResult::Failed(failed) => {
                 let attempt = self.queues.failed_attempts(key) + 1;
+                if let (Retry::After(_), Some(queue)) = (failed.retry, self.queues.region_mut(key))
+                {
+                    queue.throttled(share.mutations);
+                }
                 for range in share.ranges {
                     self.retry_or_fail(range, &failed, attempt, &mut retried);
                 }
@@ -142,7 +146,14 @@ impl Writer {
         let attempts = self.queues.failed_attempts(key);
         let pause = match retry {
             Retry::Backoff { overloaded } => Some(self.backoff(attempts, overloaded)),
-            Retry::After(wait) => Some(wait),
+            Retry::After(wait) => {
+                let mutations = retried.ranges.iter().map(MutationRange::len).sum();
+                let pause = self.table.client().config().backoff.throttled(wait, mutations);
+                // Mutations whose deadline is before the end of the wait fail in time.
+                let deadline = retried.ranges.iter().map(|range| range.pending.deadline).min();
+                let left = deadline.map_or(pause, |at| at.saturating_duration_since(now));
+                Some(pause.min(left))
+            }
             _ if attempts >= MAX_IMMEDIATE_RETRIES => Some(self.backoff(attempts, false)),
             _ => None,
         };
