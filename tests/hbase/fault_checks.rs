@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use cluster::Cluster;
 use hbase_rs::{
-    Client, ClientConfig, Discovery, FamilyDescriptor, Get, Put, ServerName, TableDescriptor,
-    TableName, ZooKeeperDiscovery,
+    Client, ClientConfig, Get, Put, ServerName, TableName,
+    admin::{FamilyDescriptor, TableDescriptor},
+    discovery::{Discovery, ZooKeeperDiscovery},
 };
 use tokio::task::JoinHandle;
 use tsd_testkit::hbase_workload::error_chain;
@@ -82,16 +83,19 @@ impl Discoverer {
     /// Looks up the servers with the session, and a row with a new client.
     pub(crate) async fn fail(&self, cluster: &Cluster) -> ScenarioResult<()> {
         let found = self.discovery.meta_server().await;
-        self.check("a lookup in a known session", &found.err().map(|error| error_chain(&error)))?;
+        self.check(
+            "a lookup in a known session",
+            found.err().map(|error| error_chain(&error)).as_deref(),
+        )?;
         let table = cluster.client_with(ClientConfig::new("faults")).table(TableName::meta());
         let get = Get::try_new("faults")?;
         let found = table.with_timeout(LOOKUP_TIMEOUT).get(&get).await;
-        self.check("a new client", &found.err().map(|error| error_chain(&error)))
+        self.check("a new client", found.err().map(|error| error_chain(&error)).as_deref())
     }
 
-    fn check(&self, what: &str, error: &Option<String>) -> ScenarioResult<()> {
-        println!("{what}: {}", error.as_deref().unwrap_or("no error"));
-        let names = |text: &String| text.contains(&self.quorum) && text.contains("ZooKeeper");
+    fn check(&self, what: &str, error: Option<&str>) -> ScenarioResult<()> {
+        println!("{what}: {}", error.unwrap_or("no error"));
+        let names = |text: &str| text.contains(&self.quorum) && text.contains("ZooKeeper");
         match error {
             Some(text) if names(text) => Ok(()),
             _ => Err(format!("{what}: {error:?} does not name ZooKeeper").into()),

@@ -8,8 +8,11 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use cluster::Cluster;
 use hbase_rs::{
-    BufferConfig, Client, ClientConfig, ExceptionClass, FamilyDescriptor, MutationBatch,
-    RetryReason, Scan, TableDescriptor, TableName,
+    BufferConfig, Client, ClientConfig, Scan, TableName,
+    admin::{FamilyDescriptor, TableDescriptor},
+    buffer::MutationBatch,
+    errors::ExceptionClass,
+    stats::RetryReason,
 };
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};

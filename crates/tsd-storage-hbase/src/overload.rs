@@ -5,7 +5,7 @@
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
-use hbase_rs::{ExceptionClass, RetryReason};
+use hbase_rs::{errors::ExceptionClass, stats::RetryReason};
 use tsd_storage::{HealthImpact, HealthProblem, StoreComponent};
 
 /// A problem ends after this time without a rejection. Waits of quotas are seconds, and of the client at most five.

@@ -1,6 +1,6 @@
 //! The regions of a table as a snapshot keeps them.
 
-use hbase_rs::{Region, TableName};
+use hbase_rs::{TableName, region::Region};
 
 use super::FakeCluster;
 

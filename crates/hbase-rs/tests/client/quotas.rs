@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
-use hbase_rs::{Action, BufferConfig, ExceptionClass, MutationBatch, RetryReason, Table};
+use hbase_rs::{
+    Action, BufferConfig, Table, buffer::MutationBatch, errors::ExceptionClass, stats::RetryReason,
+};
 
 use super::{get, put, start, value};
 

@@ -122,7 +122,8 @@ impl World {
         config: ClusterLogConfig,
         clock: fn() -> i64,
     ) -> Result<LogNode, NodeError> {
-        let opened = tsd_cluster_log::open(&self.client(), config).await;
+        let client = self.client();
+        let opened = Box::pin(tsd_cluster_log::open(&client, config)).await;
         let OpenedLog { log, former } = opened.map_err(NodeError::Log)?;
         let wal = WalConfig {
             backend: BackendSharing::MultiWriter,
