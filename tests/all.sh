@@ -4,7 +4,7 @@
 #
 #   tests/all.sh
 #
-# Everything is built once; then four lanes run concurrently, since most tests wait for timers, syncs and other processes. A step
+# Everything is built once; then three lanes run concurrently, since most tests wait for timers, syncs and other processes. A step
 # without its Java, browser or nightly compiler says so. The last lines list the time of each step.
 set -u
 cd "$(dirname "$0")/.."
@@ -19,23 +19,20 @@ step "HAProxy" timeout 600 tests/haproxy.sh
 
 units() {
     export RUST_TEST_THREADS=$(($(nproc) * 2))
-    step "tests" timeout 2400 tests/programs.sh all
+    step "tests" timeout 4500 tests/programs.sh all
+    step "secured HBase" timeout 1800 tests/secure.sh
 }
 servers() {
-    step "HBase and OpenTSDB" timeout 2400 tests/hbase.sh
-}
-secured() {
-    step "secured HBase" timeout 1800 tests/secure.sh
+    step "HBase and OpenTSDB" timeout 4500 tests/hbase.sh
 }
 surfaces() {
     step "README" timeout 600 tests/readme.sh target/debug/tsdb
-    step "page" timeout 2400 tests/page.sh
+    step "page" timeout 3600 tests/page.sh
     step "fuzz targets" timeout 2400 nice -n 10 fuzz/run.sh 3
     # Last, since cargo waits for the lints of .ci/run.
     step "examples" timeout 2400 cargo test --workspace --doc --locked --quiet
 }
 units &
 servers &
-secured &
 surfaces &
 wait

@@ -1,5 +1,5 @@
-//! Costs of security: writes, scans and connections with each protection and with TLS, beside the Java client in the
-//! same modes, on one HBase that serves all of them.
+//! Costs of security: writes, scans and connections with each protection and with TLS, compared with the Java client in
+//! the same modes, on one HBase that serves all of them.
 
 use std::{
     env, fs,

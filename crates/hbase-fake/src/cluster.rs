@@ -302,6 +302,11 @@ impl FakeCluster {
         self.state.lock().version = Some(version);
     }
 
+    /// Limits the writes of a table that are sent in a `Multi`; `None` removes the limit.
+    pub fn set_write_quota(&self, table: &TableName, per_second: Option<u32>) {
+        self.state.lock().quotas.set(table, per_second);
+    }
+
     /// Reports this load of the memstore of a row's region, in percent, with every response to a Multi.
     pub fn set_memstore_load(&self, table: &TableName, row: &str, percent: i32) {
         let mut state = self.state.lock();

@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Instant};
 
 use hbase_rs::TableName;
 
-use super::{FakeCluster, call_result::RpcException};
+use super::call_result::RpcException;
 
 /// Quotas by table.
 #[derive(Debug, Default)]
@@ -18,6 +18,19 @@ struct WriteQuota {
 }
 
 impl Quotas {
+    /// Limits the writes of a table; `None` removes the limit.
+    pub(crate) fn set(&mut self, table: &TableName, per_second: Option<u32>) {
+        match per_second.map(f64::from) {
+            Some(per_second) => {
+                let quota = WriteQuota { per_second, available: per_second, at: Instant::now() };
+                self.0.insert(table.clone(), quota);
+            }
+            None => {
+                self.0.remove(table);
+            }
+        }
+    }
+
     /// Takes the writes of one region in one call. They are admitted together or not at all, so more than
     /// the quota of a second are never admitted.
     ///
@@ -42,21 +55,5 @@ impl Quotas {
         }
         quota.available -= writes as f64;
         Ok(())
-    }
-}
-
-impl FakeCluster {
-    /// Limits the writes of a table that are sent in a `Multi`; `None` removes the limit.
-    pub fn set_write_quota(&self, table: &TableName, per_second: Option<u32>) {
-        let quotas = &mut self.state.lock().quotas.0;
-        match per_second.map(f64::from) {
-            Some(per_second) => {
-                let quota = WriteQuota { per_second, available: per_second, at: Instant::now() };
-                quotas.insert(table.clone(), quota);
-            }
-            None => {
-                quotas.remove(table);
-            }
-        }
     }
 }
