@@ -29,7 +29,6 @@ surfaces() {
     step "README" timeout 600 tests/readme.sh target/debug/tsdb
     step "page" timeout 3600 tests/page.sh
     step "fuzz targets" timeout 2400 nice -n 10 fuzz/run.sh 3
-    # Last, since cargo waits for the lints of .ci/run.
     step "examples" timeout 2400 cargo test --workspace --doc --locked --quiet
 }
 units &
