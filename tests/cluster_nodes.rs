@@ -360,7 +360,7 @@ fn a_node_with_other_settings_is_refused_on_both_sides() {
     let free = [
         ("TSD_CLUSTER_READ_TIMEOUT", "7"),
         ("TSD_CORE_AUTO_CREATE_METRICS", "false"),
-        ("TSD_QUERY_TIMEOUT", "1000"),
+        ("TSD_QUERY_TIMEOUT", "30000"),
         ("TSD_STORAGE_ENABLE_COMPACTION", "false"),
     ];
     let b = free.into_iter().fold(b, |b, (key, value)| b.env(key, value)).start();
