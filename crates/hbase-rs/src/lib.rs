@@ -71,7 +71,8 @@
 //!   clusters that hide ZooKeeper ([`RegistryDiscovery`](discovery::RegistryDiscovery)).
 //! * **Metrics** are plain data ([`Client::stats`]).
 //! * **Spans** of `tracing`, at level debug: one for each operation (name, table, deadline), and one below it for each
-//!   attempt (method, server, region, number, outcome). Buffered mutations have none; their calls have.
+//!   attempt (method, server, region, number, outcome). A buffered mutation has no span; the call that sends it has
+//!   one.
 //!
 //! # Waits and their limits
 //!
