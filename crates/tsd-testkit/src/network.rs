@@ -7,13 +7,13 @@ use std::{
     collections::BTreeSet,
     io,
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
-    process::{self, Command},
-    sync::atomic::{AtomicU8, Ordering},
+    process::Command,
+    sync::atomic::{AtomicU16, Ordering},
     thread,
 };
 
-/// Numbers the networks of this process.
-static NEXT: AtomicU8 = AtomicU8::new(0);
+/// Subnet that this process tries next; none is used twice by one process, whose listeners outlive their networks.
+static NEXT: AtomicU16 = AtomicU16::new(0);
 
 /// Hosts behind a bridge; removed when dropped.
 #[derive(Debug)]
@@ -27,12 +27,7 @@ impl Network {
     /// Starts a network of hosts, which are numbered from 0. `None` if this process may not.
     #[must_use]
     pub fn start(hosts: u8) -> Option<Self> {
-        let pid = process::id();
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let bridge = format!("tsd{pid}x{number}");
-        // Networks of concurrent processes differ.
-        let octets = (64 + (pid % 64) as u8 * 3 + number % 3, (pid / 64 % 256) as u8);
-        ip(&["link", "add", &bridge, "type", "bridge"]).then_some(())?;
+        let (bridge, octets) = claim_subnet()?;
         let network = Self { bridge, octets, hosts };
         let (address, bridge) = (format!("{}/24", network.gateway()), &network.bridge);
         let is_up = ip(&["addr", "add", &address, "dev", bridge])
@@ -163,10 +158,31 @@ fn relay(one: &TcpStream, other: &TcpStream) {
 impl Drop for Network {
     fn drop(&mut self) {
         for host in 0..self.hosts {
+            // Deleting only the namespace leaves its link for a while.
+            ip(&["link", "del", &format!("{}h{host}", self.bridge)]);
             ip(&["netns", "del", &self.namespace(host)]);
         }
         ip(&["link", "del", &self.bridge]);
     }
+}
+
+/// Creates a bridge that is named after its subnet, so that no two networks of this machine have the same addresses;
+/// `None` if this process may not.
+fn claim_subnet() -> Option<(String, (u8, u8))> {
+    const SUBNETS: u16 = 190 * 256;
+    for _ in 0..SUBNETS {
+        let [high, low] = (NEXT.fetch_add(1, Ordering::Relaxed) % SUBNETS).to_be_bytes();
+        let octets = (64 + high, low);
+        let bridge = format!("tsd{}x{}", octets.0, octets.1);
+        let create = ["link", "add", &bridge, "type", "bridge"];
+        let created = Command::new("ip").args(create).output().ok()?;
+        if created.status.success() {
+            return Some((bridge, octets));
+        }
+        let is_taken = String::from_utf8_lossy(&created.stderr).contains("File exists");
+        is_taken.then_some(())?;
+    }
+    None
 }
 
 /// Runs `ip`; true if it succeeds.
