@@ -2,6 +2,7 @@
 
 mod cluster;
 mod cluster_settings;
+mod found_hbase;
 mod hbase;
 mod joining;
 mod log_mark;
@@ -27,7 +28,8 @@ use tsd_storage_wal::{WalConfig, WalStorage, unknown_mark_version};
 
 pub(crate) use self::{
     cluster_settings::ClusterSettings,
-    hbase::{find_cluster, needed_tables, prefetch},
+    found_hbase::{find_cluster, needed_tables},
+    hbase::prefetch,
     joining::JoinError,
     names::name_peers,
     open_store::{OpenStore, Purpose, Replayed},

@@ -80,7 +80,7 @@ mod tables;
 
 pub use config::{HBaseConfig, HBaseDiscovery, SeriesIndexConfig, SeriesIndexMode};
 pub use metrics::{describe_metrics, publish_metrics};
-pub use storage::HBaseStorage;
+pub use storage::{HBaseStorage, Rights};
 pub use tables::{
     Compression, FamilyLayout, Splits, TableError, TableLayout, TableOptions, TableReport,
     TableState, create_tables, inspect_table,

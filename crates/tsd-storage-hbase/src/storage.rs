@@ -17,6 +17,7 @@ use tsd_storage::{
     WriteResult,
 };
 
+pub use self::rights::Rights;
 use crate::{
     conditional::{self, execute_swap},
     config::HBaseConfig,

@@ -18,7 +18,7 @@ use tsd_storage_hbase::HBaseStorage;
 
 use super::{
     cluster::{net_config, shared_settings, state_name},
-    hbase::find_cluster,
+    found_hbase::find_cluster,
     slot_tags,
 };
 use crate::config::{ClusterNetSettings, EngineKind, Settings};

@@ -1,28 +1,26 @@
 //! Opens a store on HBase, directly or with a log in front.
 
 use std::{
-    error::Error,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use anyhow::Context;
-use hbase_rs::{Client, ClientConfig, discovery::DiscoveryError, security::Authentication};
+use hbase_rs::{Client, ClientConfig, discovery::DiscoveryError};
 use tracing::{info, warn};
 use tsd_cluster_log::{ClusterLog, ClusterLogConfig, OpenLogError};
 use tsd_cluster_net::NetConfig;
 use tsd_files::DiskSpace;
-use tsd_model::Family;
-use tsd_server::ServerMode;
 use tsd_storage::{MeteredStorage, Recovery, Standstills, Storage, StorageError, Table};
-use tsd_storage_hbase::{HBaseConfig, HBaseDiscovery, HBaseStorage, SeriesIndexConfig};
+use tsd_storage_hbase::{HBaseConfig, HBaseStorage, SeriesIndexConfig};
 use tsd_storage_wal::{
     BackendSharing, CommitLog, LoggedTables, OpenError, WalConfig, WalStorage, holds_log,
 };
 
 use super::{
     cluster::{self, PeerListener},
+    found_hbase::{find_cluster, find_tables, needed_tables},
     joining, log_mark, log_owner,
     log_reports::{explain_damage, warn_of},
     log_types::{HBaseLog, Metered},
@@ -31,14 +29,10 @@ use super::{
     slot_tags,
     tables::all_tables,
 };
-use crate::config::{Ack, HBaseSettings, Settings};
+use crate::config::{Ack, Settings};
 
-/// Timeout of one attempt to reach HBase at the start.
-const ATTEMPT: Duration = Duration::from_secs(5);
 /// How long a start waits for HBase if it can serve without HBase.
 const GLANCE: Duration = Duration::from_secs(3);
-/// Time between two reports of the same failure.
-const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -119,137 +113,6 @@ fn series_index(settings: &Settings) -> Option<SeriesIndexConfig> {
 fn straight(settings: &Settings, client: Client, below: Arc<Metered>) -> OpenStore {
     let hbase = Some(OnHBase::new(client));
     OpenStore { hbase, ..OpenStore::new(below, settings.storage.schema) }
-}
-
-/// Waits until ZooKeeper knows a server of HBase. Reports the cause of a failure at once, and then once per
-/// [`REPORT_INTERVAL`].
-pub(crate) async fn find_cluster(
-    client: &Client,
-    settings: &Settings,
-    patience: Duration,
-) -> anyhow::Result<()> {
-    let hbase = &settings.storage.hbase;
-    let started = Instant::now();
-    let mut reported: Option<Instant> = None;
-    loop {
-        let Err(error) = client.discover().await else { return Ok(()) };
-        if error.is_permanent() || started.elapsed() >= patience {
-            return Err(error).with_context(|| unreachable_text(hbase));
-        }
-        if reported.is_none_or(|at| at.elapsed() >= REPORT_INTERVAL) {
-            reported = Some(Instant::now());
-            let cause = error.source().map(ToString::to_string).unwrap_or_default();
-            let left = patience.saturating_sub(started.elapsed()).as_secs();
-            warn!(%error, cause, "HBase is not found; retrying for {left} s");
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
-}
-
-/// Checks the tables, and the rights on them; retries until HBase responds.
-async fn find_tables(
-    settings: &Settings,
-    store: &HBaseStorage,
-    purpose: Purpose,
-    patience: Duration,
-) -> anyhow::Result<()> {
-    let hbase = &settings.storage.hbase;
-    let started = Instant::now();
-    for table in needed_tables(settings) {
-        loop {
-            let left = patience.saturating_sub(started.elapsed());
-            let attempt = left.clamp(Duration::from_millis(100), ATTEMPT);
-            let error = match find_table(settings, store, &table, purpose, attempt).await {
-                Ok(true) => break,
-                Ok(false) => return Err(no_table(&table, hbase)),
-                Err(error) => error,
-            };
-            if error.recovery() == Recovery::GiveUp || started.elapsed() >= patience {
-                let what =
-                    if is_denied(&error) { denied_text(&table) } else { unreachable_text(hbase) };
-                return Err(error).context(what);
-            }
-            let place = &hbase.cluster.discovery;
-            warn!(%error, %place, "HBase does not respond; retrying");
-            tokio::time::sleep(PAUSE.min(patience.saturating_sub(started.elapsed()))).await;
-        }
-    }
-    Ok(())
-}
-
-/// True if a table exists. On a secured cluster it fails if the user lacks a right on the table.
-async fn find_table(
-    settings: &Settings,
-    store: &HBaseStorage,
-    table: &Table,
-    purpose: Purpose,
-    timeout: Duration,
-) -> Result<bool, StorageError> {
-    let exists = store.table_exists_within(table, timeout).await?;
-    let security = &settings.storage.hbase.cluster.security;
-    if exists && security.authentication != Authentication::Simple {
-        let reads_only = match purpose {
-            Purpose::Daemon => settings.server.mode == ServerMode::ReadOnly,
-            Purpose::Query => true,
-            Purpose::Import { .. } | Purpose::Copy { .. } => false,
-        };
-        store.check_rights(table, family_of(settings, table), !reads_only, timeout).await?;
-    }
-    Ok(exists)
-}
-
-/// A family of a table.
-fn family_of(settings: &Settings, table: &Table) -> Family {
-    let (tables, hbase) = (&settings.engine.tables, &settings.storage.hbase);
-    if [&tables.uid, &tables.meta, &hbase.series_table].contains(&table) {
-        Family::Name
-    } else {
-        Family::T
-    }
-}
-
-/// True if the user lacks a right, which no wait mends.
-fn is_denied(error: &StorageError) -> bool {
-    error.to_string().contains("AccessDeniedException: Insufficient permissions")
-}
-
-fn denied_text(table: &Table) -> String {
-    format!(
-        "the user of this process lacks a right on table {table}: tools that read need READ, daemons and other tools \
-         READ and WRITE; grant them in HBase's shell"
-    )
-}
-
-/// Tables that must exist.
-pub(crate) fn needed_tables(settings: &Settings) -> Vec<Table> {
-    let (engine, hbase) = (&settings.engine, &settings.storage.hbase);
-    let tracks = engine.meta_tracking != tsd_engine::MetaTracking::Off;
-    all_tables(settings)
-        .into_iter()
-        .filter(|table| engine.tree_processing || *table != engine.tables.tree)
-        .filter(|table| tracks || *table != engine.tables.meta)
-        .chain(hbase.registers_series().then(|| hbase.series_table.clone()))
-        .collect()
-}
-
-fn no_table(table: &Table, settings: &HBaseSettings) -> anyhow::Error {
-    anyhow::anyhow!(
-        "table {table} does not exist in the HBase at {}; `tsdb table create` creates the tables",
-        settings.cluster.discovery
-    )
-}
-
-fn unreachable_text(settings: &HBaseSettings) -> String {
-    match &settings.cluster.discovery {
-        HBaseDiscovery::ZooKeeper { quorum, root, .. } => format!(
-            "cannot reach HBase through ZooKeeper at {quorum} (znode {root}); check \
-             tsd.storage.hbase.zk_quorum, zk_basedir and hosts"
-        ),
-        registry @ HBaseDiscovery::Registry { .. } => format!(
-            "cannot reach HBase through its servers at {registry}; check hbase.masters, \
-             hbase.client.bootstrap.servers and tsd.storage.hbase.hosts"
-        ),
-    }
 }
 
 /// Tables whose rows go through the log: points and rollups. UIDs, meta data and trees go to HBase directly.

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hbase_rs::{Get as HBaseGet, Mutation, Put as HBasePut, condition::Condition};
+use hbase_rs::{
+    Get as HBaseGet, Mutation, Put as HBasePut, condition::Condition, errors::ExceptionClass,
+};
 use tsd_model::Family;
-use tsd_storage::{StorageError, Table};
+use tsd_storage::{StorageError, Table, error_chain};
 
 use super::HBaseStorage;
 use crate::{
@@ -16,23 +18,31 @@ use crate::{
 /// A row, a column and a value that no table has.
 const ROW: &[u8] = b"\0rights";
 
+/// Whether the user of this process may do what it has to do with a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rights {
+    /// It may.
+    Granted,
+    /// A right is missing. HBase's text has the user, the table and the action.
+    Missing(String),
+}
+
 impl HBaseStorage {
-    /// Fails if the user of this process may not read a table or, if it `writes`, may not write it. The error has the
-    /// user, the table and the missing action.
+    /// Returns whether the user of this process may read a table and, if it `writes`, may write it.
     ///
     /// HBase checks both rights before it evaluates the condition of a write. The condition here never holds, so
     /// nothing is written.
     ///
     /// # Errors
     ///
-    /// If a right is missing, or HBase does not answer in this time.
+    /// If HBase does not answer in this time.
     pub async fn check_rights(
         &self,
         table: &Table,
         family: Family,
         writes: bool,
         timeout: Duration,
-    ) -> Result<(), StorageError> {
+    ) -> Result<Rights, StorageError> {
         let rows = self.context.table(table)?.rows.clone().with_timeout(timeout);
         let value = Bytes::from_static(ROW);
         let condition = Condition::equals(family_name(family), value.clone(), value.clone());
@@ -47,6 +57,12 @@ impl HBaseStorage {
                 rows.exists(get).await.map(|_| ())
             }
         });
-        checked.await?.map_err(|error| storage_error(table, &error))
+        match checked.await? {
+            Ok(()) => Ok(Rights::Granted),
+            Err(error) if error.class() == Some(ExceptionClass::AccessDenied) => {
+                Ok(Rights::Missing(error_chain(&error)))
+            }
+            Err(error) => Err(storage_error(table, &error)),
+        }
     }
 }
