@@ -4,6 +4,7 @@
 
 mod admission;
 mod coordination;
+mod daemon;
 mod deletes;
 mod layouts;
 mod lifecycle;

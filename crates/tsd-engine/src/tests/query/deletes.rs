@@ -16,7 +16,7 @@ use tsd_storage::{
 use tsd_storage_hbase::{HBaseConfig, HBaseStorage};
 use tsd_storage_wal::{BackendSharing, WalConfig, WalStorage};
 
-use super::{series_index::Rng, series_reads::Daemon, *};
+use super::{daemon::Daemon, series_index::Rng, *};
 use crate::{DeletedPoints, Engine, Sample, SampleContent, testing::put_all};
 
 const ROW: i64 = 3_600;

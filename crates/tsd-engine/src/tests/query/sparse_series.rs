@@ -2,7 +2,7 @@
 
 use tsd_storage::Storage;
 
-use super::{HOUR, query, series_index::Rng, series_reads::Daemon};
+use super::{HOUR, daemon::Daemon, query, series_index::Rng};
 use crate::{EngineHandle, NameText, QueryControl, testing::put};
 
 const DAY: i64 = 86_400;

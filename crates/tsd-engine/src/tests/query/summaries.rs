@@ -12,8 +12,8 @@ use tsd_query::{Clock, Query, RawQuery, parse_m_parameter};
 use tsd_storage::{CellBatch, CellRef, Delete, Storage, StorageExt};
 
 use super::{
+    daemon::{Daemon, answer},
     series_index::Rng,
-    series_reads::{Daemon, answer},
 };
 use crate::{EngineConfig, NameText, QueryControl, Sample, SampleContent, testing::put_all};
 
