@@ -56,9 +56,10 @@ pub enum PutError {
     /// The interval of a rolled-up value is not configured.
     #[error("rollups are not configured")]
     NoRollups,
-    /// A queue of the engine, or the storage's log, stayed full. The point was not stored and may be sent again.
-    #[error("too many points are waiting")]
-    Throttled,
+    /// A queue of the engine or of the storage, which the text names, stayed full. The point was not stored and may be
+    /// sent again.
+    #[error("too many points are waiting: {0}")]
+    Throttled(&'static str),
     /// The storage failed. The point may have been stored, unless the error says otherwise.
     #[error(transparent)]
     Storage(StorageError),
@@ -76,7 +77,7 @@ impl PutError {
     pub const fn is_of_store(&self) -> bool {
         match self {
             Self::Storage(error) => !error.is_permanent(),
-            Self::Throttled | Self::Lost | Self::Closed => true,
+            Self::Throttled(_) | Self::Lost | Self::Closed => true,
             _ => false,
         }
     }
@@ -86,7 +87,7 @@ impl From<StorageError> for PutError {
     fn from(error: StorageError) -> Self {
         match error {
             StorageError::Closed => Self::Closed,
-            StorageError::Throttled(_) => Self::Throttled,
+            StorageError::Throttled(cause) => Self::Throttled(cause),
             other => Self::Storage(other),
         }
     }
@@ -95,7 +96,7 @@ impl From<StorageError> for PutError {
 impl From<UidError> for PutError {
     fn from(error: UidError) -> Self {
         match error {
-            UidError::Throttled => Self::Throttled,
+            UidError::Throttled => Self::Throttled("too many names are waiting for a UID"),
             UidError::Closed => Self::Closed,
             // The name may have a UID, so the point can be sent again.
             UidError::Storage(error) => error.into(),

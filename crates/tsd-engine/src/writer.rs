@@ -124,7 +124,9 @@ impl WriteShard {
         if let Err(SendError::Full(WriteMessage::Write(rejected))) =
             self.writer.try_send(WriteMessage::Write(request))
         {
-            rejected.completion.complete(Err(PutError::Throttled));
+            rejected
+                .completion
+                .complete(Err(PutError::Throttled("the queue of a write actor is full")));
         }
     }
 

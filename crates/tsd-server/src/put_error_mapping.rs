@@ -12,7 +12,7 @@ pub(crate) fn to_telnet_error(error: &PutError) -> TelnetPutError {
         PutError::Uid(UidError::NoSuchName { kind, name }) => {
             TelnetPutError::UnknownName { kind: kind.as_str(), name: name.clone() }
         }
-        PutError::Throttled => TelnetPutError::PleaseThrottle(error.to_string()),
+        PutError::Throttled(_) => TelnetPutError::PleaseThrottle(error.to_string()),
         PutError::Expired { .. } => TelnetPutError::Expired(error.to_string()),
         PutError::Filtered(_) => TelnetPutError::Filtered(error.to_string()),
         PutError::Storage(_) | PutError::Lost | PutError::Closed => {
@@ -29,7 +29,7 @@ pub(crate) fn to_http_error(error: &PutError) -> PutPointError {
     match error {
         PutError::Uid(UidError::NoSuchName { .. }) => PutPointError::UnknownName,
         PutError::Uid(error) => PutPointError::NoUid(error.to_string()),
-        PutError::Throttled => PutPointError::Throttled,
+        PutError::Throttled(_) => PutPointError::Throttled,
         PutError::Expired { .. } => PutPointError::Expired(error.to_string()),
         PutError::Filtered(_) => PutPointError::Filtered(error.to_string()),
         PutError::Storage(cause) if cause.is_permanent() => {

@@ -201,13 +201,13 @@ mod tests {
     async fn failures_are_sent_to_the_channel() {
         let (sender, mut failures) = mpsc::unbounded_channel();
         let group = CommitGroup::new(Some(sender), false);
-        group.completion(vec![7]).complete(Err(PutError::Throttled));
+        group.completion(vec![7]).complete(Err(PutError::Throttled("test")));
         group.close_one();
         group.wait().await;
         assert!(group.take_report().failures.is_empty());
         assert!(matches!(
             failures.recv().await,
-            Some(PointFailure { tag: 7, error: PutError::Throttled, .. })
+            Some(PointFailure { tag: 7, error: PutError::Throttled(_), .. })
         ));
     }
 }

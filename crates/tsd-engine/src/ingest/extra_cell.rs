@@ -459,7 +459,7 @@ mod tests {
         let mut second = engine.ingest_session(NameText::Latin1);
         put_host(&mut second, 10_800, rollup(HOURLY_SUM, 1), 7);
         let report = second.commit().await;
-        assert!(matches!(report.failures.first().map(|f| &f.error), Some(PutError::Throttled)));
+        assert!(matches!(report.failures.first().map(|f| &f.error), Some(PutError::Throttled(_))));
         first.drain().await;
     }
 

@@ -354,7 +354,7 @@ impl IngestSession {
         };
         let mut report = group.take_report();
         if !in_time {
-            self.refuse_rest(&PutError::Throttled);
+            self.refuse_rest(&PutError::Throttled("not stored in time"));
             self.discard_chunk();
             report.timed_out =
                 points.saturating_sub(report.stored).saturating_sub(report.failures.len());

@@ -89,7 +89,7 @@ impl IngestSession {
                 return;
             }
             Ok(None) => PutError::Closed,
-            Err(_) => PutError::Throttled,
+            Err(_) => PutError::Throttled("the queue of points is full"),
         };
         group.fail(self.chunk.tags().map(|tag| PointFailure::new(tag, refused.clone())));
         shared.plugins.written(self.chunk.take_records(), Err(&refused));

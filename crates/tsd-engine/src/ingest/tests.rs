@@ -305,7 +305,7 @@ async fn failures_of_pipelined_points_are_sent_to_the_channel() {
     session.send().await;
     let failure = failures.recv().await.unwrap();
     assert_eq!(failure.tag, 7);
-    assert!(matches!(failure.error, PutError::Throttled));
+    assert!(matches!(failure.error, PutError::Throttled("test")));
 }
 
 #[tokio::test]
@@ -321,7 +321,7 @@ async fn full_queue_throttles_after_the_deadline() {
     put(&mut first, "m", "host=a", 2, 1, 0).unwrap();
     first.send().await;
     let error = put_one(&engine, "m", "host=a", 3, 1).await.unwrap_err();
-    assert!(matches!(error, PutError::Throttled));
+    assert!(matches!(error, PutError::Throttled(_)));
     first.drain().await;
     put_one(&engine, "m", "host=a", 3, 1).await.unwrap();
     assert_eq!(data(&store).await.len(), 3);

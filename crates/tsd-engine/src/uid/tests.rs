@@ -435,7 +435,7 @@ async fn too_many_pending_names_are_throttled() {
         put(&mut session, "m", &format!("host={i}"), 1, 1, i).unwrap();
     }
     let report = session.commit().await;
-    assert!(report.failures.iter().all(|f| matches!(f.error, PutError::Throttled)));
+    assert!(report.failures.iter().all(|f| matches!(f.error, PutError::Throttled(_))));
     assert!(!report.failures.is_empty() && report.stored + report.failures.len() == 6);
 }
 

@@ -110,7 +110,7 @@ impl LineProcessor {
                 let kind = kind.as_str();
                 TelnetPutError::Storage(format!("No such name for '{kind}': '{name}'"))
             }
-            PutError::Throttled | PutError::Expired { .. } | PutError::Filtered(_) => {
+            PutError::Throttled(_) | PutError::Expired { .. } | PutError::Filtered(_) => {
                 to_telnet_error(&failure.error)
             }
             other => TelnetPutError::Storage(other.to_string()),

@@ -29,7 +29,7 @@ impl Unstored {
 /// Returns true if the store may accept the point later.
 fn is_transient(error: &PutError) -> bool {
     match error {
-        PutError::Throttled | PutError::Lost | PutError::Closed => true,
+        PutError::Throttled(_) | PutError::Lost | PutError::Closed => true,
         PutError::Storage(error) => error.is_transient(),
         _ => false,
     }

@@ -394,7 +394,7 @@ fn head(body: &str) -> &str {
 /// Returns true if a retry may succeed. With `sync`, storage errors have OpenTSDB's responses.
 fn is_retryable(error: &PutError, options: PutOptions) -> bool {
     match error {
-        PutError::Throttled | PutError::Closed => true,
+        PutError::Throttled(_) | PutError::Closed => true,
         PutError::Storage(cause) => !options.sync && !cause.is_permanent(),
         PutError::Lost => !options.sync,
         _ => false,
