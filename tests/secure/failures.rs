@@ -115,7 +115,7 @@ pub(crate) const OF_KERBEROS: &[Failure] = &[
                 cluster.client_files().hbase_site().display(),
             );
         },
-        &["hbase-site.xml", "there is no certificate in it"],
+        &["hbase.rpc.tls.truststore.location", "hbase-site.xml", "there is no certificate in it"],
     ),
     permanent(
         "certificate without the host",

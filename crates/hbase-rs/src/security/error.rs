@@ -89,6 +89,23 @@ impl SecurityError {
         let (file, reason, expected) = (file.into(), reason.into(), expected.into());
         Self::InvalidFile { file, place, reason, expected }
     }
+
+    /// The error of a file that this setting names. `contents`: what the file must have.
+    #[cfg(feature = "rustls")]
+    pub(crate) fn of_setting(self, setting: &'static str, contents: &str) -> Self {
+        match self {
+            Self::UnreadableFile { file, source } => Self::InvalidSetting {
+                setting,
+                reason: format!("cannot read {}: {source}", file.display()),
+                expected: format!("a file with {contents}"),
+            },
+            Self::InvalidFile { file, place, reason, expected } => {
+                let reason = format!("{}{place}: {reason}", file.display());
+                Self::InvalidSetting { setting, reason, expected }
+            }
+            other => other,
+        }
+    }
 }
 
 /// Wrong settings stay wrong: a connection that needs them fails permanently.

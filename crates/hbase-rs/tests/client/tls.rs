@@ -136,5 +136,6 @@ fn unusable_files_are_errors_of_the_configuration() {
     tls.identity = Some(data("one/node.key"));
     let security = SecurityConfig { tls: Some(tls), ..SecurityConfig::default() };
     let error = security.transport().unwrap_err().to_string();
+    assert!(error.starts_with("hbase.rpc.tls.keystore.location: "), "{error}");
     assert!(error.contains("node.key") && error.contains("certificate"), "{error}");
 }

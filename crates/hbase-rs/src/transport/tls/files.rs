@@ -50,7 +50,9 @@ pub(super) fn load(
 ) -> Result<ClientConfig, SecurityError> {
     let provider = Arc::new(ring::default_provider());
     let roots = match &config.authorities {
-        Some(file) => authorities(file)?,
+        Some(file) => {
+            authorities(file).map_err(|error| error.of_setting(names.authorities, AUTHORITIES))?
+        }
         None => system_authorities(names)?,
     };
     let unavailable =
@@ -69,16 +71,19 @@ pub(super) fn load(
             .with_custom_certificate_verifier(Arc::new(ChainVerifier::new(roots, provider)))
     };
     let Some(file) = &config.identity else { return Ok(builder.with_no_client_auth()) };
-    let (chain, key) = identity(file)?;
+    let of_setting = |error: SecurityError| error.of_setting(names.identity, IDENTITY);
+    let (chain, key) = identity(file).map_err(of_setting)?;
     if let Some(certificate) = chain.first() {
         warn_of_missing_name(file, certificate);
     }
-    builder.with_client_auth_cert(chain, key).map_err(|error| match error {
-        Error::InconsistentKeys(_) => {
-            let reason = "the private key does not belong to the first certificate";
-            SecurityError::invalid_file(file, FilePlace::Whole, reason, IDENTITY)
-        }
-        error => SecurityError::invalid_file(file, FilePlace::Whole, error.to_string(), IDENTITY),
+    builder.with_client_auth_cert(chain, key).map_err(|error| {
+        let reason = match error {
+            Error::InconsistentKeys(_) => {
+                "the private key does not belong to the first certificate".to_owned()
+            }
+            error => error.to_string(),
+        };
+        of_setting(SecurityError::invalid_file(file, FilePlace::Whole, reason, IDENTITY))
     })
 }
 

@@ -8,7 +8,6 @@ use std::{
 use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject};
 
 use super::{super::files::has_alternative_name, *};
-use crate::security::SecurityError;
 
 /// The error of a connector.
 #[track_caller]
@@ -49,14 +48,14 @@ fn unusable_authorities_are_named() {
         fs::write(&file, content).unwrap();
         let text = error_of(&TlsConfig { authorities: Some(file.clone()), ..TlsConfig::default() });
         check_text(&text, expected);
-        check_text(&text, &[name, "expected"]);
+        check_text(&text, &[name, "hbase.rpc.tls.truststore.location: ", "expected"]);
     }
     let mut config =
         TlsConfig { authorities: Some(directory.path().to_owned()), ..TlsConfig::default() };
     check_text(&error_of(&config), &["cannot read", "not a regular file"]);
     config.authorities = Some(directory.path().join("missing"));
-    let error = TlsConnector::new(&config, &HBASE_SETTINGS).unwrap_err();
-    assert!(matches!(error, SecurityError::UnreadableFile { .. }), "{error}");
+    let text = error_of(&config);
+    check_text(&text, &["hbase.rpc.tls.truststore.location: cannot read", "missing", "expected"]);
 }
 
 #[test]
