@@ -8,7 +8,6 @@ use std::{
 
 use anyhow::{Context, ensure};
 use hbase_rs::{Client, TableName, admin::NamespaceDescriptor, stats::RetryReason};
-use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 use tsd_storage_hbase::{
     Compression, Splits, TableLayout, TableOptions, TableState, create_tables, inspect_table,
@@ -157,14 +156,9 @@ async fn connect(settings: &Settings, out: &mut impl Write) -> anyhow::Result<Cl
     store::find_cluster(&client, settings, hbase.start_timeout).await?;
     let _progress = report_progress(&client);
     let admin = client.admin();
-    let limit = hbase.start_timeout.max(PROGRESS_INTERVAL);
-    timeout(limit, admin.cluster_status())
-        .await
-        .with_context(|| format!("the master does not respond within {limit:?}"))
-        .and_then(|status| Ok(status?))
-        .with_context(|| {
-            format!("{}; check tsd.storage.hbase.zk_quorum, zk_basedir and hosts", place(settings))
-        })?;
+    admin.cluster_status().await.with_context(|| {
+        format!("{}; check tsd.storage.hbase.zk_quorum, zk_basedir and hosts", place(settings))
+    })?;
     Ok(client)
 }
 

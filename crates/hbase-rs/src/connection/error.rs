@@ -27,7 +27,8 @@ pub enum DisconnectReason {
     /// it does not know the service, the codec or the compressor, or it requires other security.
     #[error(
         "closed by the server before any response, {count} times in a row; the server behind a proxy \
-         may be down, or it does not accept the connection header or {security}"
+         may be down, or it does not accept the connection header, or it requires other security than \
+         {security} (hbase.client.netty.tls.enabled, hbase.security.authentication)"
     )]
     SilentClose {
         /// Number of consecutive silent closes by this server.
