@@ -222,6 +222,7 @@ fn print_query(args: &QueryArgs) -> anyhow::Result<()> {
     let output = match &graph {
         Some(graph) => QueryOutput::Graph(graph),
         None if args.json => QueryOutput::Json,
+        None if args.csv => QueryOutput::Csv,
         None => QueryOutput::Lines,
     };
     let (config, settings) = prepare(args.config()?)?;

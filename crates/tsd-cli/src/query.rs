@@ -13,6 +13,7 @@ use std::{
 
 use tsd_engine::{EngineHandle, QueryControl};
 use tsd_model::Value;
+use tsd_protocol::{CsvColumns, write_csv_row};
 use tsd_query::Clock;
 
 pub(crate) use args::{ParsedArgs, QueryArgsError, parse};
@@ -22,6 +23,9 @@ use series::Series;
 
 use crate::daemon_client::DaemonClient;
 
+/// Bytes of rows that are written at once.
+const CSV_CHUNK: usize = 64 << 10;
+
 /// The form of a result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum QueryOutput<'a> {
@@ -29,6 +33,8 @@ pub(crate) enum QueryOutput<'a> {
     Lines,
     /// An array of series.
     Json,
+    /// A row for each point.
+    Csv,
     /// A graph, to a file or the terminal.
     Graph(&'a GraphTarget),
 }
@@ -84,6 +90,7 @@ fn write_result(
         QueryOutput::Graph(target) => return target.write(&series.collect::<Vec<_>>(), frame),
         QueryOutput::Lines => series.try_for_each(|series| print_series(&mut out, &series)),
         QueryOutput::Json => json::write(&mut out, series),
+        QueryOutput::Csv => write_csv(&mut out, &series.collect::<Vec<_>>()),
     };
     match printed.and_then(|()| out.flush()) {
         // The reader of the pipe, such as `head`, has closed it.
@@ -94,6 +101,23 @@ fn write_result(
         }
         printed => Ok(printed?),
     }
+}
+
+fn write_csv(out: &mut impl Write, all: &[Series]) -> io::Result<()> {
+    let columns = CsvColumns::new(all.iter().map(|series| &*series.tags));
+    let mut rows = Vec::new();
+    columns.write_head(&mut rows);
+    for series in all {
+        let names = columns.names(&series.metric, &series.tags);
+        for (time_ms, value) in &series.points {
+            write_csv_row(&mut rows, *time_ms, &names, *value);
+            if rows.len() >= CSV_CHUNK {
+                out.write_all(&rows)?;
+                rows.clear();
+            }
+        }
+    }
+    out.write_all(&rows)
 }
 
 /// The current time, with a validated time zone.

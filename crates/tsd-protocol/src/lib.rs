@@ -23,14 +23,14 @@ pub use build_info::BuildInfo;
 pub use health::Health;
 pub use histogram_value::{HistogramValue, HistogramValueError};
 pub use http::{
-    AnnotationRange, ApiError, BodyShape, CommonTag, ExpResponseWriter, GraphForm, GraphQuery,
-    GraphRequest, GraphSummary, GraphTextSeries, GraphTextWriter, HistogramBatch, HttpHistogram,
-    HttpPoint, HttpRollup, LastPointResult, LastRequest, LastSelector, LegacyFormat,
+    AnnotationRange, ApiError, BodyShape, CommonTag, CsvColumns, ExpResponseWriter, GraphForm,
+    GraphQuery, GraphRequest, GraphSummary, GraphTextSeries, GraphTextWriter, HistogramBatch,
+    HttpHistogram, HttpPoint, HttpRollup, LastPointResult, LastRequest, LastSelector, LegacyFormat,
     ListResponseWriter, ListedClient, ListedCompleted, ListedOutcome, ListedRunning, LookupRequest,
     LookupResult, NAME_SEPARATOR, ParseMemory, ParsedKind, PutBatch, PutBodyError, PutOptions,
-    PutOutcome, PutPointError, PutResponse, QueryFailureCause, QueryResponseWriter, QueryString,
-    QueryStringError, RejectedPoint, ResponseLayout, RollupBatch, SearchHit, SearchType,
-    SeriesResult, StatValue, Summary, TsMetaRequest, UidMetaRequest, UnlimitedMemory,
+    PutOutcome, PutPointError, PutResponse, QueryCsvWriter, QueryFailureCause, QueryResponseWriter,
+    QueryString, QueryStringError, RejectedPoint, ResponseLayout, RollupBatch, SearchHit,
+    SearchType, SeriesResult, StatValue, Summary, TsMetaRequest, UidMetaRequest, UnlimitedMemory,
     count_graph_points, graph_label, graph_redirect, last_points_response, listed_exp_query,
     lookup_response, parse_annotation_body, parse_annotation_range_body,
     parse_annotation_range_uri, parse_annotation_uri, parse_annotations_body, parse_exp_body,
@@ -41,7 +41,7 @@ pub use http::{
     parse_uid_uri, query_error, render_annotation, render_annotations, render_exp_query,
     render_query, render_query_list, render_running_list, render_series_meta, render_sub_query,
     render_uid_meta, search_disabled, search_response, search_text, series_metas_response,
-    unnamed_series_text,
+    unnamed_series_text, write_csv_row,
 };
 pub use http::{
     ListedLeaf, TestedPath, TreeRequest, TreeSeriesRequest, TreeTestResult, TreeTestWriter,

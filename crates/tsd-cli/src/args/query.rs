@@ -26,6 +26,9 @@ pub(crate) struct QueryArgs {
     /// Print JSON, as /api/query does with msResolution
     #[arg(long, conflicts_with = "graph")]
     pub(crate) json: bool,
+    /// Print CSV, a row for each point, as /api/query does with format=csv
+    #[arg(long, conflicts_with_all = ["graph", "json"])]
+    pub(crate) csv: bool,
     /// START [END] QUERY...
     #[arg(value_name = "WORD", required = true, num_args = 1.., allow_negative_numbers = true)]
     pub(crate) words: Vec<String>,

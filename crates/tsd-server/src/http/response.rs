@@ -36,6 +36,8 @@ pub(crate) enum ContentType {
     Text,
     /// Lines of points, as OpenTSDB sends them from a file.
     PlainText,
+    /// Tables.
+    Csv,
     /// Pictures.
     Png,
     /// Prometheus exposition.
@@ -64,6 +66,7 @@ impl ContentType {
             Self::LegacyJson => "application/json",
             Self::Html => "text/html; charset=UTF-8",
             Self::Text => "text/plain; charset=UTF-8",
+            Self::Csv => "text/csv; charset=UTF-8",
             Self::PlainText => "text/plain",
             Self::Png => "image/png",
             Self::Metrics => "text/plain; version=0.0.4; charset=utf-8",

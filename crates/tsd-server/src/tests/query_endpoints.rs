@@ -33,6 +33,32 @@ async fn flags_of_a_query() {
 }
 
 #[tokio::test]
+async fn points_are_rows_of_csv() {
+    let tsd = with_points(config()).await;
+    for (query, expected) in [
+        (
+            "/api/query?m=sum:m%7Bhost=*%7D&format=csv",
+            "time,timestamp_ms,metric,host,value\r\n\
+             2013-01-01T00:00:00.000Z,1356998400000,m,a,1\r\n\
+             2013-01-01T00:00:10.000Z,1356998410000,m,a,2\r\n\
+             2013-01-01T00:00:00.000Z,1356998400000,m,b,10\r\n",
+        ),
+        (
+            "/api/query/gexp?exp=scale(sum:m%7Bhost=a%7D,2)&format=CSV",
+            "time,timestamp_ms,metric,host,value\r\n\
+             2013-01-01T00:00:00.000Z,1356998400000,m,a,2\r\n\
+             2013-01-01T00:00:10.000Z,1356998410000,m,a,4\r\n",
+        ),
+    ] {
+        let answer = tsd.get(&format!("{query}&{RANGE}")).await;
+        assert_eq!((answer.status, answer.text().as_str()), (200, expected));
+        assert_eq!(answer.header("content-type"), Some("text/csv; charset=UTF-8"));
+    }
+    let failed = tsd.get(&format!("/api/query?m=sum:unknown&format=csv&{RANGE}")).await;
+    assert!(failed.json()["error"]["message"].is_string());
+}
+
+#[tokio::test]
 async fn explain_returns_the_plan() {
     let tsd = with_points(config()).await;
     let by_uri = tsd.get(&format!("/api/query?{RANGE}&m=sum:m%7Bhost=*%7D&explain")).await.json();

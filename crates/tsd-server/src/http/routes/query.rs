@@ -19,7 +19,7 @@ use tsd_protocol::{ApiError, parse_query_body, parse_query_uri, query_error, ren
 use self::{
     query_response::query_response,
     sub_query_echo::{echoes, filter_tagks},
-    uri_parameters::{apply_uri_parameters, layout, with_ignored_options},
+    uri_parameters::{apply_uri_parameters, with_ignored_options},
 };
 use super::query_control::control;
 use crate::{
@@ -80,7 +80,7 @@ async fn plain_query(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiError
         return Ok(would_delete(deleted));
     }
     let echoes = echoes(&query, &tagks, result.sub_results.iter().map(|sub| &sub.stats));
-    let response = query_response(&query, result, layout(request, &query), echoes);
+    let response = query_response(request, &query, result, echoes);
     Ok(with_ignored_options(response, &raw))
 }
 

@@ -9,9 +9,9 @@ use tsd_protocol::{
 
 use super::{
     super::{query_control::control, response_stream::SerializationTimer},
-    query_response::{fills_with_null, requested_summary, send_series},
+    query_response::{ResponseForm, fills_with_null, requested_summary, send_series},
     sub_query_echo::{echoes, filter_tagks},
-    uri_parameters::{apply_uri_parameters, layout, with_ignored_options},
+    uri_parameters::{apply_uri_parameters, with_ignored_options},
 };
 use crate::{
     http::{request::HttpRequest, response::HttpResponse},
@@ -42,6 +42,8 @@ pub(super) async fn gexp(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiE
     let timer = SerializationTimer::default();
     let show_tsuids = query.show_tsuids;
     let nan_as_null: Vec<bool> = query.sub_queries.iter().map(fills_with_null).collect();
+    let tags = series.iter().map(|output| &*output.series.tags);
+    let form = ResponseForm::of(request, &query, tags);
     let series = series.into_iter().map(move |output| {
         let GexpSeries { series, is_combined, sub_query } = output;
         let tsuids = series.tsuids.iter().filter(|_| !is_combined).map(|tsuid| to_hex(tsuid));
@@ -59,6 +61,6 @@ pub(super) async fn gexp(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiE
         }
     });
     let summary = requested_summary(&query, stats, &timer);
-    let response = send_series(layout(request, &query), series, summary, timer, guard);
+    let response = send_series(form, series, summary, timer, guard);
     Ok(with_ignored_options(response, &raw))
 }

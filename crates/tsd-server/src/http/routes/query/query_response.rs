@@ -1,4 +1,4 @@
-//! Writes query results as JSON.
+//! Writes query results as JSON or CSV.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,19 +7,48 @@ use tsd_engine::{
     SubQueryResult, SubQueryStats,
 };
 use tsd_model::to_hex;
-use tsd_protocol::{QueryResponseWriter, ResponseLayout, SeriesResult, Summary};
+use tsd_protocol::{
+    CsvColumns, QueryCsvWriter, QueryResponseWriter, ResponseLayout, SeriesResult, Summary,
+};
 
 use super::super::{
     response_stream::{self, SerializationTimer},
     stats_format::{NamedStats, series_stats, summary},
 };
-use crate::http::response::HttpResponse;
+use crate::http::{
+    request::HttpRequest,
+    response::{ContentType, HttpResponse},
+};
+
+/// The form of a response.
+#[derive(Debug)]
+pub(super) enum ResponseForm {
+    /// OpenTSDB's JSON.
+    Json(ResponseLayout),
+    /// `format=csv`: a row for each point, without annotations, statistics and echoes.
+    Csv(CsvColumns),
+}
+
+impl ResponseForm {
+    /// The form that a request asks for. `tags`: those of each series.
+    pub(super) fn of<'a>(
+        request: &HttpRequest<'_>,
+        query: &Query,
+        tags: impl Iterator<Item = &'a [(String, String)]>,
+    ) -> Self {
+        if request.query.get("format").is_some_and(|format| format.eq_ignore_ascii_case("csv")) {
+            return Self::Csv(CsvColumns::new(tags));
+        }
+        let arrays = request.query.has("arrays");
+        Self::Json(ResponseLayout { ms_resolution: query.ms_resolution, arrays })
+    }
+}
 
 /// Builds the response of a query. `echoes` are the rendered sub queries, if the response shows them.
 pub(super) fn query_response(
+    request: &HttpRequest<'_>,
     query: &Query,
     result: QueryResult,
-    layout: ResponseLayout,
     echoes: Vec<Arc<str>>,
 ) -> HttpResponse {
     let QueryResult { sub_results, global_annotations, mut stats, guard, .. } = result;
@@ -37,6 +66,8 @@ pub(super) fn query_response(
         );
         groups.push((options, sub_result.series));
     }
+    let tags = groups.iter().flat_map(|(_, series)| series).map(|series| &*series.tags);
+    let form = ResponseForm::of(request, query, tags);
     let series_timer = timer.clone();
     let series = groups.into_iter().flat_map(move |(options, series)| {
         let timer = series_timer.clone();
@@ -44,7 +75,7 @@ pub(super) fn query_response(
     });
     stats.sub_queries = sub_query_stats;
     let summary = requested_summary(query, stats, &timer);
-    send_series(layout, series, summary, timer, guard)
+    send_series(form, series, summary, timer, guard)
 }
 
 /// The summary, if the query requests it.
@@ -64,14 +95,24 @@ pub(super) fn requested_summary(
 
 /// Sends the series and the summary.
 pub(super) fn send_series(
-    layout: ResponseLayout,
+    form: ResponseForm,
     series: impl Iterator<Item = SeriesResult> + Send + 'static,
     summary: Option<Summary>,
     timer: SerializationTimer,
     guard: QueryGuard,
 ) -> HttpResponse {
-    let mut writer = QueryResponseWriter::new(layout, series, summary);
-    response_stream::chunked(move |out, chunk_bytes| writer.write(out, chunk_bytes), timer, guard)
+    match form {
+        ResponseForm::Json(layout) => {
+            let mut writer = QueryResponseWriter::new(layout, series, summary);
+            let write = move |out: &mut Vec<u8>, chunk_bytes| writer.write(out, chunk_bytes);
+            response_stream::chunked(write, timer, guard)
+        }
+        ResponseForm::Csv(columns) => {
+            let mut writer = QueryCsvWriter::new(columns, series);
+            let write = move |out: &mut Vec<u8>, chunk_bytes| writer.write(out, chunk_bytes);
+            response_stream::chunked_as(ContentType::Csv, write, timer, guard)
+        }
+    }
 }
 
 /// Returns the statistics of a sub query, including the emitted points.

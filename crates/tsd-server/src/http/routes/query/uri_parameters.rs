@@ -5,8 +5,8 @@ use hyper::{
     Method,
     header::{HeaderName, HeaderValue},
 };
-use tsd_engine::{Query, RawQuery};
-use tsd_protocol::{ApiError, ResponseLayout};
+use tsd_engine::RawQuery;
+use tsd_protocol::ApiError;
 
 use crate::http::{request::HttpRequest, response::HttpResponse};
 
@@ -60,8 +60,4 @@ fn ignored_options(raw: &RawQuery) -> Option<String> {
     let options: Vec<&str> =
         sub_queries.flat_map(|sub| &sub.ignored_options).map(String::as_str).collect();
     (!options.is_empty()).then(|| options.join(","))
-}
-
-pub(super) fn layout(request: &HttpRequest<'_>, query: &Query) -> ResponseLayout {
-    ResponseLayout { ms_resolution: query.ms_resolution, arrays: request.query.has("arrays") }
 }
