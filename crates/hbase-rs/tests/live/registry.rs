@@ -38,7 +38,7 @@ async fn masters_tell_what_zookeeper_tells() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         println!("{} {:?}", registry.cluster_id().await.unwrap(), registry.known_servers());
-        let client = Client::new(ClientConfig::new("live"), registry);
+        let client = Client::new(config(), registry);
         assert!(!client.admin().cluster_status().await.unwrap().servers.is_empty());
     }
 }
@@ -46,7 +46,7 @@ async fn masters_tell_what_zookeeper_tells() {
 #[tokio::test]
 #[ignore = "needs HBase"]
 async fn region_servers_tell_since_2_5() {
-    let client = Client::new(ClientConfig::new("live"), zookeeper());
+    let client = Client::new(config(), zookeeper());
     let status = client.admin().cluster_status().await.unwrap();
     let (meta, active) =
         (zookeeper().meta_server().await.unwrap(), zookeeper().master().await.unwrap());
