@@ -44,6 +44,33 @@ fn events_of_the_process_are_listed_and_its_level_is_set() {
     assert!(daemon.terminate().success());
 }
 
+#[test]
+fn slow_queries_are_logged_with_their_costs() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = tsdb(&directory.path().join("data")).args(&["--auto-metric"]);
+    let daemon = daemon.env("TSD_QUERY_SLOW_LOG", "1").start();
+    let points = (0..5_000).map(|at| {
+        format!(
+            r#"{{"metric":"m","timestamp":{},"value":1,"tags":{{"h":"a"}}}}"#,
+            1_600_000_000 + at
+        )
+    });
+    let body = format!("[{}]", points.collect::<Vec<_>>().join(","));
+    assert_eq!(http(daemon.address(), "POST", "/api/put", Some(&body)).status, 204);
+    let uri = "/api/query?start=1600000000&end=1600010000&m=sum:m%7Bh=a%7D";
+    let slow = tsd_testkit::wait_for(|| {
+        assert_eq!(http(daemon.address(), "GET", uri, None).status, 200);
+        daemon.events("slow query").into_iter().next()
+    })
+    .expect("a query of a millisecond");
+    assert_eq!((&slow["level"], &slow["outcome"]), (&"WARN".into(), &"sent".into()), "{slow}");
+    assert_eq!((&slow["points"], &slow["emitted_points"]), (&5_000.into(), &5_000.into()));
+    assert!(slow["took_ms"].as_u64() >= Some(1) && slow["bytes"].as_u64() > Some(0), "{slow}");
+    let query: Value = serde_json::from_str(slow["query"].as_str().expect("a text")).expect("JSON");
+    assert_eq!(query["queries"][0]["metric"], "m");
+    assert!(slow["remote"].as_str().is_some_and(|remote| remote.starts_with("127.0.0.1:")));
+}
+
 /// Warnings other than about a slow disk.
 fn warnings(daemon: &Daemon) -> Vec<Value> {
     let mut warnings = daemon.events_at_level("WARN");

@@ -51,6 +51,8 @@ settings! {
     pub struct QueryConfig {
         /// Longest duration of a query; `None` means no limit.
         pub timeout: Option<Duration> = None,
+        /// Queries that take at least this time are logged with their costs; `None` means none.
+        pub slow_log: Option<Duration> = None,
         /// Most bytes of cells that a query may read; 0 means no limit.
         pub max_bytes: u64 = 0,
         /// Most cells that a query may read; 0 means no limit.

@@ -14,4 +14,5 @@ pub(crate) mod read_budget;
 pub(crate) mod registry;
 pub(crate) mod runner;
 pub(crate) mod scheduler;
+mod slow_log;
 pub(crate) mod task_limits;

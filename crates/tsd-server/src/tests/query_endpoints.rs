@@ -38,16 +38,17 @@ async fn points_are_rows_of_csv() {
     for (query, expected) in [
         (
             "/api/query?m=sum:m%7Bhost=*%7D&format=csv",
-            "time,timestamp_ms,metric,host,value\r\n\
-             2013-01-01T00:00:00.000Z,1356998400000,m,a,1\r\n\
-             2013-01-01T00:00:10.000Z,1356998410000,m,a,2\r\n\
-             2013-01-01T00:00:00.000Z,1356998400000,m,b,10\r\n",
+            "time,timestamp_ms,metric,dc,host,value\r\n\
+             2013-01-01T00:00:00.000Z,1356998400000,m,x,a,1\r\n\
+             2013-01-01T00:00:10.000Z,1356998410000,m,x,a,2\r\n\
+             2013-01-01T00:00:00.000Z,1356998400000,m,x,b,10\r\n\
+             2013-01-01T00:00:10.000Z,1356998410000,m,x,b,2.5\r\n",
         ),
         (
             "/api/query/gexp?exp=scale(sum:m%7Bhost=a%7D,2)&format=CSV",
-            "time,timestamp_ms,metric,host,value\r\n\
-             2013-01-01T00:00:00.000Z,1356998400000,m,a,2\r\n\
-             2013-01-01T00:00:10.000Z,1356998410000,m,a,4\r\n",
+            "time,timestamp_ms,metric,dc,host,value\r\n\
+             2013-01-01T00:00:00.000Z,1356998400000,m,x,a,2\r\n\
+             2013-01-01T00:00:10.000Z,1356998410000,m,x,a,4\r\n",
         ),
     ] {
         let answer = tsd.get(&format!("{query}&{RANGE}")).await;

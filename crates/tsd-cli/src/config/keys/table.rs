@@ -310,6 +310,7 @@ pub static KEYS: &[Key] = &[
     without_effect("tsd.query.multi_get.limit", Some("131072"), MULTI_GET, "Maximum rows that are fetched by key"),
     one_of("tsd.query.series_index", "auto", &["auto", "always", "never"], "When queries read rows by the series index; auto: where it is cheaper than a scan").on(Scope::Embedded),
     bool("tsd.query.skip_unresolved_tagvs", "false", "Filter values without a UID match nothing, instead of an error"),
+    millis("tsd.query.slow_log", "0", 0, INT_MAX, "Queries that take this time or longer are logged with their costs; 0: off"),
     int("tsd.query.threads", "0", 0, 1024, "Threads of queries; 0: the number of cores"),
     // OpenTSDB's default is 0, no limit.
     millis("tsd.query.timeout", "600000", 0, INT_MAX, "Maximum time of a query; 0: no limit"),

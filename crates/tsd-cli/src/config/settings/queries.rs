@@ -17,6 +17,10 @@ pub(super) fn queries(config: &Config) -> QueryConfig {
             0 => None,
             ms => Some(Duration::from_millis(ms)),
         },
+        slow_log: match config.int("tsd.query.slow_log") {
+            0 => None,
+            ms => Some(Duration::from_millis(ms)),
+        },
         max_bytes: config.int("tsd.query.limits.bytes.default"),
         max_data_points: config.int("tsd.query.limits.data_points.default"),
         allow_bytes_override: config.bool("tsd.query.limits.bytes.allow_override"),

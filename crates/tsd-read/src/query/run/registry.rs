@@ -24,8 +24,12 @@ use super::{
         CompletedQuery, QueryClient, QueryId, QueryList, QueryOutcome, RunningQuery, RunningStage,
     },
     query_message::QueryMessage,
+    slow_log,
 };
-use crate::query::{failure::QueryFailure, stats::QueryStats};
+use crate::{
+    QueryConfig,
+    query::{failure::QueryFailure, stats::QueryStats},
+};
 
 /// Most completed queries kept.
 const MAX_COMPLETED: usize = 256;
@@ -36,6 +40,7 @@ const MAX_COMPLETED_BYTES: usize = 16 << 20;
 pub(crate) struct QueryRegistry {
     clock: Arc<dyn Clock>,
     allow_duplicates: bool,
+    slow_log: Option<Duration>,
     last_id: AtomicU64,
     state: Mutex<RegistryState>,
 }
@@ -64,10 +69,11 @@ impl fmt::Debug for QueryRegistry {
 }
 
 impl QueryRegistry {
-    pub(crate) fn new(clock: Arc<dyn Clock>, allow_duplicates: bool) -> Arc<Self> {
+    pub(crate) fn new(clock: Arc<dyn Clock>, config: &QueryConfig) -> Arc<Self> {
         Arc::new(Self {
             clock,
-            allow_duplicates,
+            allow_duplicates: config.allow_duplicates,
+            slow_log: config.slow_log,
             last_id: AtomicU64::new(0),
             state: Mutex::default(),
         })
@@ -146,6 +152,13 @@ impl QueryRegistry {
             running: context.running_at_start,
             stats: Arc::new(stats),
         };
+        let took = match query.outcome {
+            QueryOutcome::NotSent | QueryOutcome::Sent => ended.processing + ended.serialization,
+            QueryOutcome::Abandoned | QueryOutcome::Failed(_) => context.started.elapsed(),
+        };
+        if self.slow_log.is_some_and(|limit| took >= limit) {
+            slow_log::log(&query, took);
+        }
         let mut state = self.state.lock();
         state.running.remove(&context.id);
         let same = |old: &CompletedQuery| is_same_request(&old.client, &query.client);

@@ -64,7 +64,7 @@ impl QueryRunner {
         let waiting = config.max_waiting - config.max_waiting / 4;
         let (limit, process) = (config.max_total_memory_bytes, engine.shared.memory.clone());
         Self {
-            registry: QueryRegistry::new(Arc::clone(&engine.shared.clock), config.allow_duplicates),
+            registry: QueryRegistry::new(Arc::clone(&engine.shared.clock), config),
             admission: Admission::new(limit, process, (wide, waiting)),
             scheduler: Scheduler::new(engine.threads),
             submitted: Semaphore::new(wide + config.max_waiting),
