@@ -12,6 +12,7 @@ mod origin;
 mod plugins;
 mod properties;
 mod settings;
+mod size;
 
 use std::{
     collections::BTreeMap,
@@ -31,6 +32,7 @@ pub use settings::{
     RetentionSettings, Settings, StorageSettings,
 };
 pub(crate) use settings::{RULES_FILE, USERS_FILE, host_name};
+use size::parse_size;
 use tsd_server::redacted;
 
 /// Paths at which OpenTSDB searches for its file, in this order.
@@ -274,19 +276,23 @@ impl Config {
         self.effective().into_keys().map(source).collect()
     }
 
-    /// Checks every value by its kind.
+    /// Checks every value by its kind. The error names all wrong ones.
     pub fn check(&self) -> Result<(), ConfigError> {
-        for (name, given) in &self.values {
-            if let Some(key) = keys::find(name) {
-                key.kind.check(&given.value).map_err(|expected| ConfigError::BadValue {
-                    key: name.clone(),
-                    value: given.value.clone(),
-                    origin: given.origin.clone(),
-                    expected: expected.to_string(),
-                })?;
-            }
+        let wrong = |(name, given): (&String, &ConfigValue)| {
+            let expected = keys::find(name)?.kind.check(&given.value).err()?;
+            Some(ConfigError::BadValue {
+                key: name.clone(),
+                value: given.value.clone(),
+                origin: given.origin.clone(),
+                expected: expected.to_string(),
+            })
+        };
+        let mut errors: Vec<_> = self.values.iter().filter_map(wrong).collect();
+        match errors.len() {
+            0 => Ok(()),
+            1 => Err(errors.remove(0)),
+            _ => Err(ConfigError::BadValues(errors)),
         }
-        Ok(())
     }
 
     /// The effective value of a key as text.
@@ -352,8 +358,10 @@ impl Config {
 
     /// A value as a number. [`Self::check`] has validated it.
     fn int<T: TryFrom<i64> + Default>(&self, name: &str) -> T {
+        let is_size =
+            keys::find(name).is_some_and(|key| matches!(key.kind, ValueKind::Size { .. }));
         self.text(name)
-            .and_then(|text| text.parse::<i64>().ok())
+            .and_then(|text| if is_size { parse_size(text) } else { text.parse().ok() })
             .and_then(|n| T::try_from(n).ok())
             .unwrap_or_default()
     }
@@ -412,6 +420,14 @@ pub enum InvalidValueError {
         /// Greatest value.
         max: i64,
     },
+    /// A number of bytes.
+    #[error("expected bytes from {min} to {max}, also with a unit, such as 512MiB or 2GB")]
+    Size {
+        /// Least value.
+        min: i64,
+        /// Greatest value.
+        max: i64,
+    },
     /// A time in seconds.
     #[error("expected seconds from {min} to {max}")]
     Seconds {
@@ -442,6 +458,10 @@ impl ValueKind {
             Self::Int { min, max } => match value.parse::<i64>() {
                 Ok(n) if (min..=max).contains(&n) => Ok(()),
                 _ => Err(InvalidValueError::Int { min, max }),
+            },
+            Self::Size { min, max } => match parse_size(value) {
+                Some(bytes) if (min..=max).contains(&bytes) => Ok(()),
+                _ => Err(InvalidValueError::Size { min, max }),
             },
             Self::Seconds { min, max } => match value.parse::<f64>() {
                 Ok(n) if (min..=max).contains(&n) => Ok(()),

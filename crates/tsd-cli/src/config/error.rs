@@ -38,4 +38,13 @@ pub enum ConfigError {
         /// Description of valid values.
         expected: String,
     },
+    /// Several values are not valid for their keys.
+    #[error("{} settings are wrong{}", .0.len(), lines(.0))]
+    BadValues(Vec<Self>),
+}
+
+/// Each error on a line of its own.
+fn lines(errors: &[ConfigError]) -> String {
+    let lines: Vec<_> = errors.iter().map(|error| format!("\n  {error}")).collect();
+    lines.concat()
 }

@@ -69,6 +69,35 @@ fn numbers_with_units_or_out_of_range_are_errors() {
 }
 
 #[test]
+fn sizes_may_have_a_unit() {
+    let config = from_file(
+        "tsd.storage.memtable.size = 64 MiB\ntsd.query.cache.size = 1GB\ntsd.query.max_memory_bytes = 2048",
+    );
+    config.check().unwrap();
+    assert_eq!(config.int::<u64>("tsd.storage.memtable.size"), 64 << 20);
+    assert_eq!(config.int::<u64>("tsd.query.cache.size"), 1_000_000_000);
+    assert_eq!(config.int::<u64>("tsd.query.max_memory_bytes"), 2_048);
+    for wrong in ["64M", "1,000", "-2", "99999999TiB", "ten", "0x10", "1.5GiB"] {
+        let text = format!("tsd.storage.memtable.size = {wrong}");
+        let error = from_file(&text).check().unwrap_err().to_string();
+        assert!(error.contains("expected bytes from ") && error.contains("MiB"), "{error}");
+    }
+}
+
+#[test]
+fn all_wrong_values_are_told_at_once() {
+    let file = "tsd.network.port = abc\ntsd.mode = rw\ntsd.core.auto_create_metrics = maybe\n";
+    let error = from_file(file).check().unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "2 settings are wrong\n  \
+         tsd.core.auto_create_metrics = \"maybe\" (opentsdb.conf line 3): expected true, 1 or yes, or false, 0, no or the \
+         empty text\n  \
+         tsd.network.port = \"abc\" (opentsdb.conf line 1): expected a whole number from 0 to 65535"
+    );
+}
+
+#[test]
 fn misspelt_log_levels_are_errors() {
     let level = |level: &str| {
         let mut config = Config::default();

@@ -16,6 +16,13 @@ pub enum ValueKind {
         /// Largest value allowed.
         max: i64,
     },
+    /// Bytes in a range, inclusive: a whole number, alone or with a unit such as `MiB`.
+    Size {
+        /// Smallest value allowed.
+        min: i64,
+        /// Largest value allowed.
+        max: i64,
+    },
     /// Seconds in a range, inclusive; decimals are allowed.
     Seconds {
         /// Smallest value allowed.
@@ -131,8 +138,12 @@ impl Key {
         match self.kind {
             ValueKind::Bool => "true or false".to_owned(),
             ValueKind::Exactly(word) => format!("the exact text {word}, or another"),
-            ValueKind::Int { min, max: i64::MAX } => format!("{}{min} or more", self.unit.prefix()),
-            ValueKind::Int { min, max } => format!("{}{min} to {max}", self.unit.prefix()),
+            ValueKind::Int { min, max: i64::MAX } | ValueKind::Size { min, max: i64::MAX } => {
+                format!("{}{min} or more", self.unit.prefix())
+            }
+            ValueKind::Int { min, max } | ValueKind::Size { min, max } => {
+                format!("{}{min} to {max}", self.unit.prefix())
+            }
             ValueKind::Seconds { min, max } => format!("{}{min} to {max}", self.unit.prefix()),
             ValueKind::Text => "text".to_owned(),
             ValueKind::OneOf(words) => words.join(", "),

@@ -50,7 +50,8 @@ const fn bytes(
     max: i64,
     meaning: &'static str,
 ) -> Key {
-    Key { unit: Unit::Bytes, ..int(name, default, min, max, meaning) }
+    let key = applied(name, Some(default), ValueKind::Size { min, max }, meaning);
+    Key { unit: Unit::Bytes, ..key }
 }
 
 const fn millis(
