@@ -7,8 +7,10 @@ mod cluster;
 mod config;
 mod copy;
 mod fsck;
+mod health;
 mod import;
 mod overrides;
+mod package_files;
 mod query;
 mod scan;
 mod search;
@@ -28,7 +30,9 @@ pub(crate) use self::{
     config::{ConfigCheckArgs, ConfigCommand},
     copy::CopyArgs,
     fsck::FsckArgs,
+    health::HealthArgs,
     import::ImportArgs,
+    package_files::{CompletionsArgs, ManArgs},
     query::QueryArgs,
     scan::ScanArgs,
     search::SearchArgs,
@@ -82,7 +86,13 @@ pub(crate) enum Command {
 On SIGTERM or SIGINT the daemon stops accepting requests, completes the running ones, flushes all data and exits \
 with 0. Rows that it cannot flush stay in the log until the next start. A second signal exits at once. On SIGHUP \
 it reads its configuration again, and applies tsd.log.level and the files that it follows. Logs go to standard \
-error.")]
+error.
+
+If NOTIFY_SOCKET is set, as by systemd with Type=notify, the daemon reports there that it serves, reloads or stops. \
+With WatchdogSec it also reports that its threads run.
+
+Exit status: 0 after a stop; 78 if the configuration is wrong, so that another start would fail too; 2 for an \
+invalid command line; 1 for any other failure.")]
     Tsd(Box<TsdArgs>),
     /// Import points from text files
     #[command(after_help = "\
@@ -287,7 +297,7 @@ errors found, at most 255, or 42 if an error cannot be repaired.
     Uid(UidArgs),
     /// Create metrics, as `tsdb uid assign metrics` does
     Mkmetric(MkmetricArgs),
-    /// Check a configuration file, or list all keys
+    /// Check a configuration file, list all keys, or print an example
     #[command(
         subcommand,
         after_help = "\
@@ -297,7 +307,8 @@ Exit status of check: 0; 1 if a value is wrong, with --strict also if a key is u
 read.
 
   tsdb config check /etc/opentsdb/opentsdb.conf
-  tsdb config list --json"
+  tsdb config list --json
+  tsdb config example --data /var/lib/tsdb > opentsdb.conf"
     )]
     Config(ConfigCommand),
     /// Make lines of the file of users
@@ -312,8 +323,23 @@ CREATE_TAGV. tsd.core.authentication.users_file names the file; the daemon follo
   tsdb user token collector WRITER >> users"
     )]
     User(UserCommand),
+    /// Ask a daemon whether it is ready
+    #[command(after_help = "\
+For health checks of containers, which may have no other HTTP client. A daemon is ready while clients should be \
+sent to it. Prints the response.
+
+Exit status: 0 if the daemon is ready, or alive with --live; else 1.
+
+  tsdb health --url http://localhost:4242")]
+    Health(HealthArgs),
     /// Print the version
     Version,
+    /// Print the completions of a shell: bash, zsh or fish
+    #[command(hide = true)]
+    Completions(CompletionsArgs),
+    /// Write the manual pages to a directory
+    #[command(hide = true)]
+    Man(ManArgs),
 }
 
 #[cfg(test)]

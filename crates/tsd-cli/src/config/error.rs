@@ -48,3 +48,15 @@ fn lines(errors: &[ConfigError]) -> String {
     let lines: Vec<_> = errors.iter().map(|error| format!("\n  {error}")).collect();
     lines.concat()
 }
+
+/// The configuration contradicts what it names: a table, or a cluster.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct UnusableConfiguration(String);
+
+impl UnusableConfiguration {
+    /// The error with its whole text.
+    pub(crate) const fn new(text: String) -> Self {
+        Self(text)
+    }
+}
