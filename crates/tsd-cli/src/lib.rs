@@ -15,6 +15,7 @@ mod console;
 mod copy;
 mod daemon;
 mod daemon_client;
+mod daemon_tls;
 mod daemon_url;
 mod data_directory;
 mod error_text;
@@ -33,6 +34,7 @@ mod node;
 mod open_files;
 mod output;
 mod password;
+mod port_tls;
 mod properties_file;
 mod quarantine;
 mod query;
@@ -84,6 +86,7 @@ pub fn main() -> ExitCode {
     if let Err(error) = daemon_client::set_user(cli.user.as_deref()) {
         return failed(&error);
     }
+    daemon_tls::set_files(cli.ca, cli.cert.zip(cli.key));
     let result = match cli.command {
         Command::Tsd(args) => tsd(&args),
         Command::Import(args) => import_files(&args),
