@@ -108,7 +108,7 @@ async fn a_certificate_is_a_user_of_the_file() {
     let text = exchange(stream, b"version\n").await;
     assert!(text.ends_with("AUTH_FAIL\r\n"), "{text}");
     // Without a user, open paths stay open, and other requests need credentials.
-    assert_eq!(status(node, &get("/api/health")).await, "200");
+    assert_eq!(status(node, &get("/api/health/ready")).await, "200");
     assert_eq!(status(node, &query).await, "401");
 }
 
