@@ -67,6 +67,7 @@ mod table_names;
 mod telnet;
 mod terminal;
 mod tidy;
+mod tls;
 mod tools;
 mod tree;
 mod uid;

@@ -31,7 +31,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("tsd-cluster", &[]),
     ("tsd-cluster-log", &["hbase-rs", "tsd-cluster", "tsd-storage", "tsd-storage-wal"]),
-    ("tsd-cluster-net", &["tsd-cluster", "tsd-model", "tsd-storage"]),
+    ("tsd-tls", &[]),
+    ("tsd-cluster-net", &["tsd-cluster", "tsd-model", "tsd-storage", "tsd-tls"]),
     ("tsd-storage-hbase", &["hbase-rs", "tsd-model", "tsd-series-index", "tsd-storage"]),
     ("tsd-runtime", &[]),
     ("tsd-meta", &["tsd-model", "tsd-query", "tsd-storage"]),
@@ -53,7 +54,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("tsd-tools", &["tsd-engine", "tsd-meta", "tsd-model", "tsd-query", "tsd-storage"]),
-    ("tsd-server", &["tsd-engine", "tsd-graph", "tsd-meta", "tsd-model", "tsd-protocol"]),
+    (
+        "tsd-server",
+        &["tsd-engine", "tsd-graph", "tsd-meta", "tsd-model", "tsd-protocol", "tsd-tls"],
+    ),
     (
         "tsd-cli",
         &[
@@ -73,6 +77,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "tsd-storage-embedded",
             "tsd-storage-hbase",
             "tsd-storage-wal",
+            "tsd-tls",
             "tsd-tools",
         ],
     ),

@@ -20,6 +20,8 @@ mod tsd;
 mod uid;
 mod user;
 
+use std::path::PathBuf;
+
 use clap::{Parser, Subcommand};
 
 pub(crate) use self::{
@@ -65,7 +67,8 @@ Start a daemon with its data in ./tsdb-data, put a point, query it:
   curl 'localhost:4242/api/query?start=1h-ago&m=sum:load'
 
 Tools that use a running daemon log in as --user NAME or TSDB_USER, with the password in TSDB_PASSWORD or from a \
-prompt, or else with the token in TSDB_TOKEN.",
+prompt, or else with the token in TSDB_TOKEN. For a daemon at https://, --ca FILE or TSDB_CA names its authority, and \
+--cert and --key, or TSDB_CERT and TSDB_KEY, a client certificate.",
     subcommand_required = true,
     arg_required_else_help = true
 )]
@@ -76,6 +79,29 @@ pub(crate) struct Cli {
     /// User of a running daemon; the password comes from TSDB_PASSWORD or a prompt
     #[arg(long, value_name = "NAME", global = true, hide = true, env = "TSDB_USER")]
     pub(crate) user: Option<String>,
+    /// PEM file of the authorities of a daemon at https://; the default are the system's
+    #[arg(long, value_name = "FILE", global = true, hide = true, env = "TSDB_CA")]
+    pub(crate) ca: Option<PathBuf>,
+    /// PEM file of the client certificate to show to a daemon at https://
+    #[arg(
+        long,
+        value_name = "FILE",
+        global = true,
+        hide = true,
+        env = "TSDB_CERT",
+        requires = "key"
+    )]
+    pub(crate) cert: Option<PathBuf>,
+    /// PEM file of the private key of --cert
+    #[arg(
+        long,
+        value_name = "FILE",
+        global = true,
+        hide = true,
+        env = "TSDB_KEY",
+        requires = "cert"
+    )]
+    pub(crate) key: Option<PathBuf>,
 }
 
 /// The sub-commands.

@@ -30,9 +30,11 @@ pub use properties::{PropertiesError, Property, parse as parse_properties};
 pub use settings::{
     Ack, AuthenticationMethod, AuthenticationSettings, ClusterNetSettings, EngineKind,
     HBaseSettings, ImportSettings, LogFormat, LogSettings, PluginSettings, PointPluginSettings,
-    RetentionSettings, Settings, StorageSettings,
+    RetentionSettings, Settings, StorageSettings, TlsSettings,
 };
-pub(crate) use settings::{RULES_FILE, USERS_FILE, host_name};
+pub(crate) use settings::{
+    RULES_FILE, TLS_CERTIFICATE, TLS_CLIENT_CA, TLS_KEY, USERS_FILE, host_name,
+};
 use size::parse_size;
 use tsd_server::redacted;
 

@@ -20,9 +20,13 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time::timeout,
+};
 
-use crate::{password, tell};
+use crate::{daemon_tls, password, tell};
 
 /// Port of a URL without one.
 const DEFAULT_PORT: u16 = 4242;
@@ -76,6 +80,7 @@ pub(crate) fn set_user(name: Option<&str>) -> anyhow::Result<()> {
 pub(crate) struct DaemonClient {
     /// `host:port`
     authority: String,
+    is_encrypted: bool,
     authorization: Option<HeaderValue>,
     sender: Option<http1::SendRequest<Full<Bytes>>>,
     /// True to report that a response takes long.
@@ -84,7 +89,7 @@ pub(crate) struct DaemonClient {
 
 /// A text that is not the URL of a daemon.
 #[derive(Debug, thiserror::Error)]
-#[error("{0:?} is not the URL of a daemon; expected http://HOST:PORT")]
+#[error("{0:?} is not the URL of a daemon; expected http://HOST:PORT or https://HOST:PORT")]
 pub(crate) struct BadUrl(String);
 
 /// Why a daemon gave no response.
@@ -98,6 +103,14 @@ pub(crate) enum ClientError {
         authority: String,
         /// I/O error.
         source: io::Error,
+    },
+    /// TLS failed.
+    #[error("cannot set up TLS with {authority}: {reason}")]
+    Tls {
+        /// Host and port.
+        authority: String,
+        /// The reason, and what to do.
+        reason: String,
     },
     /// The connection broke.
     #[error("no response from {authority}")]
@@ -141,10 +154,12 @@ impl DaemonResponse {
 }
 
 impl DaemonClient {
-    /// A client of `http://HOST[:PORT][/]`; the scheme may be omitted.
+    /// A client of `http://HOST[:PORT][/]` or `https://HOST[:PORT][/]`; without a scheme it is `http`.
     pub(crate) fn new(url: &str) -> Result<Self, BadUrl> {
         let bad = || BadUrl(tsd_server::redacted("", url));
-        let rest = url.strip_prefix("http://").unwrap_or(url).trim_end_matches('/');
+        let encrypted = url.strip_prefix("https://");
+        let rest = encrypted.or_else(|| url.strip_prefix("http://")).unwrap_or(url);
+        let rest = rest.trim_end_matches('/');
         if rest.is_empty() || rest.contains(['/', '@', ' ', '?', '#']) {
             return Err(bad());
         }
@@ -158,7 +173,8 @@ impl DaemonClient {
             rest.to_owned()
         };
         let authorization = AUTHORIZATION.get().cloned();
-        Ok(Self { authority, authorization, sender: None, tells_silence: true })
+        let is_encrypted = encrypted.is_some();
+        Ok(Self { authority, is_encrypted, authorization, sender: None, tells_silence: true })
     }
 
     /// The same client without notices, for a caller that shows its own progress.
@@ -168,9 +184,13 @@ impl DaemonClient {
 
     /// Another connection to the same daemon.
     pub(crate) fn another(&self) -> Self {
-        let Self { authority, authorization, tells_silence, .. } = self;
-        let (authority, authorization) = (authority.clone(), authorization.clone());
-        Self { authority, authorization, sender: None, tells_silence: *tells_silence }
+        Self {
+            authority: self.authority.clone(),
+            is_encrypted: self.is_encrypted,
+            authorization: self.authorization.clone(),
+            sender: None,
+            tells_silence: self.tells_silence,
+        }
     }
 
     /// Host and port.
@@ -260,6 +280,20 @@ impl DaemonClient {
         let stream = TcpStream::connect(&self.authority)
             .await
             .map_err(|source| ClientError::Connect { authority: self.authority.clone(), source })?;
+        if !self.is_encrypted {
+            return self.handshake(stream).await;
+        }
+        let host = self.authority.rsplit_once(':').map_or(&*self.authority, |(host, _)| host);
+        let stream = daemon_tls::connect(host, stream)
+            .await
+            .map_err(|reason| ClientError::Tls { authority: self.authority.clone(), reason })?;
+        self.handshake(stream).await
+    }
+
+    async fn handshake(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    ) -> Result<http1::SendRequest<Full<Bytes>>, ClientError> {
         let broken = |source| ClientError::Broken { authority: self.authority.clone(), source };
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         // The request reports the same error.
@@ -304,10 +338,16 @@ mod tests {
             ("::1", "[::1]:4242"),
             ("tsd1", "tsd1:4242"),
             ("tsd1:80", "tsd1:80"),
+            ("https://tsd1/", "tsd1:4242"),
+            ("https://[::1]:443", "[::1]:443"),
         ] {
             assert_eq!(DaemonClient::new(url).unwrap().authority(), authority, "{url}");
         }
-        for bad in ["", "http://", "https://a", "a:b", "a:99999", "a/b", "u@h"] {
+        assert!(DaemonClient::new("https://a").unwrap().another().is_encrypted);
+        assert!(!DaemonClient::new("a").unwrap().is_encrypted);
+        for bad in
+            ["", "http://", "https://", "ftp://a", "https://a/b", "a:b", "a:99999", "a/b", "u@h"]
+        {
             assert!(DaemonClient::new(bad).is_err(), "{bad}");
         }
     }

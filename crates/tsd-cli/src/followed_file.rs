@@ -1,10 +1,11 @@
-//! A text file that is read at the start and read again while the daemon runs.
+//! A text file that is read at the start and read again while the daemon runs, or several files that are valid only
+//! together, such as a certificate and its key.
 //!
 //! At the start an invalid file is an error. Later it is reported, and the former content stays in force: an editor
 //! that saves in two steps must not remove users, rules or points. The parsers of the contents are elsewhere.
 
 use std::{
-    fmt::Display,
+    fmt::{self, Display},
     fs::File,
     io::{self, Read as _},
     os::unix::fs::PermissionsExt as _,
@@ -24,22 +25,48 @@ use crate::output::utc;
 const MAX_FILE_BYTES: u64 = 16 << 20;
 /// Permission bit that lets every user write a file.
 const WRITABLE_BY_ALL: u32 = 0o002;
+/// Permission bit that lets every user read a file.
+const READABLE_BY_ALL: u32 = 0o004;
 /// Interval between two reads of a file.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// A file, its content at the last read, and its purpose.
-#[derive(Clone, Debug)]
+/// One or several files, their content at the last read, and their purpose.
+#[derive(Clone)]
 pub struct FollowedFile {
-    path: PathBuf,
+    paths: Vec<FollowedPath>,
     /// Name of the content, for the log.
     what: &'static str,
-    /// The content, valid or not.
-    text: String,
+    /// The content of each file, valid or not.
+    texts: Vec<String>,
+    /// True if unchanged content may become invalid with time.
+    can_expire: bool,
     /// When the content in force was read.
     in_force_since: Timestamp,
     /// Why the file is not in force; `None` if it is.
     problem: Option<String>,
     period: Duration,
+}
+
+/// The path of a file.
+#[derive(Clone, Debug)]
+pub(crate) struct FollowedPath {
+    path: PathBuf,
+    /// True if only some users of the machine may read the file.
+    is_secret: bool,
+}
+
+/// Why files cannot be opened.
+#[derive(Debug)]
+pub(crate) enum OpenFilesError<E> {
+    /// A file cannot be read.
+    Read {
+        /// Number of the file, from 0.
+        at: usize,
+        /// The reason.
+        error: FollowedFileError,
+    },
+    /// The contents are not valid.
+    Parse(E),
 }
 
 /// The task that follows a file; it ends when this is dropped.
@@ -66,9 +93,36 @@ pub(crate) enum FollowedFileError {
         /// The permission bits.
         mode: u32,
     },
+    /// Every user of this machine can read a secret.
+    #[error(
+        "every user of this machine can read the file (mode {mode:04o}); remove that permission (chmod o-r)"
+    )]
+    WorldReadable {
+        /// The permission bits.
+        mode: u32,
+    },
     /// Its content is not valid.
     #[error("{0}")]
     Invalid(String),
+}
+
+impl fmt::Debug for FollowedFile {
+    /// Hides the contents, which may be secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FollowedFile").field("paths", &self.paths).finish_non_exhaustive()
+    }
+}
+
+impl FollowedPath {
+    /// A file that every user of the machine may read.
+    pub(crate) fn public(path: &Path) -> Self {
+        Self { path: path.to_owned(), is_secret: false }
+    }
+
+    /// A file with a secret.
+    pub(crate) fn secret(path: &Path) -> Self {
+        Self { path: path.to_owned(), is_secret: true }
+    }
 }
 
 impl FollowedFile {
@@ -78,11 +132,38 @@ impl FollowedFile {
         what: &'static str,
         parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Result<(Self, T), FollowedFileError> {
-        let text = read(path)?;
-        let content = parse(&text).map_err(|e| FollowedFileError::Invalid(e.to_string()))?;
-        let (path, in_force_since) = (path.to_owned(), Timestamp::now());
-        let file = Self { path, what, text, in_force_since, problem: None, period: PERIOD };
+        let opened =
+            Self::open_all(vec![FollowedPath::public(path)], what, |texts| parse(only(texts)));
+        opened.map_err(|error| match error {
+            OpenFilesError::Read { error, .. } => error,
+            OpenFilesError::Parse(error) => FollowedFileError::Invalid(error.to_string()),
+        })
+    }
+
+    /// Reads the files and parses them together.
+    pub(crate) fn open_all<T, E>(
+        paths: Vec<FollowedPath>,
+        what: &'static str,
+        parse: impl FnOnce(&[String]) -> Result<T, E>,
+    ) -> Result<(Self, T), OpenFilesError<E>> {
+        let texts = read_all(&paths).map_err(|(at, error)| OpenFilesError::Read { at, error })?;
+        let content = parse(&texts).map_err(OpenFilesError::Parse)?;
+        let file = Self {
+            paths,
+            what,
+            texts,
+            can_expire: false,
+            in_force_since: Timestamp::now(),
+            problem: None,
+            period: PERIOD,
+        };
         Ok((file, content))
+    }
+
+    /// Parses the content at each read, since it may become invalid with time.
+    pub(crate) const fn that_expires(mut self) -> Self {
+        self.can_expire = true;
+        self
     }
 
     /// Sets the interval between two reads, which is 10 seconds by default.
@@ -95,9 +176,19 @@ impl FollowedFile {
     /// [`FileFollower::read_again`]. If an invalid file keeps the former content in force, the reason goes to
     /// `problems`, for the health of the daemon.
     pub(crate) fn follow<T, E: Display>(
-        mut self,
+        self,
         problems: FileProblems,
         parse: impl Fn(&str) -> Result<T, E> + Send + 'static,
+        apply: impl Fn(T) + Send + 'static,
+    ) -> FileFollower {
+        self.follow_all(problems, move |texts| parse(only(texts)), apply)
+    }
+
+    /// As [`Self::follow`], for several files.
+    pub(crate) fn follow_all<T, E: Display>(
+        mut self,
+        problems: FileProblems,
+        parse: impl Fn(&[String]) -> Result<T, E> + Send + 'static,
         apply: impl Fn(T) + Send + 'static,
     ) -> FileFollower {
         problems.set(self.what, None);
@@ -109,13 +200,13 @@ impl FollowedFile {
                     () = tokio::time::sleep(self.period) => {}
                     () = notified.notified() => {}
                 }
-                let path = self.path.clone();
+                let paths = self.paths.clone();
                 // An error here is a panic or a shutdown of the runtime.
-                let Ok(text) = tokio::task::spawn_blocking(move || read(&path)).await else {
+                let Ok(texts) = tokio::task::spawn_blocking(move || read_all(&paths)).await else {
                     return;
                 };
                 let what = self.what;
-                match self.change(text, &parse) {
+                match self.change(texts, &parse) {
                     None => {}
                     Some(Ok(content)) => {
                         apply(content);
@@ -131,18 +222,29 @@ impl FollowedFile {
     /// The content to apply after a read; `None` if it is in force already.
     fn change<T, E: Display>(
         &mut self,
-        text: Result<String, FollowedFileError>,
-        parse: impl Fn(&str) -> Result<T, E>,
+        texts: Result<Vec<String>, (usize, FollowedFileError)>,
+        parse: impl Fn(&[String]) -> Result<T, E>,
     ) -> Option<Result<T, &str>> {
-        let (file, what) = (self.path.display(), self.what);
-        let content = match text {
-            Ok(text) if text == self.text && self.problem.is_none() => return None,
-            Ok(text) => {
-                let content = parse(&text).map_err(|error| error.to_string());
-                self.text = text;
+        let what = self.what;
+        let names: Vec<_> = self.paths.iter().map(|file| file.path.display().to_string()).collect();
+        let file = names.join(", ");
+        let content = match texts {
+            Ok(texts) => {
+                let is_in_force = texts == self.texts && self.problem.is_none();
+                if is_in_force && !self.can_expire {
+                    return None;
+                }
+                let content = parse(&texts).map_err(|error| error.to_string());
+                if is_in_force && content.is_ok() {
+                    return None;
+                }
+                self.texts = texts;
                 content
             }
-            Err(error) => Err(error.to_string()),
+            Err((at, error)) => Err(match names.get(at) {
+                Some(name) if names.len() > 1 => format!("{name}: {error}"),
+                _ => error.to_string(),
+            }),
         };
         match content {
             Ok(content) => {
@@ -174,10 +276,24 @@ impl FileFollower {
     }
 }
 
-fn read(path: &Path) -> Result<String, FollowedFileError> {
+/// The content of a single file.
+fn only(texts: &[String]) -> &str {
+    texts.first().map_or("", String::as_str)
+}
+
+/// Reads the files. An error has the number of its file.
+fn read_all(paths: &[FollowedPath]) -> Result<Vec<String>, (usize, FollowedFileError)> {
+    let read = |(at, file)| read(file).map_err(|error| (at, error));
+    paths.iter().enumerate().map(read).collect()
+}
+
+fn read(followed: &FollowedPath) -> Result<String, FollowedFileError> {
     let mut text = String::new();
-    let file = File::open(path)?;
+    let file = File::open(&followed.path)?;
     let mode = file.metadata()?.permissions().mode();
+    if followed.is_secret && mode & READABLE_BY_ALL != 0 {
+        return Err(FollowedFileError::WorldReadable { mode: mode & 0o7777 });
+    }
     if mode & WRITABLE_BY_ALL != 0 {
         return Err(FollowedFileError::WorldWritable { mode: mode & 0o7777 });
     }
@@ -212,14 +328,17 @@ mod tests {
         fs::write(&path, "1").unwrap();
         let (mut file, first) = FollowedFile::open(&path, "numbers", parse).unwrap();
         assert_eq!(first, 1);
-        assert_eq!(file.change(read(&path), parse), None, "the same");
-        for broken in [Ok("x".to_owned()), read(directory.path())] {
-            let problem = file.change(broken, parse).unwrap().unwrap_err();
+        let parse_all = |texts: &[String]| parse(only(texts));
+        let read = |path: &Path| read_all(&[FollowedPath::public(path)]);
+        let text = |text: &str| Ok(vec![text.to_owned()]);
+        assert_eq!(file.change(read(&path), parse_all), None, "the same");
+        for broken in [text("x"), read(directory.path())] {
+            let problem = file.change(broken, parse_all).unwrap().unwrap_err();
             assert!(problem.contains("is invalid; they are unchanged"), "{problem}");
         }
         // The file has its former content again.
-        assert_eq!(file.change(Ok("1".to_owned()), parse), Some(Ok(1)));
-        assert_eq!(file.change(Ok("1".to_owned()), parse), None);
+        assert_eq!(file.change(text("1"), parse_all), Some(Ok(1)));
+        assert_eq!(file.change(text("1"), parse_all), None);
         let seen = Arc::new(Mutex::new(0));
         let applied = Arc::clone(&seen);
         let file = file.with_period(Duration::from_hours(24));
@@ -253,6 +372,39 @@ mod tests {
         fs::write(&path, "4").unwrap();
         has_problem("").await;
         assert_eq!(*seen.lock(), 4);
+    }
+
+    #[test]
+    fn files_are_parsed_together_and_may_expire() {
+        let directory = tempfile::tempdir().unwrap();
+        let (one, two) = (directory.path().join("one"), directory.path().join("two"));
+        let paths = || vec![FollowedPath::public(&one), FollowedPath::secret(&two)];
+        let sum = |texts: &[String]| texts.iter().map(|text| parse(text)).sum::<Result<i32, _>>();
+        fs::write(&one, "1").unwrap();
+        let missing = FollowedFile::open_all(paths(), "sums", sum).unwrap_err();
+        assert!(matches!(missing, OpenFilesError::Read { at: 1, .. }), "{missing:?}");
+        fs::write(&two, "2").unwrap();
+        fs::set_permissions(&two, fs::Permissions::from_mode(0o644)).unwrap();
+        let OpenFilesError::Read { at: 1, error } =
+            FollowedFile::open_all(paths(), "sums", sum).unwrap_err()
+        else {
+            panic!("a secret that everybody can read");
+        };
+        assert!(error.to_string().contains("can read the file (mode 0644)"), "{error}");
+        fs::set_permissions(&two, fs::Permissions::from_mode(0o640)).unwrap();
+        let (file, first) = FollowedFile::open_all(paths(), "sums", sum).unwrap();
+        assert_eq!(first, 3);
+        let mut file = file.that_expires();
+        let read = || read_all(&paths());
+        assert_eq!(file.change(read(), sum), None);
+        // The same content is no longer valid.
+        let expired = |_: &[String]| Err::<i32, _>("it has expired");
+        let problem = file.change(read(), expired).unwrap().unwrap_err();
+        assert!(problem.contains("one, ") && problem.ends_with("it has expired"), "{problem}");
+        assert_eq!(file.change(read(), sum), Some(Ok(3)));
+        fs::remove_file(&two).unwrap();
+        let problem = file.change(read(), sum).unwrap().unwrap_err();
+        assert!(problem.contains("two: the file cannot be read"), "{problem}");
     }
 
     #[tokio::test]

@@ -16,6 +16,7 @@ mod console;
 mod copy;
 mod daemon;
 mod daemon_client;
+mod daemon_tls;
 mod daemon_url;
 mod data_directory;
 mod error_text;
@@ -36,6 +37,7 @@ mod open_files;
 mod output;
 mod package_files;
 mod password;
+mod port_tls;
 mod properties_file;
 mod quarantine;
 mod query;
@@ -87,6 +89,7 @@ pub fn main() -> ExitCode {
     if let Err(error) = daemon_client::set_user(cli.user.as_deref()) {
         return failed(&error);
     }
+    daemon_tls::set_files(cli.ca, cli.cert.zip(cli.key));
     let result = match cli.command {
         Command::Tsd(args) => {
             return tsd(&args).map_or_else(|error| failed_daemon(&error), |()| ExitCode::SUCCESS);

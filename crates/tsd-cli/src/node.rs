@@ -29,7 +29,7 @@ use crate::{
     followed_file::{FileFollower, FollowedFile},
     hbase_stats,
     limits_file::parse_limits,
-    logging, open_files,
+    logging, open_files, port_tls,
     retention_file::parse_rules,
     store::{self, OpenStore, Purpose},
 };
@@ -112,6 +112,19 @@ impl Node {
                 Err(error) => {
                     open.close(settings.shutdown_timeout).await?;
                     return Err(error);
+                }
+            }
+        }
+        if let Some(tls) = &settings.tls {
+            let problems = open.engine.config().file_problems.clone();
+            match port_tls::start(config, tls, problems) {
+                Ok((tls, follower)) => {
+                    server.tls = Some(tls);
+                    followers.push(follower);
+                }
+                Err(error) => {
+                    open.close(settings.shutdown_timeout).await?;
+                    return Err(error.into());
                 }
             }
         }

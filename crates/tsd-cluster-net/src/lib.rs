@@ -62,7 +62,7 @@ pub use self::{
     reads::{ClusterReads, ReadConfig, ReadMemory},
     server::PeerServer,
     service::{NodeControl, PeerService},
-    tls::{PeerTls, TlsFileError, TlsFiles},
+    tls::{PeerTls, TlsFiles},
     wire::{VERSIONS, check_frames},
 };
 

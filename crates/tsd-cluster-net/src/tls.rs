@@ -23,13 +23,11 @@ use tokio::{
 use tokio_rustls::{
     TlsAcceptor, TlsConnector,
     rustls::{
-        ClientConfig, RootCertStore, ServerConfig,
-        crypto::ring,
-        pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem, pem::PemObject},
-        server::WebPkiClientVerifier,
-        version::TLS13,
+        ClientConfig, ServerConfig, crypto::ring, pki_types::ServerName,
+        server::WebPkiClientVerifier, version::TLS13,
     },
 };
+use tsd_tls::{PemFile, TlsFileError};
 
 use crate::{
     error::PeerError,
@@ -60,14 +58,6 @@ pub struct TlsFiles {
     pub key: PathBuf,
     /// Certificates of the authorities that issue the nodes' certificates.
     pub authority: PathBuf,
-}
-
-/// Why a file of the certificates cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[error("{}: {reason}", path.display())]
-pub struct TlsFileError {
-    path: PathBuf,
-    reason: String,
 }
 
 /// The certificates of a node.
@@ -140,13 +130,9 @@ impl TlsFiles {
     fn load(&self) -> Result<LoadedTls, TlsFileError> {
         let Self { certificate, key, authority } = self;
         let provider = Arc::new(ring::default_provider());
-        let mut roots = RootCertStore::empty();
-        for root in certificates(authority)? {
-            roots.add(root).map_err(|error| unusable(authority, &error))?;
-        }
-        let chain = certificates(certificate)?;
-        let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| not_pem(key, &error))?;
-        let roots = Arc::new(roots);
+        let roots = Arc::new(PemFile::read(authority)?.authorities()?);
+        let chain = PemFile::read(certificate)?.certificates()?;
+        let secret = PemFile::read(key)?.private_key()?;
         let verifier =
             WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider));
         let verifier = verifier.build().map_err(|error| unusable(authority, &error))?;
@@ -166,26 +152,8 @@ impl TlsFiles {
     }
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
-    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
-    let found: Vec<_> = read.map_err(|error| not_pem(path, &error))?;
-    if found.is_empty() {
-        return Err(not_pem(path, &pem::Error::NoItemsFound));
-    }
-    Ok(found)
-}
-
-fn not_pem(path: &Path, error: &pem::Error) -> TlsFileError {
-    let reason = match error {
-        pem::Error::Io(error) => error.to_string(),
-        pem::Error::NoItemsFound => "there is no certificate or key in PEM in it".to_owned(),
-        error => error.to_string(),
-    };
-    TlsFileError { path: path.to_owned(), reason }
-}
-
 fn unusable(path: &Path, error: &dyn std::error::Error) -> TlsFileError {
-    TlsFileError { path: path.to_owned(), reason: error.to_string() }
+    TlsFileError::new(path, error.to_string())
 }
 
 /// Sends the greeting to the node at `address`, encrypted if this node has certificates. The next frame is the

@@ -56,6 +56,9 @@ pub enum AuthError {
     /// The user is unknown or the credentials are wrong.
     #[error("unknown user or wrong credentials")]
     Invalid,
+    /// No user has the name in the client certificate, and the client sent no other credentials.
+    #[error("no user has the name in the client certificate, and there are no other credentials")]
+    UnknownCertificate,
     /// The peer sent wrong credentials too often.
     #[error("too many attempts with wrong credentials")]
     TooManyFailures {

@@ -17,7 +17,8 @@ use tsd_engine::Standstills;
 use tsd_protocol::BuildInfo;
 
 use crate::{
-    AdminPeers, AuthenticationConfig, ClusterNodes, Cors, HostNames, LogControl, TrustedProxies,
+    AdminPeers, AuthenticationConfig, ClusterNodes, Cors, HostNames, LogControl, PortTls,
+    TrustedProxies,
 };
 
 /// Which commands and routes a daemon serves.
@@ -60,6 +61,8 @@ pub struct Limits {
     pub evict_idle_after: Duration,
     /// Maximum time from the first byte of a request to the end of its headers.
     pub header_timeout: Duration,
+    /// Maximum time of a TLS handshake.
+    pub tls_handshake_timeout: Duration,
     /// Maximum time between two reads of a request body.
     pub body_timeout: Duration,
     /// A body stalls if hardly any bytes arrive in this time. While other requests wait for memory, a stalled body is
@@ -100,6 +103,7 @@ impl Default for Limits {
             idle_timeout: None,
             evict_idle_after: Duration::from_secs(5),
             header_timeout: Duration::from_secs(30),
+            tls_handshake_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_mins(1),
             body_stall: Duration::from_secs(2),
             response_stall: Duration::from_secs(5),
@@ -169,6 +173,8 @@ pub struct ServerConfig {
     /// Authentication of clients (`tsd.core.authentication.*`). With `None`, nobody is authenticated, and
     /// everybody may put and query.
     pub authentication: Option<AuthenticationConfig>,
+    /// TLS of the port (`tsd.tls.*`); with `None`, handshakes are refused.
+    pub tls: Option<Arc<PortTls>>,
     /// Host names that browsers may use for this daemon (`tsd.http.hosts`).
     pub hosts: HostNames,
     /// Proxies that are trusted to name their clients (`tsd.http.trusted_proxies`).
@@ -228,6 +234,7 @@ impl Default for ServerConfig {
             hosts: HostNames::default(),
             trusted_proxies: TrustedProxies::default(),
             authentication: None,
+            tls: None,
             cors: Cors::default(),
             static_root: None,
             log: None,

@@ -9,6 +9,7 @@ use tokio::{
 use tsd_engine::{Epoch, stood_still_since};
 
 use crate::{
+    client_stream::{ClientStream, TLS_HANDSHAKE},
     connection_epoch::{ConnectionEpoch, EpochIo},
     connection_memory::{HTTP_IDLE_BYTES, TELNET_BYTES},
     gentle_close::close_gently,
@@ -18,10 +19,9 @@ use crate::{
     server_state::ServerState,
     telnet,
     timeout_io::{IoTimeouts, TimeoutIo},
+    tls_handshake,
 };
 
-/// First byte of a TLS handshake.
-const TLS_HANDSHAKE: u8 = 0x16;
 /// How long the input of a connection is discarded after a standstill.
 const DISCARD_FOR: Duration = Duration::from_secs(1);
 
@@ -29,7 +29,7 @@ const DISCARD_FOR: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Protocol {
     Http,
-    /// Not supported. The connection is closed, so that the handshake is not parsed as telnet lines.
+    /// One of the others, encrypted.
     Tls,
     Telnet,
 }
@@ -79,12 +79,56 @@ async fn serve_protocol(
     peer: SocketAddr,
     (connection, epoch): (Arc<OpenConnection>, Option<Arc<ConnectionEpoch>>),
 ) -> io::Result<()> {
-    let limits = &state.config.limits;
-    let Some(first) = first_byte(state, stream, &connection).await? else { return Ok(()) };
-    let protocol = Protocol::from_first_byte(first);
-    let is_http = protocol == Protocol::Http;
+    let own = state.config.tls.as_ref().and_then(|_| stream.local_addr().ok());
+    let mut stream = ClientStream::Plain(stream);
+    let Some(mut first) = first_byte(state, &mut stream, &connection).await? else { return Ok(()) };
     // Marks the connection as active, so that it is not closed to make room for itself.
     connection.tracker.record_activity();
+    match stream {
+        ClientStream::Plain(socket) if first == TLS_HANDSHAKE => {
+            if !tls_handshake::reserve_memory(state, &connection) {
+                state.metrics.connections_rejected.add(1);
+                refused_connection::tell(socket, &refusal(first, &NoRoom::Memory)).await;
+                return Ok(());
+            }
+            let shaken = tls_handshake::shake_hands(state, socket, peer, &connection).await;
+            let Some(encrypted) = shaken else { return Ok(()) };
+            stream = encrypted;
+            match first_byte(state, &mut stream, &connection).await? {
+                Some(byte) => first = byte,
+                None => {
+                    tls_handshake::close(&mut stream).await;
+                    return Ok(());
+                }
+            }
+            connection.tracker.record_activity();
+        }
+        plain => {
+            stream = plain;
+            if state.config.tls.as_ref().is_some_and(|tls| tls.refuses_plain(peer, own)) {
+                state.log_plain(peer);
+                let answer = refused_connection::tls_required(first);
+                refused_connection::tell(&mut stream, &answer).await;
+                return Ok(());
+            }
+        }
+    }
+    let served = serve_stream(state, &mut stream, peer, (connection, epoch), first).await;
+    tls_handshake::close(&mut stream).await;
+    served
+}
+
+/// Serves the protocol that begins with `first`.
+async fn serve_stream(
+    state: &Arc<ServerState>,
+    stream: &mut ClientStream<'_>,
+    peer: SocketAddr,
+    (connection, epoch): (Arc<OpenConnection>, Option<Arc<ConnectionEpoch>>),
+    first: u8,
+) -> io::Result<()> {
+    let limits = &state.config.limits;
+    let protocol = Protocol::from_first_byte(first);
+    let is_http = protocol == Protocol::Http;
     let bytes = if is_http { HTTP_IDLE_BYTES } else { TELNET_BYTES };
     if !state.connections.reserve_memory(&connection, bytes) {
         state.metrics.connections_rejected.add(1);
@@ -107,22 +151,22 @@ async fn serve_protocol(
     let result = match protocol {
         Protocol::Http => http::serve(state, io, connection, peer).await,
         Protocol::Telnet => telnet::serve(state, io, connection, peer).await,
+        // TLS inside TLS.
         Protocol::Tls => Err(io::ErrorKind::Unsupported.into()),
     };
     // hyper does not report an error for a broken idle connection.
     if tracker.timed_out() { Err(io::ErrorKind::TimedOut.into()) } else { result }
 }
 
-/// Waits for the first byte and leaves it in the socket; `None` at the end of input, or if the connection must close.
+/// Waits for the first byte and leaves it in the stream; `None` at the end of input, or if the connection must close.
 async fn first_byte(
     state: &ServerState,
-    stream: &TcpStream,
+    stream: &mut ClientStream<'_>,
     connection: &OpenConnection,
 ) -> io::Result<Option<u8>> {
-    let mut byte = [0];
     tokio::select! {
         biased;
-        peeked = stream.peek(&mut byte) => Ok((peeked? > 0).then_some(byte[0])),
+        peeked = stream.peek() => peeked,
         () = connection.closing.cancelled() => Ok(None),
         () = idle_timeout(state) => Err(io::ErrorKind::TimedOut.into()),
     }

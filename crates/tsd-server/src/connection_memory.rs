@@ -25,6 +25,8 @@ pub(crate) const HTTP_ACTIVE_BYTES: usize = 48 << 10;
 /// Bytes of a telnet connection that is not reading: a short unfinished line, some replies, the session and the task.
 /// Measured without the first two: 8 KiB.
 pub(crate) const TELNET_BYTES: usize = 12 << 10;
+/// Bytes of TLS on a connection, in addition: the session, and the buffers of a record in each direction.
+pub(crate) const TLS_BYTES: usize = 48 << 10;
 /// Bytes of a new connection, whose protocol is not known yet. Measured: 5 KiB.
 pub(crate) const NEW_BYTES: usize = 8 << 10;
 

@@ -49,7 +49,7 @@ pub(crate) async fn serve<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    let identity = access::ConnectionIdentity::default();
+    let identity = access::ConnectionIdentity::new(Arc::clone(&connection));
     let peer = access::ConnectionPeer { address: peer, identity, epoch };
     let open = Arc::clone(&connection);
     let tracker = &open.tracker;

@@ -8,6 +8,7 @@ mod admin_peers;
 mod auth;
 mod body_memory;
 mod client;
+mod client_stream;
 mod cluster_nodes;
 mod config;
 mod connection;
@@ -23,6 +24,7 @@ mod latency;
 mod metrics;
 mod open_connections;
 mod plugins;
+mod port_tls;
 mod process;
 mod put_error_mapping;
 mod query_failure_mapping;
@@ -38,6 +40,8 @@ mod server_state;
 mod stats;
 mod telnet;
 mod timeout_io;
+mod tls_failure;
+mod tls_handshake;
 
 pub use admin_peers::{AdminPeers, PeersError, TrustedProxies};
 pub use auth::{
@@ -61,6 +65,7 @@ pub use plugins::{
     PluginTask, PublisherConfig, PublisherUrl, PublisherUrlError, SpoolConfig, start_publisher,
     start_spool,
 };
+pub use port_tls::PortTls;
 pub use recent_logs::{LogControl, LogEvent, LogLevelError, RecentLogs};
 pub use redaction::redacted;
 pub use rollups::rollup_rules;

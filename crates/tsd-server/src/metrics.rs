@@ -17,7 +17,7 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 
 use tsd_protocol::{BuildInfo, PutErrorKind};
 
-use crate::{auth, latency::LatencyHistogram, process, route::Route};
+use crate::{auth, latency::LatencyHistogram, process, route::Route, tls_failure::TlsFailure};
 
 /// Upper bounds of the buckets of `_seconds` histograms: steps of factor four to five, from a call of the
 /// embedded store to a slow query. Each bound costs a series in every histogram.
@@ -114,6 +114,16 @@ tsd_engine::metrics_table! {
                     exceptions_closed: "closed", exceptions_reset: "reset",
                     exceptions_timeout: "timeout", exceptions_unknown: "unknown",
                 }
+            "tsd_server_tls_handshakes_total" by "version",
+                "TLS handshakes of clients that succeeded, by version (1.2, 1.3)."
+                => Counter { tls_12: "1.2", tls_13: "1.3" }
+            "tsd_server_tls_failures_total" by "reason",
+                "TLS handshakes of clients that failed, by reason: off (the port has no certificate), required (a plain client was refused by `tsd.tls.required`), closed (by the client), timeout, version (no version or cipher suite in common), client_certificate (missing or invalid), server_certificate (refused by the client), malformed."
+                => Counter {
+                    tls_off: "off", tls_required: "required", tls_closed: "closed", tls_timeout: "timeout",
+                    tls_version: "version", tls_client_certificate: "client_certificate",
+                    tls_server_certificate: "server_certificate", tls_malformed: "malformed",
+                }
             "tsd_server_requests_total" by "protocol",
                 "Telnet commands and HTTP requests received, by protocol (telnet, http)."
                 => ReadableCounter { received_telnet: "telnet", received_http: "http" }
@@ -161,6 +171,8 @@ tsd_engine::metrics_table! {
         gauges {
             "tsd_build_info", Count, "Always 1; version, revision and compiler are labels.";
             "tsd_server_connections_open", Count, "Open connections.";
+            "tsd_server_tls_certificate_not_after_seconds", Seconds,
+                "Time at which the certificate of the port (`tsd.tls.certificate`) expires, since 1970.";
             "tsd_health_problem", Count,
                 "Worst problem of a part, by part: 0 none, 1 degraded, 2 some reads fail, 3 writes are rejected, 4 unavailable.";
         }
@@ -204,6 +216,20 @@ impl ServerMetrics {
             PutErrorKind::InvalidValue => &self.invalid_values,
             PutErrorKind::IllegalArgument => &self.illegal_arguments,
             PutErrorKind::UnknownMetric => &self.unknown_metrics,
+        }
+    }
+
+    /// Returns the counter of TLS handshakes that failed for this reason.
+    pub(crate) const fn tls_failed(&self, failure: TlsFailure) -> &Counter {
+        match failure {
+            TlsFailure::Off => &self.tls_off,
+            TlsFailure::Required => &self.tls_required,
+            TlsFailure::Closed => &self.tls_closed,
+            TlsFailure::Timeout => &self.tls_timeout,
+            TlsFailure::Version => &self.tls_version,
+            TlsFailure::ClientCertificate => &self.tls_client_certificate,
+            TlsFailure::ServerCertificate => &self.tls_server_certificate,
+            TlsFailure::Malformed => &self.tls_malformed,
         }
     }
 

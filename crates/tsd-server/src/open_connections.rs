@@ -6,7 +6,14 @@
 //! counts until its socket is closed.
 
 use parking_lot::{Mutex, MutexGuard};
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use metrics::{Counter, Gauge, counter, gauge};
 use tokio::{
@@ -61,6 +68,10 @@ pub(crate) struct OpenConnection {
     /// Cancelled when the connection is evicted.
     evicted: CancellationToken,
     memory: Mutex<MemoryPermit>,
+    /// Bytes of TLS, which the connection keeps beyond those of its protocol.
+    base: AtomicUsize,
+    /// Name in the certificate of the client.
+    certificate_name: OnceLock<String>,
 }
 
 /// Keeps a connection in the list until it is dropped.
@@ -138,6 +149,8 @@ impl OpenConnections {
             closing: self.stopping.child_token(),
             evicted: CancellationToken::new(),
             memory: Mutex::new(memory.ok_or(NoRoom::Memory)?),
+            base: AtomicUsize::new(0),
+            certificate_name: OnceLock::new(),
         });
         list.next_id += 1;
         let id = list.next_id;
@@ -162,7 +175,7 @@ impl OpenConnections {
         connection.evicted.cancel();
         drop(list);
         connection.closing.cancel();
-        connection.keep_memory(0);
+        connection.lock_memory().shrink(0);
         self.idle_closed.increment(1);
         if let Some(suppressed) = self.closed_log.admit() {
             let idle_s = idle.as_secs();
@@ -178,9 +191,10 @@ impl OpenConnections {
         }
     }
 
-    /// Reserves memory of a connection up to `bytes` in all, and evicts idle connections for it; false if there is not
-    /// enough.
+    /// Reserves memory of a connection up to `bytes` in all and the bytes of TLS, and evicts idle connections for it;
+    /// false if there is not enough.
     pub(crate) fn reserve_memory(&self, connection: &OpenConnection, bytes: usize) -> bool {
+        let bytes = bytes + connection.base.load(Ordering::Relaxed);
         let mut closed = 0;
         loop {
             if connection.lock_memory().try_grow(bytes) {
@@ -208,9 +222,26 @@ impl OpenConnection {
         }
     }
 
-    /// Keeps `bytes` of memory and releases the rest.
+    /// Keeps `bytes` of memory and the bytes of TLS, and releases the rest.
     pub(crate) fn keep_memory(&self, bytes: usize) {
-        self.lock_memory().shrink(bytes);
+        self.lock_memory().shrink(bytes + self.base.load(Ordering::Relaxed));
+    }
+
+    /// Sets the bytes of TLS. They are reserved with the next reservation.
+    pub(crate) fn set_base(&self, bytes: usize) {
+        self.base.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Name in the certificate of the client; `None` if it has shown no certificate with a name.
+    pub(crate) fn certificate_name(&self) -> Option<&str> {
+        self.certificate_name.get().map(String::as_str)
+    }
+
+    /// Records the name in the certificate of the client, at most once.
+    pub(crate) fn set_certificate_name(&self, name: Option<String>) {
+        if let Some(name) = name {
+            let _ = self.certificate_name.set(name);
+        }
     }
 
     fn lock_memory(&self) -> MutexGuard<'_, MemoryPermit> {

@@ -15,6 +15,7 @@ mod tcp_publisher;
 use std::{
     io,
     path::PathBuf,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -22,6 +23,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 use tsd_engine::{LogLimit, PluginBatch, PluginItems, Rollups};
+use tsd_tls::{ClientFiles, ClientTls};
 
 use self::{
     file_publisher::FilePublisher,
@@ -60,7 +62,12 @@ pub enum PublisherConfig {
     /// JSON lines to `HOST:PORT`.
     Tcp(String),
     /// JSON lines in the bodies of requests.
-    Http(PublisherUrl),
+    Http {
+        /// The URL of the receiver.
+        url: PublisherUrl,
+        /// File of the authorities of a receiver with `https`; `None` for the authorities of the system.
+        authorities: Option<PathBuf>,
+    },
 }
 
 /// A running plug-in.
@@ -75,7 +82,7 @@ pub struct PluginTask {
 ///
 /// # Errors
 ///
-/// If its file cannot be opened.
+/// If its file, or the file of authorities, cannot be opened.
 pub async fn start_publisher(
     config: PublisherConfig,
     items: PluginItems,
@@ -86,7 +93,11 @@ pub async fn start_publisher(
             Ok(PluginTask::start(blocking(open).await?, items))
         }
         PublisherConfig::Tcp(address) => Ok(PluginTask::start(TcpPublisher::new(address), items)),
-        PublisherConfig::Http(url) => Ok(PluginTask::start(HttpPublisher::new(url), items)),
+        PublisherConfig::Http { url, authorities } => {
+            let load = || ClientTls::load(ClientFiles { authorities, identity: None });
+            let tls = url.is_encrypted().then(load).transpose().map_err(io::Error::other)?;
+            Ok(PluginTask::start(HttpPublisher::new(url, tls.map(Arc::new)), items))
+        }
     }
 }
 

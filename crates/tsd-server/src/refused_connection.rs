@@ -5,10 +5,18 @@
 
 use std::{fmt::Display, sync::Arc, time::Duration};
 
-use tokio::{io::AsyncWriteExt, net::TcpStream, sync::Semaphore, time::timeout};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt},
+    net::TcpStream,
+    sync::Semaphore,
+    time::timeout,
+};
 use tsd_protocol::ApiError;
 
-use crate::{gentle_close::close_gently, http::render_raw_error};
+use crate::{
+    client_stream::TLS_HANDSHAKE, gentle_close::close_gently, http::render_raw_error,
+    port_tls::REQUIRED_KEY,
+};
 
 /// Least and greatest limit of waiting refused connections. Further connections get the reason only if the client
 /// has already spoken.
@@ -46,18 +54,38 @@ impl RefusedConnections {
     }
 }
 
+/// A fatal `internal_error` of TLS. A client cannot be told more before the handshake.
+const TLS_REFUSAL: [u8; 7] = [21, 3, 3, 0, 2, 2, 80];
+
 /// Returns the answer to a client that begins with this byte.
 pub(crate) fn refusal(first: u8, reason: &dyn Display) -> Vec<u8> {
-    if first.is_ascii_uppercase() {
+    if first == TLS_HANDSHAKE {
+        TLS_REFUSAL.to_vec()
+    } else if first.is_ascii_uppercase() {
         render_raw_error(&ApiError::new(503, reason.to_string()))
     } else {
         format!("error: {reason}\n").into_bytes()
     }
 }
 
+/// Returns the answer to a client without TLS that begins with this byte.
+pub(crate) fn tls_required(first: u8) -> Vec<u8> {
+    let reason = format!("this port requires TLS ({REQUIRED_KEY})");
+    if first.is_ascii_uppercase() {
+        let details = "Use a URL that begins with https://";
+        render_raw_error(&ApiError::new(403, reason).with_details(details))
+    } else {
+        format!("error: {reason}: connect with TLS\n").into_bytes()
+    }
+}
+
 /// Sends the answer and closes the connection, even if the client does not read the answer.
-pub(crate) async fn tell(stream: &mut TcpStream, answer: &[u8]) {
-    if matches!(timeout(PATIENCE, stream.write_all(answer)).await, Ok(Ok(()))) {
+pub(crate) async fn tell<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, answer: &[u8]) {
+    let written = async {
+        stream.write_all(answer).await?;
+        stream.flush().await
+    };
+    if matches!(timeout(PATIENCE, written).await, Ok(Ok(()))) {
         close_gently(stream, PATIENCE).await;
     }
 }

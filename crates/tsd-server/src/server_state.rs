@@ -20,15 +20,19 @@ use crate::{
     health::{HealthAge, HealthMonitor, HealthReport},
     metrics::{ReadableCounter, ServerMetrics},
     open_connections::OpenConnections,
+    port_tls::REQUIRED_KEY,
     reader_pace::MemoryPressure,
     refused_points::RefusedPointLog,
     rollups,
+    tls_failure::TlsFailure,
 };
 
 /// Minimum interval between two messages about unstored points.
 const UNSTORED_LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval of the log messages about refused requests.
 const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(10);
+/// Interval of the log messages about failed TLS handshakes.
+const TLS_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Why a sender may not administer the daemon.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -64,6 +68,7 @@ pub(crate) struct ServerState {
     pub(crate) connections: Arc<OpenConnections>,
     unstored_log: LogLimit,
     refusal_log: LogLimit,
+    pub(crate) tls_log: LogLimit,
     pub(crate) refused_points: RefusedPointLog,
     /// Cancelled when load balancers should send no more clients.
     pub(crate) leaving: CancellationToken,
@@ -105,6 +110,7 @@ impl ServerState {
             connections: Arc::new(connections),
             unstored_log: LogLimit::new(UNSTORED_LOG_INTERVAL),
             refusal_log: LogLimit::new(REFUSAL_LOG_INTERVAL),
+            tls_log: LogLimit::new(TLS_LOG_INTERVAL),
             refused_points: RefusedPointLog::default(),
             leaving: CancellationToken::new(),
             stopping,
@@ -157,6 +163,14 @@ impl ServerState {
         };
         self.log_refusal(peer, refused, &error);
         Err(error)
+    }
+
+    /// Counts and logs a client that was refused because it does not use TLS.
+    pub(crate) fn log_plain(&self, peer: SocketAddr) {
+        self.metrics.tls_failed(TlsFailure::Required).increment(1);
+        if let Some(suppressed) = self.tls_log.admit() {
+            warn!(%peer, suppressed, "a client without TLS was refused ({REQUIRED_KEY})");
+        }
     }
 
     /// Counts and logs a request that its sender may not make.

@@ -67,6 +67,7 @@ where
     if state.config.telnet_holds_points {
         session.hold_points();
     }
+    let open = Arc::clone(&connection);
     let mut connection = Connection {
         io,
         tracker: Arc::clone(&connection.tracker),
@@ -98,6 +99,7 @@ where
         stopping: Box::pin(connection.closing.clone().cancelled_owned()),
         closing: connection.closing.clone(),
     };
+    connection.log_in_by_certificate(open.certificate_name()).await;
     let ended = connection.run().await;
     connection.finish().await;
     ended

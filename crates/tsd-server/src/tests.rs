@@ -38,4 +38,6 @@ mod rollups;
 mod standstill;
 mod telnet;
 mod telnet_hold;
+mod tls;
+mod tls_clients;
 mod write_filter;

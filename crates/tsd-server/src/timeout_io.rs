@@ -168,6 +168,8 @@ pub(crate) struct TimeoutIo<S> {
     end_of_input: Option<Instant>,
     read_timer: Option<Pin<Box<Sleep>>>,
     write_timer: Option<Pin<Box<Sleep>>>,
+    /// True while a flush is pending.
+    is_flushing: bool,
     pace: ReaderPace,
     pressure: Option<Arc<dyn MemoryPressure>>,
 }
@@ -183,6 +185,7 @@ impl<S> TimeoutIo<S> {
             end_of_input: None,
             read_timer: None,
             write_timer: None,
+            is_flushing: false,
             pace: ReaderPace::default(),
             pressure: None,
         }
@@ -267,14 +270,20 @@ impl<S> TimeoutIo<S> {
             self.tracker.record_activity();
             return result;
         }
+        self.poll_write_timeout(cx).map(Err)
+    }
+
+    /// Completes with the error of a write or flush that made no progress within the write timeout, or whose response
+    /// has stalled.
+    fn poll_write_timeout(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         if self.poll_stalled(cx).is_ready() {
             metrics::counter!("tsd_server_stalled_responses_total").increment(1);
-            return Poll::Ready(Err(self.tracker.time_out()));
+            return Poll::Ready(self.tracker.time_out());
         }
         if let Some(limit) = self.timeouts.write {
             let timer = self.write_timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
             ready!(timer.as_mut().poll(cx));
-            return Poll::Ready(Err(self.tracker.time_out()));
+            return Poll::Ready(self.tracker.time_out());
         }
         Poll::Pending
     }
@@ -342,7 +351,21 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimeoutIo<S> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().inner).poll_flush(cx)
+        let this = self.get_mut();
+        // A socket has nothing to flush, TLS has records that the socket has not accepted.
+        match Pin::new(&mut this.inner).poll_flush(cx) {
+            Poll::Pending => {
+                this.is_flushing = true;
+                this.poll_write_timeout(cx).map(Err)
+            }
+            flushed => {
+                if std::mem::take(&mut this.is_flushing) {
+                    let progress = flushed.map_ok(|()| 0);
+                    return this.after_write(cx, progress).map_ok(|_| ());
+                }
+                flushed
+            }
+        }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -12,6 +12,7 @@ mod retention;
 mod server;
 mod storage;
 mod table_names;
+mod tls;
 mod write_filter;
 
 use std::{path::PathBuf, time::Duration};
@@ -21,7 +22,12 @@ use tsd_engine::EngineConfig;
 use tsd_server::ServerConfig;
 use tsd_storage::ByteBudget;
 
-pub(crate) use self::{authentication::USERS_FILE, server::host_name, write_filter::RULES_FILE};
+pub(crate) use self::{
+    authentication::USERS_FILE,
+    server::host_name,
+    tls::{TLS_CERTIFICATE, TLS_CLIENT_CA, TLS_KEY},
+    write_filter::RULES_FILE,
+};
 pub use self::{
     authentication::{AuthenticationMethod, AuthenticationSettings},
     cluster::ClusterNetSettings,
@@ -29,6 +35,7 @@ pub use self::{
     point_plugins::{PluginSettings, PointPluginSettings},
     retention::RetentionSettings,
     storage::{EngineKind, StorageSettings},
+    tls::TlsSettings,
 };
 use super::{Config, ConfigError, plugins};
 use crate::{
@@ -56,6 +63,8 @@ pub struct Settings {
     pub server: ServerConfig,
     /// Authentication of clients; `None` if it is off.
     pub authentication: Option<AuthenticationSettings>,
+    /// TLS of the port; `None` if it is off.
+    pub tls: Option<TlsSettings>,
     /// File of the rules of the time series filter, if it is on.
     pub filter_rules: Option<PathBuf>,
     /// The plug-ins that get points.
@@ -151,6 +160,7 @@ impl Settings {
             shutdown_timeout: Duration::from_secs(config.int("tsd.shutdown.timeout")),
             log: LogSettings::from_config(config)?,
             authentication: authentication::authentication(config)?,
+            tls: tls::tls(config)?,
             filter_rules: write_filter::filter_rules(config)?,
             point_plugins,
             retention: retention::retention(config, storage.engine)?,

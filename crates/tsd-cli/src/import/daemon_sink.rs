@@ -114,7 +114,7 @@ impl DaemonSink {
                     Err(BatchError::Failed(reason)) if response.status == 503 => reason,
                     noted => return noted,
                 },
-                Err(error @ ClientError::Request(_)) => {
+                Err(error @ (ClientError::Request(_) | ClientError::Tls { .. })) => {
                     return Err(BatchError::Failed(format!("{:#}", anyhow::Error::new(error))));
                 }
                 Err(error) => format!("{:#}", anyhow::Error::new(error)),

@@ -21,7 +21,7 @@ impl Authenticator for AllowAll {
         credentials: Option<Credentials>,
     ) -> BoxFuture<'_, Result<Identity, AuthError>> {
         let name = match &credentials {
-            Some(Credentials::Basic { user, .. }) => user,
+            Some(Credentials::Basic { user, .. } | Credentials::Certificate(user)) => user,
             // OpenTSDB's name for everybody.
             _ => "guest",
         };

@@ -54,6 +54,8 @@ pub enum Credentials {
     },
     /// A token.
     Bearer(Secret),
+    /// The name in a client certificate that the TLS handshake has verified.
+    Certificate(String),
 }
 
 /// The credentials cannot be read.
@@ -81,9 +83,14 @@ impl Credentials {
 
 /// Returns true if a text is a valid user name: it must fit `name:password` and a line of words.
 pub(super) fn is_name(text: &str) -> bool {
+    is_certificate_name(text) && !text.contains(':')
+}
+
+/// Returns true if a text is a valid name of a client certificate, which may be a URI: it must fit a line of words.
+pub(super) fn is_certificate_name(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= MAX_NAME_BYTES
-        && !text.chars().any(|c| c.is_control() || c.is_whitespace() || c == ':')
+        && !text.chars().any(|c| c.is_control() || c.is_whitespace())
 }
 
 /// Parses the `Authorization` header, if the request has one. Rejects several headers, since a proxy

@@ -55,7 +55,7 @@ tsd_engine::metrics_table! {
     pub(crate) struct AuthMetrics {
         counters by label {
             "tsd_auth_credentials_total" by "outcome",
-                "Credentials that clients sent, by outcome: verified, cached (verified a short time ago, or a token), invalid, limited (rejected after too many wrong attempts of the peer), busy (too many verifications in progress)."
+                "Credentials that clients sent, by outcome: verified, cached (verified a short time ago, or a token, or a client certificate), invalid, limited (rejected after too many wrong attempts of the peer), busy (too many verifications in progress)."
                 => Counter {
                     verified: "verified", cached: "cached", invalid: "invalid", limited: "limited",
                     busy: "busy",
@@ -124,6 +124,15 @@ impl UserFileAuthenticator {
         }
         self.check_failures(peer)?;
         Err(invalid(&self.metrics, &self.failures, peer))
+    }
+
+    fn by_certificate(&self, name: &str) -> Result<Identity, AuthError> {
+        if let Some(identity) = self.current().users.with_certificate(name) {
+            self.metrics.cached.increment(1);
+            return Ok(identity.clone());
+        }
+        self.metrics.invalid.increment(1);
+        Err(AuthError::UnknownCertificate)
     }
 
     async fn by_password(
@@ -195,6 +204,7 @@ impl Authenticator for UserFileAuthenticator {
         async move {
             match credentials {
                 None => Err(AuthError::Missing),
+                Some(Credentials::Certificate(name)) => self.by_certificate(&name),
                 Some(Credentials::Bearer(token)) => self.by_token(peer, token.bytes()),
                 Some(Credentials::Basic { user, password }) => {
                     self.by_password(peer, &user, password.bytes()).await

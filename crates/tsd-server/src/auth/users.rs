@@ -5,6 +5,7 @@
 //! - The hash of a password is argon2id in the usual form (`$argon2id$v=19$...`).
 //! - The hash of a token is `sha256:` and 64 hexadecimal digits. Tokens have enough entropy without a
 //!   slow hash.
+//! - The word `certificate` instead of a hash lets clients log in by a client certificate of this name.
 //! - A name has at most one password, and any number of tokens, each with its own permissions.
 
 use std::collections::{HashMap, hash_map::Entry};
@@ -18,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     Identity, Permissions, UnknownPermission,
-    credentials::{MAX_SECRET_BYTES, is_name},
+    credentials::{MAX_SECRET_BYTES, is_certificate_name, is_name},
 };
 
 /// Maximum lines with a user.
@@ -29,6 +30,8 @@ const MAX_PASSES: u32 = 16;
 const MAX_PARALLELISM: u32 = 4;
 /// Prefix of the hash of a token.
 const TOKEN_HASH: &str = "sha256:";
+/// Stands for the hash in the line of a client certificate.
+const CERTIFICATE: &str = "certificate";
 /// Random bytes of a token.
 const TOKEN_BYTES: usize = 32;
 
@@ -39,6 +42,8 @@ pub struct Users {
     /// By the hash of the token. A client cannot choose the bytes of a hash, so the time of a look-up
     /// reveals nothing about stored tokens.
     tokens: HashMap<[u8; 32], Identity>,
+    /// By the name in the client certificate.
+    certificates: HashMap<String, Identity>,
     /// Verified for unknown names, so that the time of a response does not reveal which names exist.
     decoy: StoredPassword,
 }
@@ -83,7 +88,8 @@ pub enum UserLineError {
     TokenHash,
     /// The hash is of an unknown kind, or malformed.
     #[error(
-        "the hash is neither argon2id ($argon2id$v=19$...) nor sha256: and the hash of a token"
+        "the hash is neither argon2id ($argon2id$v=19$...) nor sha256: and the hash of a token, nor the word \
+         {CERTIFICATE}"
     )]
     Hash,
     /// The hash of a password exceeds the limits of its cost.
@@ -98,6 +104,9 @@ pub enum UserLineError {
     /// The user of this name has a password already.
     #[error("{0} has a password in an earlier line")]
     SecondPassword(String),
+    /// The certificates of this name have a line already.
+    #[error("an earlier line has the certificate {0}")]
+    SecondCertificate(String),
     /// The file has too many users.
     #[error("more than {MAX_USERS} users")]
     TooManyUsers,
@@ -128,6 +137,7 @@ impl Users {
         let mut users = Self {
             passwords: HashMap::new(),
             tokens: HashMap::new(),
+            certificates: HashMap::new(),
             decoy: StoredPassword::decoy()?,
         };
         // Some editors write a byte order mark, which would belong to the first name.
@@ -151,10 +161,10 @@ impl Users {
         Ok(users)
     }
 
-    /// Number of passwords and tokens.
+    /// Number of passwords, tokens and names of certificates.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.passwords.len() + self.tokens.len()
+        self.passwords.len() + self.tokens.len() + self.certificates.len()
     }
 
     /// Returns true if the file has no users.
@@ -170,7 +180,8 @@ impl Users {
             [name, hash, grants, comment, ..] if comment.starts_with('#') => (name, hash, grants),
             _ => return Err(UserLineError::Words),
         };
-        if !is_name(name) {
+        let is_certificate = hash == CERTIFICATE;
+        if !(is_name(name) || is_certificate && is_certificate_name(name)) {
             return Err(UserLineError::Name);
         }
         let permissions = Permissions::parse(grants)?;
@@ -184,6 +195,15 @@ impl Users {
                     Ok(())
                 }
                 Entry::Occupied(_) => Err(UserLineError::SameToken),
+            };
+        }
+        if is_certificate {
+            return match self.certificates.entry(name.to_owned()) {
+                Entry::Vacant(entry) => {
+                    entry.insert(identity);
+                    Ok(())
+                }
+                Entry::Occupied(_) => Err(UserLineError::SecondCertificate(name.to_owned())),
             };
         }
         let password = StoredPassword::parse(hash)?;
@@ -211,13 +231,19 @@ impl Users {
         self.tokens.get(&<[u8; 32]>::from(Sha256::digest(token)))
     }
 
+    /// Returns the user of a client certificate with this name.
+    pub(super) fn with_certificate(&self, name: &str) -> Option<&Identity> {
+        self.certificates.get(name)
+    }
+
     /// Returns the current version of an identity of earlier users, if its credential is unchanged.
     pub(super) fn renew(&self, identity: &Identity) -> Option<&Identity> {
         let same = |other: &&Identity| {
             other.name == identity.name && other.credential == identity.credential
         };
         let by_password = self.passwords.get(identity.name()).map(|user| &user.identity);
-        by_password.filter(same).or_else(|| self.tokens.values().find(same))
+        let by_certificate = || self.certificates.get(identity.name()).filter(same);
+        by_password.filter(same).or_else(by_certificate).or_else(|| self.tokens.values().find(same))
     }
 }
 
@@ -339,6 +365,26 @@ pub(crate) mod tests {
         assert!(users.with_token(b"other").is_none());
         assert!(users.with_password("bob").is_none());
         assert!(Users::parse("# nobody").unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_certificate_has_a_name_and_roles() {
+        let hash = cheap_hash("p");
+        let text = format!(
+            "spiffe://a/b certificate WRITER\nalice {hash} READER\nalice certificate GUEST"
+        );
+        let users = Users::parse(&text).unwrap();
+        assert_eq!(users.len(), 3);
+        let writer = users.with_certificate("spiffe://a/b").unwrap();
+        assert!(writer.may(Permission::HttpPut) && !writer.may(Permission::HttpQuery));
+        let alice = users.with_certificate("alice").unwrap();
+        assert!(!alice.may(Permission::HttpQuery), "a certificate has permissions of its own");
+        assert!(users.with_certificate("bob").is_none());
+        let later = Users::parse("alice certificate READER").unwrap();
+        assert!(later.renew(alice).unwrap().may(Permission::HttpQuery));
+        assert!(later.renew(writer).is_none());
+        let error = Users::parse("a certificate READER\na certificate GUEST").unwrap_err();
+        assert_eq!(error.to_string(), "line 2: an earlier line has the certificate a");
     }
 
     /// Issue 37: a comment failed the start, and the byte order mark became a letter of the name.

@@ -1,7 +1,7 @@
 //! Authenticates the sender of a request and checks its access to the route.
 //!
 //! Each request needs its own credentials, since a proxy sends the requests of several users on one
-//! connection. With a setting, a request inherits the identity of the previous request on its
+//! connection. The client certificate of the connection counts for requests without others. With a setting, a request inherits the identity of the previous request on its
 //! connection, as in OpenTSDB.
 
 use std::{net::SocketAddr, sync::Arc};
@@ -13,9 +13,13 @@ use tsd_protocol::ApiError;
 
 use super::cross_site::is_cross_site;
 use crate::{
-    auth::{AuthError, AuthenticationConfig, Identity, Permission, Requirement, from_headers},
+    auth::{
+        AuthError, AuthenticationConfig, Credentials, Identity, Permission, Requirement,
+        from_headers,
+    },
     client::Client,
     connection_epoch::ConnectionEpoch,
+    open_connections::OpenConnection,
     route::Route,
     server_state::ServerState,
 };
@@ -29,17 +33,30 @@ pub(crate) struct ConnectionPeer {
     pub(crate) epoch: Option<Arc<ConnectionEpoch>>,
 }
 
-/// The identity of the last request of a connection, if requests inherit it.
-#[derive(Debug, Default)]
-pub(crate) struct ConnectionIdentity(Mutex<Option<Identity>>);
+/// What a connection tells about the sender of its requests.
+#[derive(Debug)]
+pub(crate) struct ConnectionIdentity {
+    /// The identity of the last request, if requests inherit it.
+    last: Mutex<Option<Identity>>,
+    connection: Arc<OpenConnection>,
+}
 
 impl ConnectionIdentity {
+    pub(crate) const fn new(connection: Arc<OpenConnection>) -> Self {
+        Self { last: Mutex::new(None), connection }
+    }
+
     fn get(&self) -> Option<Identity> {
-        self.0.lock().clone()
+        self.last.lock().clone()
     }
 
     fn set(&self, identity: Option<Identity>) {
-        *self.0.lock() = identity;
+        *self.last.lock() = identity;
+    }
+
+    /// The credentials of a request without others.
+    fn certificate(&self) -> Option<Credentials> {
+        self.connection.certificate_name().map(|name| Credentials::Certificate(name.to_owned()))
     }
 }
 
@@ -70,7 +87,7 @@ impl Access<'_> {
             self.requirement.may_be_open() && config.open_paths.contains(self.route, self.path);
         let identity = match self.identify(config, connection).await {
             Ok(identity) => Some(identity),
-            Err(AuthError::Missing) if is_open => None,
+            Err(AuthError::Missing | AuthError::UnknownCertificate) if is_open => None,
             Err(error) => return Err(self.unauthenticated(error)),
         };
         self.check_requirement(identity.as_ref())?;
@@ -137,6 +154,7 @@ impl Access<'_> {
             }
         };
         if !config.per_connection {
+            let credentials = credentials.or_else(|| connection.certificate());
             return authenticator.authenticate(self.client.address.ip(), credentials).await;
         }
         if credentials.is_none()
@@ -148,6 +166,7 @@ impl Access<'_> {
         }
         // Wrong credentials end the inheritance.
         connection.set(None);
+        let credentials = credentials.or_else(|| connection.certificate());
         let identity = authenticator.authenticate(self.client.address.ip(), credentials).await?;
         connection.set(Some(identity.clone()));
         Ok(identity)

@@ -1,9 +1,9 @@
 //! The publisher to an HTTP receiver: each batch is the body of a POST, JSON lines.
 //!
 //! A batch is delivered when the receiver answers with 2xx. After 408, 429 and 5xx the publisher retries; any
-//! other status rejects the batch. The publisher has no TLS: a proxy on the host of the daemon can add it.
+//! other status rejects the batch.
 
-use std::str::FromStr;
+use std::{str::FromStr, sync::Arc};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -13,8 +13,13 @@ use hyper::{
     header,
 };
 use hyper_util::rt::TokioIo;
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time::timeout,
+};
 use tsd_engine::PluginBatch;
+use tsd_tls::ClientTls;
 
 use super::{
     json_lines,
@@ -32,54 +37,64 @@ pub struct PublisherUrl {
     /// `HOST:PORT`
     authority: String,
     path: String,
+    is_encrypted: bool,
 }
 
 /// A text is not a valid URL of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PublisherUrlError {
-    /// The URL needs TLS.
-    #[error(
-        "https is not supported by this publisher: expected http://HOST[:PORT]/PATH, of the receiver or of a \
-         proxy on this host that sends on by https"
-    )]
-    Tls,
-    /// The text is not a URL.
-    #[error("expected http://HOST[:PORT]/PATH")]
-    NoUrl,
+#[error("expected http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH")]
+pub struct PublisherUrlError;
+
+impl PublisherUrl {
+    /// Returns true for `https`.
+    #[must_use]
+    pub const fn is_encrypted(&self) -> bool {
+        self.is_encrypted
+    }
 }
 
 impl FromStr for PublisherUrl {
     type Err = PublisherUrlError;
 
     fn from_str(text: &str) -> Result<Self, PublisherUrlError> {
-        let no_url = PublisherUrlError::NoUrl;
+        let no_url = PublisherUrlError;
         let uri: Uri = text.parse().map_err(|_| no_url)?;
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some("https") => return Err(PublisherUrlError::Tls),
+        let (is_encrypted, default_port) = match uri.scheme_str() {
+            Some("http") => (false, 80),
+            Some("https") => (true, 443),
             _ => return Err(no_url),
-        }
+        };
         let host = uri.host().filter(|host| !host.is_empty()).ok_or(no_url)?;
-        let authority = format!("{host}:{}", uri.port_u16().unwrap_or(80));
+        let authority = format!("{host}:{}", uri.port_u16().unwrap_or(default_port));
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        Ok(Self { authority, path })
+        Ok(Self { authority, path, is_encrypted })
     }
 }
 
 /// Posts batches to a URL.
 pub(super) struct HttpPublisher {
     url: PublisherUrl,
+    /// TLS; `None` for `http`.
+    tls: Option<Arc<ClientTls>>,
     sender: Option<SendRequest<Full<Bytes>>>,
 }
 
 impl HttpPublisher {
-    pub(super) const fn new(url: PublisherUrl) -> Self {
-        Self { url, sender: None }
+    pub(super) const fn new(url: PublisherUrl, tls: Option<Arc<ClientTls>>) -> Self {
+        Self { url, tls, sender: None }
     }
 
     async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, SinkError> {
-        let stream = TcpStream::connect(&self.url.authority).await?;
+        let authority = &self.url.authority;
+        let stream = TcpStream::connect(authority).await?;
+        let Some(tls) = &self.tls else { return Self::handshake(stream).await };
+        let host = authority.rsplit_once(':').map_or(&**authority, |(host, _)| host);
+        Self::handshake(tls.connect(host, stream).await?).await
+    }
+
+    async fn handshake(
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    ) -> Result<SendRequest<Full<Bytes>>, SinkError> {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(async move {
             if let Err(error) = connection.await {
@@ -147,17 +162,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_has_a_host_and_no_tls() {
-        let url = |authority: &str, path: &str| {
-            Ok(PublisherUrl { authority: authority.to_owned(), path: path.to_owned() })
+    fn a_url_has_a_scheme_and_a_host() {
+        let url = |authority: &str, path: &str, is_encrypted| {
+            Ok(PublisherUrl {
+                authority: authority.to_owned(),
+                path: path.to_owned(),
+                is_encrypted,
+            })
         };
-        assert_eq!("http://a:8080/in?x=1".parse(), url("a:8080", "/in?x=1"));
-        assert_eq!("http://[::1]".parse(), url("[::1]:80", "/"));
-        for text in ["https://a/", "HTTPS://a:443/in"] {
-            assert_eq!(text.parse::<PublisherUrl>(), Err(PublisherUrlError::Tls), "{text}");
-        }
+        assert_eq!("http://a:8080/in?x=1".parse(), url("a:8080", "/in?x=1", false));
+        assert_eq!("http://[::1]".parse(), url("[::1]:80", "/", false));
+        assert_eq!("https://a/".parse(), url("a:443", "/", true));
+        assert_eq!("HTTPS://a:8443/in".parse(), url("a:8443", "/in", true));
         for text in ["ftp://a/", "a:80", "/in", "http:///in", ""] {
-            assert_eq!(text.parse::<PublisherUrl>(), Err(PublisherUrlError::NoUrl), "{text}");
+            assert_eq!(text.parse::<PublisherUrl>(), Err(PublisherUrlError), "{text}");
         }
     }
 }

@@ -78,6 +78,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
+    /// Authenticates the user of the client certificate. Without such a user, the first line must be credentials.
+    pub(super) async fn log_in_by_certificate(&mut self, name: Option<&str>) {
+        let state = Arc::clone(&self.lines.state);
+        let (Some(config), Some(name)) = (&state.config.authentication, name) else { return };
+        let peer = self.lines.peer.ip();
+        let epoch = config.authenticator.epoch();
+        let credentials = Credentials::Certificate(name.to_owned());
+        match config.authenticator.authenticate(peer, Some(credentials)).await {
+            Ok(identity) => self.lines.set_user(identity, epoch),
+            Err(error) => state.log_refusal(peer, &state.metrics.unauthorized_telnet, &error),
+        }
+    }
+
     async fn send_reply(&mut self, text: &str) -> io::Result<()> {
         let Self { io, lines, .. } = self;
         let write_timeout = lines.state.config.limits.write_timeout;

@@ -111,7 +111,8 @@ impl WriteBuffer {
             self.pending = BytesMut::new();
             self.memory.release(0);
         }
-        Poll::Ready(Ok(()))
+        // TLS keeps bytes that its socket does not accept.
+        Pin::new(io).poll_flush(cx)
     }
 
     /// Sends the queued lines and then `reply`. Fails if the write takes longer than `write_timeout`.

@@ -228,13 +228,6 @@ async fn client_that_does_not_read_responses_is_disconnected() {
 }
 
 #[tokio::test]
-async fn tls_handshakes_are_rejected() {
-    let tsd = Tsd::start().await;
-    assert_eq!(tsd.exchange(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03").await, "");
-    tsd.no_connections().await;
-}
-
-#[tokio::test]
 async fn shutdown_processes_received_input() {
     let tsd = Tsd::start().await;
     let mut silent = tsd.connect().await;

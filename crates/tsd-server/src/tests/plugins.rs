@@ -23,10 +23,12 @@ use tokio::{
 };
 use tsd_engine::{HistogramCodecs, OnFull, PluginQueue, PointPlugins, plugin_queue};
 use tsd_storage::{Fault, Operation, StorageError};
+use tsd_tls::ServerOptions;
 
 use super::{
     harness::{Tsd, config, engine_config},
     rollups::rollups,
+    tls::{data, with_tls},
 };
 use crate::{PluginTask, PublisherConfig, SpoolConfig, start_publisher, start_spool};
 
@@ -41,6 +43,10 @@ async fn publishing(config_of: PublisherConfig) -> (Tsd, PluginTask, Arc<PluginQ
     engine.plugins.publisher = Some(Arc::clone(&queue));
     engine.histograms = Some(HistogramCodecs::simple(0));
     (Tsd::start_with(config(), engine).await, task, queue)
+}
+
+fn http(url: &str) -> PublisherConfig {
+    PublisherConfig::Http { url: url.parse().unwrap(), authorities: None }
 }
 
 /// Puts a point over each protocol, a histogram, and an annotation.
@@ -154,7 +160,7 @@ async fn receiver(
             tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
         }
     });
-    (PublisherConfig::Http(url.parse().unwrap()), bodies)
+    (http(&url), bodies)
 }
 
 #[tokio::test]
@@ -172,6 +178,31 @@ async fn an_http_receiver_gets_batches_and_those_it_failed_on_again() {
     check_all_kinds(&lines);
     assert_eq!((queue.failures(), queue.dropped()), (1, 0));
     task.stop(PATIENCE).await;
+}
+
+#[tokio::test]
+async fn a_receiver_with_https_must_be_trusted() {
+    let receiver = Tsd::start_with(with_tls(ServerOptions::default()).0, engine_config()).await;
+    let url = format!("https://localhost:{}/api/put", receiver.server.local_addr().port());
+    let url = url.parse::<crate::PublisherUrl>().unwrap();
+    let trusting = |authority: &str| PublisherConfig::Http {
+        url: url.clone(),
+        authorities: Some(data(&format!("{authority}/ca.pem"))),
+    };
+    let (tsd, task, queue) = publishing(trusting("one")).await;
+    assert_eq!(tsd.exchange(b"put m 1600000000 1 host=a\n").await, "");
+    wait_until("the point", || queue.delivered() == 1).await;
+    let names = receiver.get("/api/suggest?type=metrics").await;
+    assert_eq!(names.line(), r#"200 ["m"]"#);
+    task.stop(PATIENCE).await;
+    let (tsd, task, queue) = publishing(trusting("two")).await;
+    assert_eq!(tsd.exchange(b"put n 1600000000 1 host=a\n").await, "");
+    wait_until("a failed handshake", || queue.failures() > 0).await;
+    assert_eq!(queue.delivered(), 0);
+    task.stop(Duration::from_millis(50)).await;
+    let (_, items) = plugin_queue("publish", LIMIT, OnFull::Drop);
+    let error = start_publisher(trusting("none"), items).await.unwrap_err().to_string();
+    assert!(error.contains("none/ca.pem: No such file"), "{error}");
 }
 
 #[tokio::test]
@@ -196,7 +227,7 @@ async fn what_an_http_receiver_refuses_is_dropped_and_counted() {
 async fn a_receiver_that_never_answers_does_not_delay_points_or_a_stop() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
-    let (tsd, task, queue) = publishing(PublisherConfig::Http(url.parse().unwrap())).await;
+    let (tsd, task, queue) = publishing(http(&url)).await;
     for _ in 0..3 {
         assert_eq!(tsd.exchange(b"put m 1600000000 1 host=a\n").await, "");
     }

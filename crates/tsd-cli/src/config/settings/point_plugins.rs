@@ -82,7 +82,10 @@ fn publisher(config: &Config) -> Result<Option<PluginSettings<PublisherConfig>>,
         }
         _ => {
             let url = config.string(URL).parse::<tsd_server::PublisherUrl>();
-            PublisherConfig::Http(url.map_err(|error| config.bad_value(URL, error))?)
+            PublisherConfig::Http {
+                url: url.map_err(|error| config.bad_value(URL, error))?,
+                authorities: config.non_empty("tsd.rtpublisher.ca").map(Into::into),
+            }
         }
     };
     Ok(Some(PluginSettings::new(config, PUBLISHER, publisher)))
@@ -112,7 +115,8 @@ mod tests {
             ("file", "tsd.rtpublisher.file", "", "/tmp/points"),
             ("tcp", "tsd.rtpublisher.address", "host", "host:1"),
             ("tcp", "tsd.rtpublisher.address", "host:0", "[::1]:65535"),
-            ("http", "tsd.rtpublisher.url", "https://host/", "http://host/"),
+            ("http", "tsd.rtpublisher.url", "ftp://host/", "http://host/"),
+            ("http", "tsd.rtpublisher.url", "https://", "https://host/"),
         ] {
             let with = |destination| {
                 Settings::with(&[
