@@ -11,7 +11,7 @@ use std::{
 
 use tsd_testkit::{Daemon, exchange, http, wait_for};
 
-use crate::{TSDB, tsdb};
+use crate::{TSDB, WRONG_CONFIGURATION, tsdb};
 
 fn run(words: &[&str], variables: &[(&str, &str)], input: &str) -> Output {
     let mut command = Command::new(TSDB);
@@ -166,7 +166,7 @@ fn an_invalid_file_of_users_stops_the_start() {
             .env("TSD_CORE_AUTHENTICATION_PLUGIN", "file")
             .env("TSD_CORE_AUTHENTICATION_USERS_FILE", users.to_str().expect("a path"))
             .run_to_exit();
-        assert_eq!(status.code(), Some(1), "{stderr}");
+        assert_eq!(status.code(), Some(WRONG_CONFIGURATION), "{stderr}");
         stderr
     };
     assert!(start().contains("the file cannot be read"));
@@ -249,7 +249,7 @@ fn a_broken_removed_or_world_writable_file_of_users_or_rules_is_a_health_problem
         .env("TSD_CORE_AUTHENTICATION_PLUGIN", "file")
         .env("TSD_CORE_AUTHENTICATION_USERS_FILE", users.to_str().expect("a path"))
         .run_to_exit();
-    assert_eq!(status.code(), Some(1), "{stderr}");
+    assert_eq!(status.code(), Some(WRONG_CONFIGURATION), "{stderr}");
     assert!(stderr.contains("chmod o-w"), "{stderr}");
 }
 

@@ -4,6 +4,7 @@
 use std::process::Output;
 
 use crate::{
+    WRONG_CONFIGURATION,
     cluster_forward::node,
     hbase_fake::{HBase, check, put},
     in_process::directory,
@@ -51,7 +52,8 @@ fn a_cluster_changes_its_slot_tags_while_all_nodes_are_stopped() {
     assert!(printed(&settings(&["--adopt"], &BY_POD), 1).contains("tsd0 is not stopped"));
     let refused = node(&hbase, "tsd0", data.path()).env(BY_POD[0].0, BY_POD[0].1).run_to_exit();
     assert!(
-        !refused.0.success() && refused.1.contains("tsdb cluster settings --adopt"),
+        refused.0.code() == Some(WRONG_CONFIGURATION)
+            && refused.1.contains("tsdb cluster settings --adopt"),
         "{}",
         refused.1
     );
@@ -67,7 +69,7 @@ fn a_cluster_changes_its_slot_tags_while_all_nodes_are_stopped() {
     assert!(printed(&settings(&["--json"], &BY_POD), 0).contains(r#""differences": []"#));
     let refused = node(&hbase, "tsd0", data.path()).run_to_exit();
     assert!(
-        !refused.0.success()
+        refused.0.code() == Some(WRONG_CONFIGURATION)
             && refused.1.contains("is host, instance, pod, and pod, host in the cluster")
     );
     let daemon = node(&hbase, "tsd0", data.path()).env(BY_POD[0].0, BY_POD[0].1).start();

@@ -10,6 +10,7 @@ use serde_json::Value;
 use tsd_testkit::{DaemonBuilder, http, metric};
 
 use crate::{
+    WRONG_CONFIGURATION,
     cluster_forward::{addresses, node, wait_until_shared},
     hbase_fake::{HBase, check, put},
     in_process::directory,
@@ -112,5 +113,8 @@ fn a_certificate_that_cannot_be_read_stops_the_start() {
     let node = node(&hbase, "tsd0", data.path());
     let node = settings.iter().fold(node, |node, (key, value)| node.env(key, value));
     let (status, stderr) = node.run_to_exit();
-    assert!(!status.success() && stderr.contains("one/missing.pem"), "{stderr}");
+    assert!(
+        status.code() == Some(WRONG_CONFIGURATION) && stderr.contains("one/missing.pem"),
+        "{stderr}"
+    );
 }

@@ -59,6 +59,7 @@ mod scan;
 mod search;
 mod seeds;
 mod series_index;
+mod service_manager;
 mod snapshot;
 mod start;
 mod statements;
@@ -75,6 +76,9 @@ mod verify;
 
 /// Path of the binary under test.
 const TSDB: &str = env!("CARGO_BIN_EXE_tsdb");
+
+/// Exit status of a daemon with a wrong configuration.
+const WRONG_CONFIGURATION: i32 = 78;
 
 /// The daemon under test on the data directory `data`.
 fn tsdb(data: &Path) -> DaemonBuilder {

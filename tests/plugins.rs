@@ -4,7 +4,7 @@ use std::{fs, process::Command};
 
 use tsd_testkit::{exchange, http, wait_for};
 
-use crate::{TSDB, hbase_fake::HBase, invariants::ROLLUPS, tsdb};
+use crate::{TSDB, WRONG_CONFIGURATION, hbase_fake::HBase, invariants::ROLLUPS, tsdb};
 
 #[test]
 fn a_daemon_and_an_import_follow_the_rules_of_the_time_series_filter() {
@@ -51,7 +51,7 @@ fn a_daemon_and_an_import_follow_the_rules_of_the_time_series_filter() {
 
     fs::remove_file(&rules).expect("remove");
     let (status, stderr) = builder().run_to_exit();
-    assert_eq!(status.code(), Some(1), "{stderr}");
+    assert_eq!(status.code(), Some(WRONG_CONFIGURATION), "{stderr}");
     assert!(stderr.contains("tsd.timeseriesfilter.rules_file"), "{stderr}");
 }
 

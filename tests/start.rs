@@ -9,7 +9,7 @@ use std::{
 
 use tsd_testkit::{connect, exchange, http, wait_for};
 
-use crate::{TSDB, report, tsdb};
+use crate::{TSDB, WRONG_CONFIGURATION, report, tsdb};
 
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir().expect("temporary directory")
@@ -22,7 +22,7 @@ fn a_bad_value_stops_the_start_with_its_key() {
     fs::write(&file, "tsd.network.port = 4242\ntsd.storage.salt.width = many\n").expect("write");
     let file = file.to_str().expect("a path");
     let (status, stderr) = tsdb(dir.path()).args(&["--config", file]).run_to_exit();
-    assert_eq!(status.code(), Some(1), "{stderr}");
+    assert_eq!(status.code(), Some(WRONG_CONFIGURATION), "{stderr}");
     assert!(stderr.contains("tsd.storage.salt.width = \"many\""), "{stderr}");
     assert!(stderr.contains("line 2"), "{stderr}");
 }
@@ -37,7 +37,7 @@ fn refused(arguments: &[&str], environment: &[(&str, &str)]) -> String {
         daemon = daemon.env(name, value);
     }
     let (status, stderr) = daemon.run_to_exit();
-    assert_eq!(status.code(), Some(1), "{stderr}");
+    assert_eq!(status.code(), Some(WRONG_CONFIGURATION), "{stderr}");
     assert!(!data.exists(), "the start stops before anything is created");
     stderr
 }
@@ -99,7 +99,7 @@ fn a_mistyped_data_directory_is_not_created_by_tools() {
 fn a_missing_configuration_file_stops_the_start() {
     let dir = directory();
     let (status, stderr) = tsdb(dir.path()).args(&["--config", "/nowhere/tsd.conf"]).run_to_exit();
-    assert_eq!(status.code(), Some(1), "{stderr}");
+    assert_eq!(status.code(), Some(WRONG_CONFIGURATION), "{stderr}");
     assert!(stderr.contains("/nowhere/tsd.conf"), "{stderr}");
 }
 
@@ -148,7 +148,7 @@ fn a_data_directory_rejects_another_key_schema() {
     let dir = directory();
     assert!(tsdb(dir.path()).start().terminate().success());
     let (status, stderr) = tsdb(dir.path()).env("TSD_STORAGE_SALT_BUCKETS", "7").run_to_exit();
-    assert_eq!(status.code(), Some(1), "{stderr}");
+    assert_eq!(status.code(), Some(WRONG_CONFIGURATION), "{stderr}");
     assert!(stderr.contains("tsd.storage.salt.buckets = 7 contradicts"), "{stderr}");
 }
 
@@ -350,7 +350,7 @@ fn errors_at_start_are_one_line_with_a_way_out() {
     }
     let (status, stderr) =
         tsdb(dir.path()).env("TSD_NETWORK_BIND", "nowhere.invalid").without_bind().run_to_exit();
-    assert_eq!(status.code(), Some(1), "{stderr}");
+    assert_eq!(status.code(), Some(WRONG_CONFIGURATION), "{stderr}");
     assert!(last_line(&stderr).contains("tsd.network.bind"), "{stderr}");
 }
 

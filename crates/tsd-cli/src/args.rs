@@ -82,7 +82,13 @@ pub(crate) enum Command {
 On SIGTERM or SIGINT the daemon stops accepting requests, completes the running ones, flushes all data and exits \
 with 0. Rows that it cannot flush stay in the log until the next start. A second signal exits at once. On SIGHUP \
 it reads its configuration again, and applies tsd.log.level and the files that it follows. Logs go to standard \
-error.")]
+error.
+
+If NOTIFY_SOCKET is set, as by systemd with Type=notify, the daemon reports there that it serves, reloads or stops. \
+With WatchdogSec it also reports that its threads run.
+
+Exit status: 0 after a stop; 78 if the configuration is wrong, so that another start would fail too; 2 for an \
+invalid command line; 1 for any other failure.")]
     Tsd(Box<TsdArgs>),
     /// Import points from text files
     #[command(after_help = "\

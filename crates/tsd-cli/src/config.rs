@@ -21,6 +21,7 @@ use std::{
 };
 
 pub use error::ConfigError;
+pub(crate) use error::UnusableConfiguration;
 pub(crate) use file_check::{CheckedEntry, FileCheck, KeyVerdict, check_file};
 pub use keys::{Key, KeyEffect, ValueKind};
 pub use origin::Origin;

@@ -1,13 +1,26 @@
 //! `tsdb tsd`: runs the daemon from start to shutdown.
 
 mod rejoin;
+mod service_manager;
+mod watchdog;
 
-use std::{process, time::Instant};
+use std::{
+    process,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::{
+    runtime,
+    signal::unix::{Signal, SignalKind, signal},
+};
 use tracing::{info, warn};
 
-use self::rejoin::{Departure, Rejoins};
+use self::{
+    rejoin::{Departure, Rejoins},
+    service_manager::ServiceManager,
+    watchdog::Watchdog,
+};
 use crate::{
     config::{Config, ConfigError, EngineKind, LogSettings, Settings},
     console::StopSignals,
@@ -21,6 +34,16 @@ use crate::{
 const SOCKET_INTERVAL: u32 = 8;
 /// Key of the only setting that a reload applies.
 const LOG_LEVEL: &str = "tsd.log.level";
+
+/// The service manager and the signals of a daemon.
+struct Supervision {
+    manager: Arc<ServiceManager>,
+    watchdog: Option<Watchdog>,
+    stop: StopSignals,
+    hang_up: Signal,
+    /// How long a stop may take.
+    stop_limit: Duration,
+}
 
 /// Runs a daemon until a signal or a client stops it. `reload` reads the configuration again.
 pub(crate) fn run(
@@ -40,7 +63,7 @@ pub(crate) fn run(
         .event_interval(SOCKET_INTERVAL)
         .enable_all()
         .build()?
-        .block_on(serve(config, reload, started))
+        .block_on(serve(config, reload, started, settings.shutdown_timeout))
 }
 
 /// Logs the facts of the start, so that they precede every later failure.
@@ -86,24 +109,25 @@ async fn serve(
     config: &Config,
     reload: impl Fn() -> Result<Config, ConfigError>,
     started: Instant,
+    stop_limit: Duration,
 ) -> anyhow::Result<()> {
-    let mut signals = StopSignals::new()?;
-    // A SIGHUP waits until the daemon serves.
-    let hang_up = signal(SignalKind::hangup())?;
+    let mut supervision = Supervision::start(stop_limit)?;
+    supervision.manager.status("opening the store");
     let node = tokio::select! {
         node = Node::start(config) => node?,
-        signal = signals.next() => {
+        signal = supervision.stop.next() => {
             info!(signal = signal.to_string(), "stopped during start-up");
             return Ok(());
         }
     };
     say_ready(&node, started);
-    let Some(node) = run_until_stopped(node, config, reload, &mut signals, hang_up).await? else {
+    let Some(node) = run_until_stopped(node, config, reload, &mut supervision).await? else {
         return Ok(());
     };
+    supervision.stopping();
     let stopping = Instant::now();
     let second = tokio::spawn(async move {
-        let signal = signals.next().await.to_string();
+        let signal = supervision.stop.next().await.to_string();
         warn!(signal, "exiting at once; unacknowledged points may be lost");
         process::exit(1);
     });
@@ -111,6 +135,42 @@ async fn serve(
     second.abort();
     info!(took_ms = stopping.elapsed().as_millis() as u64, "stopped");
     Ok(())
+}
+
+impl Supervision {
+    /// Finds the manager and installs the handlers of signals. A SIGHUP waits until the daemon serves.
+    fn start(stop_limit: Duration) -> anyhow::Result<Self> {
+        let manager = Arc::new(ServiceManager::from_environment());
+        Ok(Self {
+            watchdog: Watchdog::start(&manager, runtime::Handle::current())?,
+            manager,
+            stop: StopSignals::new()?,
+            hang_up: signal(SignalKind::hangup())?,
+            stop_limit,
+        })
+    }
+
+    /// The node serves: watches its threads too.
+    fn serving(&self, node: &Node) {
+        if let Some(watchdog) = &self.watchdog {
+            watchdog.watch(Some(node.watched()));
+        }
+        self.manager.ready(&format!("serving {}", node.urls().join(" ")));
+    }
+
+    /// The node ends, and its threads with it.
+    fn leave(&self, status: &str) {
+        if let Some(watchdog) = &self.watchdog {
+            watchdog.watch(None);
+        }
+        self.manager.status(status);
+    }
+
+    /// The daemon ends.
+    fn stopping(&self) {
+        self.leave("stopping");
+        self.manager.stopping(self.stop_limit);
+    }
 }
 
 /// Logs and prints the addresses of the daemon.
@@ -142,15 +202,15 @@ async fn run_until_stopped(
     mut node: Node,
     config: &Config,
     reload: impl Fn() -> Result<Config, ConfigError>,
-    signals: &mut StopSignals,
-    mut hang_up: Signal,
+    supervision: &mut Supervision,
 ) -> anyhow::Result<Option<Node>> {
     let mut running = config.clone();
     let mut rejoins = Rejoins::new();
+    supervision.serving(&node);
     loop {
         let departure = tokio::select! {
             biased;
-            signal = signals.next() => {
+            signal = supervision.stop.next() => {
                 info!(signal = signal.to_string(), "stopping; a second signal exits at once");
                 return Ok(Some(node));
             }
@@ -158,20 +218,24 @@ async fn run_until_stopped(
                 info!("stopping: requested by a client");
                 return Ok(Some(node));
             }
-            _ = hang_up.recv() => {
+            _ = supervision.hang_up.recv() => {
+                supervision.manager.reloading();
                 reload_config(&mut running, &node, &reload);
+                supervision.serving(&node);
                 continue;
             }
             reason = node.removed() => Departure::Removed(reason),
             reason = node.fenced() => Departure::Fenced(reason),
         };
+        supervision.leave("joining the cluster again");
         node = tokio::select! {
             joined = rejoins.join_again(config, node, departure) => joined?,
-            signal = signals.next() => {
+            signal = supervision.stop.next() => {
                 info!(signal = signal.to_string(), "stopped while joining the cluster again");
                 return Ok(None);
             }
         };
+        supervision.serving(&node);
     }
 }
 

@@ -11,6 +11,7 @@ mod authentication;
 mod cluster;
 pub mod config;
 mod config_tool;
+mod configuration_error;
 mod console;
 mod copy;
 mod daemon;
@@ -61,7 +62,7 @@ use crate::{
     query::{GraphTarget, QueryOutput},
     store::Purpose,
     terminal::color_choice,
-    tool::{by_daemon_or_store, failed, prepare, prepare_daemon, with_engine},
+    tool::{by_daemon_or_store, failed, failed_daemon, prepare, prepare_daemon, with_engine},
 };
 
 pub use console::StopSignal;
@@ -85,7 +86,9 @@ pub fn main() -> ExitCode {
         return failed(&error);
     }
     let result = match cli.command {
-        Command::Tsd(args) => tsd(&args),
+        Command::Tsd(args) => {
+            return tsd(&args).map_or_else(|error| failed_daemon(&error), |()| ExitCode::SUCCESS);
+        }
         Command::Import(args) => import_files(&args),
         Command::Query(args) => print_query(&args),
         Command::Scan(args) => return scan::main(&args),

@@ -11,9 +11,12 @@ use std::{
 use anyhow::Context;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::task::AbortOnDropHandle;
-use tsd_engine::{Engine, EngineConfig, EngineHandle, FilterRules, Standstills, plugin_queue};
+use tsd_engine::{
+    Engine, EngineConfig, EngineHandle, FilterRules, Standstills, WeakEngineHandle, plugin_queue,
+};
 use tsd_server::{
-    BindError, ClusterNodes, PluginTask, Server, install_metrics, start_publisher, start_spool,
+    BindError, ClusterNodes, HealthAge, PluginTask, Server, install_metrics, start_publisher,
+    start_spool,
 };
 use tsd_storage::Storage;
 use tsd_storage_hbase::publish_metrics;
@@ -55,6 +58,15 @@ pub struct Node {
     followers: Vec<FileFollower>,
     /// The URL of a node of a cluster, for tools.
     _published_url: Option<PublishedUrl>,
+}
+
+/// What a watchdog sees of a node, without keeping it running.
+#[derive(Debug)]
+pub(crate) struct WatchedNode {
+    /// The engine, whose threads can be probed.
+    pub(crate) engine: WeakEngineHandle,
+    /// Age of the last check of the health.
+    pub(crate) health: HealthAge,
 }
 
 /// A store with an engine, for tools that need no server.
@@ -155,6 +167,11 @@ impl Node {
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
         urls(self.server.local_addrs())
+    }
+
+    /// What a watchdog sees of this node.
+    pub(crate) fn watched(&self) -> WatchedNode {
+        WatchedNode { engine: self.open.engine.downgrade(), health: self.server.health_age() }
     }
 
     /// Reads the followed files now instead of at the end of their interval.

@@ -31,6 +31,7 @@ pub(crate) use self::{
     found_hbase::{find_cluster, needed_tables},
     hbase::prefetch,
     joining::JoinError,
+    log_owner::LogOwnerError,
     names::name_peers,
     open_store::{OpenStore, Purpose, Replayed},
     tables::all_tables,

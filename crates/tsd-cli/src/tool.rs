@@ -9,6 +9,7 @@ use tsd_engine::MetaTracking;
 
 use crate::{
     config::{Config, Settings},
+    configuration_error::{WRONG_CONFIGURATION, is_configuration_error},
     console::Stopped,
     daemon_client::DaemonClient,
     data_directory::DataDirectoryError,
@@ -37,6 +38,11 @@ pub(crate) fn checked(result: anyhow::Result<bool>) -> ExitCode {
         Ok(is_clean) => ExitCode::from(u8::from(!is_clean)),
         Err(error) => failed_with(&error, 2),
     }
+}
+
+/// Prints why a daemon failed; returns its exit status.
+pub(crate) fn failed_daemon(error: &anyhow::Error) -> ExitCode {
+    failed_with(error, if is_configuration_error(error) { WRONG_CONFIGURATION } else { 1 })
 }
 
 /// Prints why a command failed. The exit status is 2 if the store failed during an import or the query is invalid, as

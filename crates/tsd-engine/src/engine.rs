@@ -161,6 +161,14 @@ struct EngineThreads<'a> {
     coordinators: ActorThread,
 }
 
+impl EngineThreads<'_> {
+    /// The threads of the actors, with the names of their kinds.
+    fn named(&self) -> Vec<(&'static str, ActorThread)> {
+        let actors = self.actors.all().map(|thread| ("actors", thread));
+        actors.chain([("query actors", self.coordinators.clone())]).collect()
+    }
+}
+
 /// Starts the parts of an engine, each with those that it needs.
 fn build(
     config: EngineConfig,
@@ -189,6 +197,7 @@ fn build(
         reads,
         whole_store: WholeStoreWork::default(),
         stop,
+        threads: threads.named(),
     })
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tsd_read::Reads;
+use tsd_runtime::ActorThread;
 use tsd_storage::Storage;
 
 use crate::{
@@ -24,6 +25,8 @@ pub(crate) struct EngineShared {
     pub(crate) reads: Reads,
     pub(crate) whole_store: WholeStoreWork,
     pub(crate) stop: StopSignal,
+    /// The threads of the actors, with the names of their kinds.
+    pub(crate) threads: Vec<(&'static str, ActorThread)>,
 }
 
 /// Work on the whole store, one of each kind at a time.

@@ -11,6 +11,7 @@ use tsd_files::{SnapshotError, SnapshotProgress, SnapshotReport, SnapshotRequest
 use tsd_meta::{Annotations, MetaObjects, Trees, UidError};
 use tsd_model::{Tsuid, Uid, UidKind, encode_latin1_lossy};
 use tsd_read::Reads;
+use tsd_runtime::ThreadProbe;
 use tsd_storage::{RetentionStatus, Storage, StorageError};
 
 use crate::{
@@ -210,6 +211,13 @@ impl EngineHandle {
     #[must_use]
     pub fn region_clients(&self) -> Vec<RegionClientStats> {
         stats::region_clients(&self.shared)
+    }
+
+    /// Gives each thread of the engine a task, to see which threads run their tasks.
+    #[must_use]
+    pub fn probe_threads(&self) -> Vec<ThreadProbe> {
+        let actors = self.shared.threads.iter().map(|(name, thread)| thread.probe(name));
+        actors.chain([self.shared.reads.probe_threads()]).collect()
     }
 
     /// Current problems of the store and the engine, as met by their own work. Reads nothing.

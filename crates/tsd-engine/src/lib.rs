@@ -83,7 +83,7 @@ pub use tsd_read::{
 };
 pub use tsd_runtime::{
     Clock, Epoch, FixedShare, MEMORY_LIMIT_KEY, MemoryConsumer, MemoryPermit, ProcessMemory,
-    Receipt, Requester, Standstills, SystemClock, boot_ms, stood_still_since,
+    Receipt, Requester, Standstills, SystemClock, ThreadProbe, boot_ms, stood_still_since,
 };
 pub use tsd_storage::{
     HealthImpact, LogLimit, RetentionStatus, StorageError, StoreComponent, metrics_table,

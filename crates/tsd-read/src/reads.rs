@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tsd_model::Annotation;
 use tsd_query::{ExpQuery, ExpResult, GexpQuery, Query, SubQuery};
-use tsd_runtime::ActorThread;
+use tsd_runtime::{ActorThread, ThreadProbe};
 
 use crate::{
     query::{
@@ -37,6 +37,14 @@ impl Reads {
     #[cfg(feature = "testing")]
     pub(crate) const fn runner(&self) -> &QueryRunner {
         &self.runner
+    }
+
+    /// Gives the query threads a task, to see whether one of them runs its tasks.
+    #[must_use]
+    pub fn probe_threads(&self) -> ThreadProbe {
+        ThreadProbe::send("queries", |task| {
+            self.runner.engine.runtime.spawn(async { task() });
+        })
     }
 
     /// Executes a query. Dropping the future cancels it and closes its scans.

@@ -24,6 +24,8 @@ use actix::{
 use futures_util::FutureExt;
 use tokio::sync::oneshot;
 
+use crate::ThreadProbe;
+
 /// State that handles messages, one at a time.
 pub trait Actor: Sized + Unpin + 'static {
     /// The messages that it handles. A message that needs a response carries a [`Reply`].
@@ -104,6 +106,11 @@ impl ActorThreads {
         ActorThread(arbiter.map_or_else(Arbiter::current, Arbiter::handle))
     }
 
+    /// All threads.
+    pub fn all(&self) -> impl Iterator<Item = ActorThread> {
+        self.arbiters.iter().map(|arbiter| ActorThread(arbiter.handle()))
+    }
+
     /// Stops the threads and joins them.
     pub fn stop(self) {
         for arbiter in &self.arbiters {
@@ -118,6 +125,15 @@ impl ActorThreads {
 }
 
 impl ActorThread {
+    /// Gives the thread a task, to see whether it runs its tasks. `threads` names the kind of the thread.
+    #[must_use]
+    pub fn probe(&self, threads: &'static str) -> ThreadProbe {
+        ThreadProbe::send(threads, |task| {
+            // A stopped thread drops the task.
+            let _ = self.0.spawn_fn(task);
+        })
+    }
+
     /// Starts an actor on the thread. `make` is called there, and again after each panic.
     pub fn spawn<A: Actor>(
         &self,

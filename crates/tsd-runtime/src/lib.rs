@@ -7,6 +7,7 @@
 //! | settings | `settings`: structs with their defaults |
 //! | run | `actor`: actors and their threads, the only module that uses actix; `clock`: the current time |
 //! | discard | `standstill`: whether the process stood still since it received a write |
+//! | watch | `thread_probe`: whether a thread still runs its tasks |
 //! | bound | `process_memory`: the memory that connections, bodies and queries share |
 
 mod actor;
@@ -14,6 +15,7 @@ mod clock;
 mod process_memory;
 mod settings;
 mod standstill;
+mod thread_probe;
 
 pub use actor::{
     Actor, ActorContext, ActorRef, ActorThread, ActorThreads, AskError, Reply, SendError,
@@ -26,3 +28,4 @@ pub use process_memory::{
 pub use standstill::{
     Epoch, Outdated, Receipt, Requester, STANDSTILL, Standstills, boot_ms, stood_still_since,
 };
+pub use thread_probe::ThreadProbe;

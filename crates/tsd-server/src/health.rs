@@ -97,6 +97,11 @@ impl HealthMonitor {
         Ok(Self { requests, latest })
     }
 
+    /// Returns the age of the last check, as it changes.
+    pub(crate) fn age(&self) -> HealthAge {
+        HealthAge(Arc::clone(&self.latest))
+    }
+
     /// Returns the current problems, or the result of the last check if a new check takes too long.
     pub(crate) async fn report(&self, stopping: bool) -> HealthReport {
         let (reply, checked) = oneshot::channel();
@@ -121,6 +126,18 @@ impl HealthMonitor {
             problems.push(("health", HealthImpact::Unavailable, reason.into()));
         }
         HealthReport { problems, own_impact, stopping }
+    }
+}
+
+/// How long ago the last check of the health began, for a watchdog.
+#[derive(Clone, Debug)]
+pub struct HealthAge(Arc<Mutex<Arc<Check>>>);
+
+impl HealthAge {
+    /// The age of the last completed check.
+    #[must_use]
+    pub fn get(&self) -> Duration {
+        self.0.lock().at.elapsed()
     }
 }
 
@@ -285,6 +302,7 @@ mod tests {
         let long_ago = Instant::now().checked_sub(UNRESPONSIVE).unwrap();
         *monitor.latest.lock() = Arc::new(Check { at: long_ago, problems: vec![] });
         let report = monitor.report(false).await;
+        assert!(monitor.age().get() >= UNRESPONSIVE);
         assert_eq!(report.state(), Health::Error);
         let (component, _, reason) = report.problems.first().unwrap();
         assert_eq!(*component, "health");

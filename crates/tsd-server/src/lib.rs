@@ -53,6 +53,7 @@ pub use cluster_nodes::{
 };
 pub use config::{Limits, ServerConfig, ServerMode};
 pub use cors::{Cors, CorsError};
+pub use health::HealthAge;
 pub use host_names::{HostNames, HostNamesError};
 pub use http::{inflate_body, quarantine_json, running_queries, snapshot_json, verification_json};
 pub use metrics::{describe_metrics, install_metrics};

@@ -20,7 +20,7 @@ use tracing::{debug, info, warn};
 use tsd_engine::{EngineHandle, Epoch, LogLimit, QueryClock, Standstills, stood_still_since};
 
 use crate::{
-    ServerConfig, connection, metrics, open_connections::NoRoom,
+    ServerConfig, connection, health::HealthAge, metrics, open_connections::NoRoom,
     refused_connection::RefusedConnections, server_state::ServerState,
 };
 
@@ -131,6 +131,12 @@ impl Server {
     #[must_use]
     pub fn open_connections(&self) -> usize {
         self.state.connections.len()
+    }
+
+    /// Returns the age of the last check of the health, as it changes.
+    #[must_use]
+    pub fn health_age(&self) -> HealthAge {
+        self.state.health_age()
     }
 
     /// Completes when a client sends `diediedie`, if the command is enabled.

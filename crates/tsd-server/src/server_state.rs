@@ -17,7 +17,7 @@ use crate::{
     auth::{Identity, Permission},
     body_memory::BodyMemory,
     client::Client,
-    health::{HealthMonitor, HealthReport},
+    health::{HealthAge, HealthMonitor, HealthReport},
     metrics::{ReadableCounter, ServerMetrics},
     open_connections::OpenConnections,
     reader_pace::MemoryPressure,
@@ -170,6 +170,11 @@ impl ServerState {
         if let Some(suppressed) = self.refusal_log.admit() {
             warn!(%peer, %reason, suppressed, "a request was refused");
         }
+    }
+
+    /// Returns the age of the last check of the health, as it changes.
+    pub(crate) fn health_age(&self) -> HealthAge {
+        self.health.age()
     }
 
     /// Returns the health of the daemon, within half a second.

@@ -29,7 +29,7 @@ use super::{
     slot_tags,
     tables::all_tables,
 };
-use crate::config::{Ack, Settings};
+use crate::config::{Ack, Settings, UnusableConfiguration};
 
 /// How long a start waits for HBase if it can serve without HBase.
 const GLANCE: Duration = Duration::from_secs(3);
@@ -276,13 +276,15 @@ async fn cluster_logged(
 async fn refuse_cluster_log(client: &Client, log: &ClusterLogConfig) -> anyhow::Result<()> {
     let is_in_use = Box::pin(tsd_cluster_log::is_in_use(client, log)).await?;
     let table = &log.table;
-    anyhow::ensure!(
-        !is_in_use,
+    if !is_in_use {
+        return Ok(());
+    }
+    Err(UnusableConfiguration::new(format!(
         "table {table} may have acknowledged points that are nowhere else; start once with tsd.storage.ack = cluster \
          and stop that daemon; if another daemon uses the table, name another \
          tsd.cluster.log_table"
-    );
-    Ok(())
+    ))
+    .into())
 }
 
 fn warn_of_appends(settings: &Settings, ack: &str) {
