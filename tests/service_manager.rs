@@ -1,10 +1,10 @@
 //! Tests what the daemon reports to a service manager: a socket takes the place of systemd.
 
-use std::{os::unix::net::UnixDatagram, path::Path, time::Duration};
+use std::{os::unix::net::UnixDatagram, path::Path, process::Command, time::Duration};
 
 use tsd_testkit::DaemonBuilder;
 
-use crate::{WRONG_CONFIGURATION, tsdb};
+use crate::{TSDB, WRONG_CONFIGURATION, tsdb};
 
 /// Socket of the service manager.
 struct Manager {
@@ -87,4 +87,23 @@ fn a_wrong_configuration_is_never_ready() {
     manager.socket.set_nonblocking(true).expect("a socket");
     let mut buffer = [0; 64];
     assert!(manager.socket.recv(&mut buffer).is_err(), "{buffer:?}");
+}
+
+#[test]
+fn a_health_check_needs_no_program_but_this_one() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = tsdb(directory.path()).start();
+    let check = |words: &[&str]| {
+        let url = format!("http://{}", daemon.address());
+        let output = Command::new(TSDB).args(["health", "--url", &url]).args(words).output();
+        let output = output.expect("run tsdb");
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (status, ready) = check(&[]);
+    assert_eq!(status, Some(0));
+    assert!(ready.contains(r#""ready":true"#), "{ready}");
+    assert_eq!(check(&["--live"]), (Some(0), "{\"live\":true}\n".to_owned()));
+    let unused = Command::new(TSDB).args(["health", "--url", "127.0.0.1:1"]).output();
+    assert_eq!(unused.expect("run tsdb").status.code(), Some(1));
+    assert!(daemon.terminate().success());
 }

@@ -114,6 +114,12 @@ opaque! {
 
 /// Opens a library of MIT Kerberos.
 pub(crate) fn open(name: &str) -> Result<Library, LoadError> {
+    if cfg!(target_feature = "crt-static") {
+        return Err(LoadError(format!(
+            "this program is linked statically, so it cannot load {name}: install the .deb or .rpm package, or build \
+             it without crt-static"
+        )));
+    }
     // SAFETY: the initialisers of MIT Kerberos have no requirements on the caller.
     unsafe { Library::new(name) }.map_err(|e| {
         LoadError(format!(

@@ -7,8 +7,10 @@ mod cluster;
 mod config;
 mod copy;
 mod fsck;
+mod health;
 mod import;
 mod overrides;
+mod package_files;
 mod query;
 mod scan;
 mod search;
@@ -28,7 +30,9 @@ pub(crate) use self::{
     config::{ConfigCheckArgs, ConfigCommand},
     copy::CopyArgs,
     fsck::FsckArgs,
+    health::HealthArgs,
     import::ImportArgs,
+    package_files::{CompletionsArgs, ManArgs},
     query::QueryArgs,
     scan::ScanArgs,
     search::SearchArgs,
@@ -293,7 +297,7 @@ errors found, at most 255, or 42 if an error cannot be repaired.
     Uid(UidArgs),
     /// Create metrics, as `tsdb uid assign metrics` does
     Mkmetric(MkmetricArgs),
-    /// Check a configuration file, or list all keys
+    /// Check a configuration file, list all keys, or print an example
     #[command(
         subcommand,
         after_help = "\
@@ -303,7 +307,8 @@ Exit status of check: 0; 1 if a value is wrong, with --strict also if a key is u
 read.
 
   tsdb config check /etc/opentsdb/opentsdb.conf
-  tsdb config list --json"
+  tsdb config list --json
+  tsdb config example --data /var/lib/tsdb > opentsdb.conf"
     )]
     Config(ConfigCommand),
     /// Make lines of the file of users
@@ -318,8 +323,23 @@ CREATE_TAGV. tsd.core.authentication.users_file names the file; the daemon follo
   tsdb user token collector WRITER >> users"
     )]
     User(UserCommand),
+    /// Ask a daemon whether it is ready
+    #[command(after_help = "\
+For health checks of containers, which may have no other HTTP client. A daemon is ready while clients should be \
+sent to it. Prints the response.
+
+Exit status: 0 if the daemon is ready, or alive with --live; else 1.
+
+  tsdb health --url http://localhost:4242")]
+    Health(HealthArgs),
     /// Print the version
     Version,
+    /// Print the completions of a shell: bash, zsh or fish
+    #[command(hide = true)]
+    Completions(CompletionsArgs),
+    /// Write the manual pages to a directory
+    #[command(hide = true)]
+    Man(ManArgs),
 }
 
 #[cfg(test)]

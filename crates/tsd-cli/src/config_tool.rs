@@ -1,4 +1,6 @@
-//! `tsdb config`: checks a configuration file, and lists the keys, without starting anything.
+//! `tsdb config`: checks a configuration file, lists the keys, and prints an example, without starting anything.
+
+mod example;
 
 use std::{fmt::Write as _, process::ExitCode};
 
@@ -19,6 +21,9 @@ pub(crate) fn main(command: &ConfigCommand) -> ExitCode {
         ConfigCommand::Check(args) => check(args),
         ConfigCommand::List(args) => {
             print(&if args.json { keys_as_json() } else { keys_as_text() }, ExitCode::SUCCESS)
+        }
+        ConfigCommand::Example(args) => {
+            print(&example::text(args.data.as_deref()), ExitCode::SUCCESS)
         }
     }
 }

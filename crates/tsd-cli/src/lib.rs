@@ -24,6 +24,7 @@ mod fsck;
 #[cfg(test)]
 mod git_revision;
 mod hbase_stats;
+mod health;
 mod import;
 mod json_fields;
 mod krb5_environment;
@@ -33,6 +34,7 @@ pub mod memory_limit;
 mod node;
 mod open_files;
 mod output;
+mod package_files;
 mod password;
 mod properties_file;
 mod quarantine;
@@ -105,6 +107,9 @@ pub fn main() -> ExitCode {
         Command::Mkmetric(args) => return uid::make_metrics(&args),
         Command::Config(args) => return config_tool::main(&args),
         Command::User(args) => user::run(&args),
+        Command::Health(args) => health::run(&args),
+        Command::Completions(args) => package_files::completions(args.shell),
+        Command::Man(args) => package_files::manual_pages(&args.directory),
         Command::Version => print_lines(&version::text()).map_err(Into::into),
     };
     match result {
@@ -116,7 +121,7 @@ pub fn main() -> ExitCode {
 /// The text of OpenTSDB's script for an unknown command, and the further commands.
 const COMMANDS: &str = "\
 Valid commands: fsck, import, mkmetric, query, tsd, scan, search, uid, version
-Further commands: cluster, config, copy, help, quarantine, restore, snapshot, table, user, verify
+Further commands: cluster, config, copy, health, help, quarantine, restore, snapshot, table, user, verify
 ";
 
 /// Prints why a command line is invalid, with OpenTSDB's text and the parser's text. The exit status is 1 for an
@@ -255,7 +260,7 @@ mod tests {
     #[test]
     fn every_command_is_listed() {
         let listed: Vec<&str> = COMMANDS.split([',', ':', '\n']).map(str::trim).collect();
-        for command in Cli::command().get_subcommands() {
+        for command in Cli::command().get_subcommands().filter(|command| !command.is_hide_set()) {
             assert!(listed.contains(&command.get_name()), "{}", command.get_name());
         }
     }

@@ -23,9 +23,15 @@ pub(crate) fn line() -> String {
     format!("Saltern {version}, revision {short_revision} ({repo_status}), rustc {rustc}")
 }
 
-/// The two lines of OpenTSDB's `version`, with this program's name and the compiler.
+/// The two lines of OpenTSDB's `version`, with this program's name and the compiler. A static program says what it
+/// lacks.
 pub(crate) fn text() -> String {
-    format!("{}{}\n", build_facts().render_text(), line())
+    let link = if cfg!(target_feature = "crt-static") {
+        "Static program, without Kerberos, whose library is loaded at run time\n"
+    } else {
+        ""
+    };
+    format!("{}{}\n{link}", build_facts().render_text(), line())
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@ pub(crate) enum ConfigCommand {
     Check(ConfigCheckArgs),
     /// List every key with its default, meaning and values
     List(ConfigListArgs),
+    /// Print a file with every key as a comment, with its meaning and default
+    Example(ConfigExampleArgs),
 }
 
 /// Arguments of `tsdb config check`.
@@ -33,4 +35,12 @@ pub(crate) struct ConfigListArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Arguments of `tsdb config example`.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigExampleArgs {
+    /// Set the data directory in the file [tsd.storage.data_directory]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) data: Option<String>,
 }

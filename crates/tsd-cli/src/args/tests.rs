@@ -21,7 +21,9 @@ fn help_reads_well() {
 fn help_of_each_command_reads_well() {
     let mut cli = Cli::command();
     cli.build();
-    for command in cli.get_subcommands().filter(|command| command.get_name() != "help") {
+    let is_shown =
+        |command: &&clap::Command| command.get_name() != "help" && !command.is_hide_set();
+    for command in cli.get_subcommands().filter(is_shown) {
         let name = format!("help-{}", command.get_name());
         // A fixed width, independent of the terminal that runs the tests.
         let mut command = command.clone().term_width(100);
