@@ -1,0 +1,105 @@
+#!/bin/bash
+# Makes the files of a release in target/dist: tarballs with a static program, .deb and .rpm with a dynamic one, a list of the crates
+# (SBOM), and SHA-256 sums. Needs cargo-deb and cargo-generate-rpm (`cargo install`), python3 and binutils.
+#
+#   packaging/build.sh                        everything; two release builds
+#   packaging/build.sh --binary FILE deb      only a .deb, of this program; also: rpm, tarball, sbom
+#   packaging/build.sh --version VERSION ...  another version of the .deb, for a test of an upgrade
+set -euo pipefail
+cd "$(dirname "$0")/.."
+binary= kinds=()
+version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+deb_version=$version-1
+while [ $# -gt 0 ]; do
+    case $1 in
+        --binary) binary=$(realpath "$2"); shift 2 ;;
+        --version) deb_version=$2; shift 2 ;;
+        tarball | deb | rpm | sbom) kinds+=("$1"); shift ;;
+        *) echo "build.sh: unknown argument $1; see the top of $0" >&2; exit 2 ;;
+    esac
+done
+[ ${#kinds[@]} -gt 0 ] || kinds=(tarball deb rpm sbom)
+target=${CARGO_TARGET_DIR:-target}
+dist=$target/dist
+files=target/package
+host=x86_64-unknown-linux-gnu
+mkdir -p "$dist"
+
+wanted() { [[ " ${kinds[*]} " == *" $1 "* ]]; }
+
+# The program of the packages: dynamic, with Kerberos.
+if [ -z "$binary" ] && { wanted deb || wanted rpm; }; then
+    cargo build --release --locked --bin tsdb
+    binary=$target/release/tsdb
+fi
+
+# Fails if a program needs a later glibc than the packages say.
+check_glibc() { # PROGRAM
+    local newest
+    newest=$(objdump -T "$1" | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -1)
+    if [ "$(printf '%s\nGLIBC_2.34\n' "$newest" | sort -V | tail -1)" != GLIBC_2.34 ]; then
+        echo "build.sh: the program needs $newest, the packages say 2.34:" >&2
+        objdump -T "$1" | grep "$newest" >&2
+        exit 1
+    fi
+}
+
+# Files that the program itself makes: configuration, completions, manual pages.
+make_files() { # PROGRAM
+    rm -rf "$files"
+    mkdir -p "$files/completions" "$files/man"
+    install -m 755 "$1" "$files/tsdb"
+    "$1" config example --data /var/lib/tsdb >"$files/opentsdb.conf"
+    "$1" completions bash >"$files/completions/tsdb"
+    "$1" completions zsh >"$files/completions/_tsdb"
+    "$1" completions fish >"$files/completions/tsdb.fish"
+    "$1" man "$files/man"
+}
+
+tarball() { # PROGRAM TARGET LINK
+    local name=saltern-$version-${2%%-*}-linux-$3
+    make_files "$1"
+    rm -rf "${dist:?}/$name"
+    mkdir -p "$dist/$name/data"
+    cp -r "$files"/* LICENSE README.md CHANGELOG.md packaging/saltern.service "$dist/$name/"
+    tar --sort=name --owner=0 --group=0 --numeric-owner -C "$dist" -czf "$dist/$name.tar.gz" "$name"
+    rm -rf "${dist:?}/$name"
+    echo "build.sh: $dist/$name.tar.gz"
+}
+
+static_tarball() { # TARGET
+    RUSTFLAGS="-C target-feature=+crt-static" cargo build --release --locked --bin tsdb --target "$1"
+    tarball "$target/$1/release/tsdb" "$1" static
+}
+
+if wanted tarball; then
+    if [ -n "$binary" ] && [ "$binary" != "$target/release/tsdb" ]; then
+        tarball "$binary" $host "$(file -b "$binary" | grep -q 'statically\|static-pie' && echo static || echo dynamic)"
+    else
+        static_tarball $host
+        # Files are made by running the program, so a foreign one needs the emulator.
+        if rustup target list --installed 2>/dev/null | grep -q '^aarch64-unknown-linux-gnu$' &&
+            command -v aarch64-linux-gnu-gcc qemu-aarch64-static >/dev/null; then
+            CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc static_tarball aarch64-unknown-linux-gnu
+        else
+            echo "build.sh: no aarch64: needs its Rust target, aarch64-linux-gnu-gcc and qemu-aarch64-static"
+        fi
+    fi
+fi
+if wanted deb || wanted rpm; then
+    check_glibc "$binary"
+    make_files "$binary"
+fi
+if wanted deb; then
+    cargo deb --no-build --no-strip --quiet --deb-version "$deb_version" --output "$dist/saltern_${deb_version}_amd64.deb"
+    echo "build.sh: $dist/saltern_${deb_version}_amd64.deb"
+fi
+if wanted rpm; then
+    cargo generate-rpm --output "$dist/saltern-$version-1.x86_64.rpm"
+    echo "build.sh: $dist/saltern-$version-1.x86_64.rpm"
+fi
+if wanted sbom; then
+    python3 packaging/sbom.py $host >"$dist/saltern-$version.cdx.json"
+    echo "build.sh: $dist/saltern-$version.cdx.json"
+fi
+(cd "$dist" && find . -maxdepth 1 -type f ! -name SHA256SUMS -printf '%P\0' | sort -z | xargs -0 sha256sum >SHA256SUMS)
