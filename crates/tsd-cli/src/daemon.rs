@@ -153,7 +153,7 @@ impl Supervision {
     /// The node serves: watches its threads too.
     fn serving(&self, node: &Node) {
         if let Some(watchdog) = &self.watchdog {
-            watchdog.watch(Some(node.vitals()));
+            watchdog.watch(Some(node.watched()));
         }
         self.manager.ready(&format!("serving {}", node.urls().join(" ")));
     }

@@ -60,9 +60,9 @@ pub struct Node {
     _published_url: Option<PublishedUrl>,
 }
 
-/// The signs of life of a node; they do not keep it running.
+/// What a watchdog sees of a node, without keeping it running.
 #[derive(Debug)]
-pub(crate) struct Vitals {
+pub(crate) struct WatchedNode {
     /// The engine, whose threads can be probed.
     pub(crate) engine: WeakEngineHandle,
     /// Age of the last check of the health.
@@ -182,9 +182,9 @@ impl Node {
         urls(self.server.local_addrs())
     }
 
-    /// What a watchdog looks at.
-    pub(crate) fn vitals(&self) -> Vitals {
-        Vitals { engine: self.open.engine.downgrade(), health: self.server.health_age() }
+    /// What a watchdog sees of this node.
+    pub(crate) fn watched(&self) -> WatchedNode {
+        WatchedNode { engine: self.open.engine.downgrade(), health: self.server.health_age() }
     }
 
     /// Reads the followed files now instead of at the end of their interval.

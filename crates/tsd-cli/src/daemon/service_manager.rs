@@ -55,7 +55,8 @@ impl ServiceManager {
             .is_none_or(|pid| pid.to_str().and_then(|pid| pid.parse().ok()) == Some(process::id()));
         let watchdog = variable(WATCHDOG).filter(|_| is_for_this && socket.is_some());
         let watchdog = watchdog.and_then(|text| {
-            let limit = text.to_str().and_then(|text| text.parse::<u64>().ok()).filter(|usec| *usec > 0);
+            let limit =
+                text.to_str().and_then(|text| text.parse::<u64>().ok()).filter(|usec| *usec > 0);
             if limit.is_none() {
                 warn!("{WATCHDOG} = {text:?} is not a number of microseconds: no watchdog");
             }

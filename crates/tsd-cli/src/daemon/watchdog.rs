@@ -17,7 +17,7 @@ use tracing::error;
 use tsd_engine::ThreadProbe;
 
 use super::service_manager::ServiceManager;
-use crate::node::Vitals;
+use crate::node::WatchedNode;
 
 /// Part of the manager's limit between two reports, and for the threads to answer, given as a divisor.
 const PARTS: u32 = 4;
@@ -27,7 +27,7 @@ const FRESH: Duration = Duration::from_secs(10);
 /// The thread that reports; it ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Watchdog {
-    node: Arc<Mutex<Option<Vitals>>>,
+    node: Arc<Mutex<Option<WatchedNode>>>,
     _stop: mpsc::SyncSender<()>,
 }
 
@@ -38,7 +38,7 @@ impl Watchdog {
         runtime: runtime::Handle,
     ) -> io::Result<Option<Self>> {
         let Some(limit) = manager.watchdog else { return Ok(None) };
-        let (manager, node) = (Arc::clone(manager), Arc::<Mutex<Option<Vitals>>>::default());
+        let (manager, node) = (Arc::clone(manager), Arc::<Mutex<Option<WatchedNode>>>::default());
         let (stop, stopped) = mpsc::sync_channel(0);
         let watched = Arc::clone(&node);
         let run = move || {
@@ -63,7 +63,7 @@ impl Watchdog {
     }
 
     /// Watches the threads of a node from now on, or only those of the sockets.
-    pub(super) fn watch(&self, node: Option<Vitals>) {
+    pub(super) fn watch(&self, node: Option<WatchedNode>) {
         *self.node.lock() = node;
     }
 }
@@ -71,7 +71,7 @@ impl Watchdog {
 /// The parts of the daemon that stand still.
 fn silent_parts(
     runtime: &runtime::Handle,
-    node: &Mutex<Option<Vitals>>,
+    node: &Mutex<Option<WatchedNode>>,
     limit: Duration,
 ) -> Vec<&'static str> {
     let sockets = ThreadProbe::send("sockets", |task| {
@@ -79,10 +79,10 @@ fn silent_parts(
     });
     let (threads, health) = match &*node.lock() {
         None => (Vec::new(), None),
-        Some(vitals) => {
-            let engine = vitals.engine.upgrade();
+        Some(watched) => {
+            let engine = watched.engine.upgrade();
             let threads = engine.map(|engine| engine.probe_threads()).unwrap_or_default();
-            (threads, Some(vitals.health.clone()))
+            (threads, Some(watched.health.clone()))
         }
     };
     let deadline = Instant::now() + limit / PARTS;
