@@ -174,7 +174,8 @@ impl FileFollower {
     }
 }
 
-fn read(path: &Path) -> Result<String, FollowedFileError> {
+/// Reads a file as a daemon does.
+pub(crate) fn read(path: &Path) -> Result<String, FollowedFileError> {
     let mut text = String::new();
     let file = File::open(path)?;
     let mode = file.metadata()?.permissions().mode();

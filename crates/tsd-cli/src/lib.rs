@@ -9,6 +9,7 @@
 mod args;
 mod authentication;
 mod cluster;
+mod columns;
 pub mod config;
 mod config_tool;
 mod console;
@@ -101,7 +102,7 @@ pub fn main() -> ExitCode {
         Command::Uid(args) => return uid::main(&args),
         Command::Mkmetric(args) => return uid::make_metrics(&args),
         Command::Config(args) => return config_tool::main(&args),
-        Command::User(args) => user::run(&args),
+        Command::User(args) => return user::main(&args),
         Command::Version => print_lines(&version::text()).map_err(Into::into),
     };
     match result {

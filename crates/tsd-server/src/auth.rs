@@ -9,13 +9,16 @@ mod failure_limit;
 mod open_paths;
 mod permissions;
 mod requirements;
+mod secrets;
 mod user_file;
+mod user_line;
 mod users;
 mod verified_cache;
 
 use std::{fmt::Debug, net::IpAddr, sync::Arc};
 
 use futures_util::future::BoxFuture;
+use jiff::Timestamp;
 use tsd_engine::CreatableNames;
 
 pub use self::{
@@ -23,8 +26,10 @@ pub use self::{
     credentials::{Credentials, Secret, parse_authorization, parse_telnet_credentials},
     open_paths::{OpenPaths, OpenPathsError},
     permissions::{Permission, Permissions, UnknownPermission},
+    secrets::{HashError, hash_password, hash_token, new_token},
     user_file::UserFileAuthenticator,
-    users::{HashError, UserLineError, Users, UsersError, hash_password, hash_token, new_token},
+    user_line::{ExpiryError, UserLine, UserLineError, parse_expiry},
+    users::{Users, UsersError},
 };
 pub(crate) use self::{
     credentials::{from_headers, from_telnet},
@@ -32,7 +37,7 @@ pub(crate) use self::{
     user_file::AuthMetrics,
 };
 #[cfg(test)]
-pub(crate) use self::{requirements::tests as requirement_table, users::tests::cheap_hash};
+pub(crate) use self::{requirements::tests as requirement_table, secrets::tests::cheap_hash};
 
 /// An authenticated client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +46,8 @@ pub struct Identity {
     permissions: Permissions,
     /// Identifies the stored credential that was verified.
     credential: [u8; 32],
+    /// When the credential expires.
+    expires: Option<Timestamp>,
 }
 
 /// Why a client is not authenticated.
@@ -56,6 +63,12 @@ pub enum AuthError {
     /// The user is unknown or the credentials are wrong.
     #[error("unknown user or wrong credentials")]
     Invalid,
+    /// The credentials are right, but their time is over.
+    #[error("the credentials expired at {at}")]
+    Expired {
+        /// When they expired.
+        at: Timestamp,
+    },
     /// The peer sent wrong credentials too often.
     #[error("too many attempts with wrong credentials")]
     TooManyFailures {
@@ -82,7 +95,7 @@ pub trait Authenticator: Debug + Send + Sync {
     /// Changes whenever an identity may have become invalid or may have got other permissions.
     fn epoch(&self) -> u64;
 
-    /// Returns the identity with its current permissions; `None` if its credential is no longer valid.
+    /// Returns the identity with its current permissions; `None` if its credential is no longer valid, or has expired.
     fn renew(&self, identity: &Identity) -> Option<Identity>;
 
     /// Returns true if [`Permission::Administer`] decides who administers the daemon. Otherwise
@@ -92,6 +105,9 @@ pub trait Authenticator: Debug + Send + Sync {
     /// Returns true if any first line authenticates a telnet client, and an HTTP client needs no
     /// credentials.
     fn accepts_anything(&self) -> bool;
+
+    /// Sets the gauges that change with time.
+    fn set_gauges(&self) {}
 }
 
 /// Settings of authentication.
@@ -108,7 +124,18 @@ pub struct AuthenticationConfig {
 
 impl Identity {
     fn new(name: &str, permissions: Permissions, credential: [u8; 32]) -> Self {
-        Self { name: name.into(), permissions, credential }
+        Self { name: name.into(), permissions, credential, expires: None }
+    }
+
+    const fn expiring(mut self, expires: Option<Timestamp>) -> Self {
+        self.expires = expires;
+        self
+    }
+
+    /// When the credential of the user expires; `None` if it does not.
+    #[must_use]
+    pub const fn expires(&self) -> Option<Timestamp> {
+        self.expires
     }
 
     /// Name of the user.

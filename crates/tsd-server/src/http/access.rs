@@ -20,6 +20,10 @@ use crate::{
     server_state::ServerState,
 };
 
+/// What the client of a 401 should do.
+const HOW_TO_AUTHENTICATE: &str = "send the header Authorization: Basic with name and password (curl --user NAME), or \
+    Authorization: Bearer with a token; the tsdb command takes --user NAME or TSDB_TOKEN";
+
 /// The other side of a connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionPeer {
@@ -162,7 +166,7 @@ impl Access<'_> {
         match error {
             AuthError::Busy => ApiError::overloaded(&error.to_string()),
             AuthError::TooManyFailures { .. } => ApiError::too_many_attempts(&error.to_string()),
-            _ => ApiError::unauthorized(self.path, &error.to_string()),
+            _ => ApiError::unauthorized(self.path, &format!("{error}; {HOW_TO_AUTHENTICATE}")),
         }
     }
 
