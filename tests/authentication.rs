@@ -167,7 +167,7 @@ fn users_are_added_listed_checked_and_removed() {
     let user = |words: &[&str], input: &str| {
         run(&[&["user"], words, &["--config", config]].concat(), &[], input)
     };
-    let added = user(&["add", "alice", "READER"], "secret\n");
+    let added = user(&["add", "alice", "READER", "--metrics", "read:sys.*"], "secret\n");
     assert!(added.status.success(), "{}", text(&added.stderr));
     let refused = user(&["add", "alice", "WRITER"], "other\n");
     assert!(text(&refused.stderr).contains("alice has a password already"), "{refused:?}");
@@ -183,8 +183,16 @@ fn users_are_added_listed_checked_and_removed() {
     assert_eq!(table.lines().count(), 3, "{table}");
     assert!(!table.contains("sha256") && !table.contains("argon2id"), "{table}");
     for (secret, status, expected) in [
-        ("secret", 0, "alice, password of line 2: HTTP_QUERY; does not expire"),
-        (&token[..], 0, "alice, token of line 3: TELNET_PUT, HTTP_PUT, CREATE_TAGV; expires 20"),
+        (
+            "secret",
+            0,
+            "alice, password of line 2: HTTP_QUERY; metrics: read:sys.*; does not expire",
+        ),
+        (
+            &token[..],
+            0,
+            "alice, token of line 3: TELNET_PUT, HTTP_PUT, CREATE_TAGV; metrics: all; expires 20",
+        ),
         ("guess", 1, "alice has no such password or token"),
     ] {
         let checked = user(&["check", "alice"], &format!("{secret}\n"));

@@ -315,6 +315,7 @@ cannot be read.
 
   tsdb user add alice READER
   tsdb user add collector WRITER --token --expires 90d
+  tsdb user add app READER --metrics 'read:app.*'
   tsdb user list --file /etc/opentsdb/users
   tsdb user remove collector --tokens
   tsdb user check alice"

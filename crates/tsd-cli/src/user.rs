@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// Titles of the columns of `tsdb user list`.
-const TITLES: [&str; 5] = ["NAME", "KIND", "ID", "ROLES", "EXPIRES"];
+const TITLES: [&str; 6] = ["NAME", "KIND", "ID", "ROLES", "METRICS", "EXPIRES"];
 
 /// Runs `tsdb user`.
 pub(crate) fn main(command: &UserCommand) -> ExitCode {
@@ -86,6 +86,7 @@ fn list(args: &UserListArgs) -> anyhow::Result<()> {
             "id": line.id(),
             "roles": line.roles().split(',').collect::<Vec<_>>(),
             "permissions": line.permissions(),
+            "metrics": line.metrics(),
             "expires": line.expires().map(|at| at.to_string()),
             "expired": is_expired(line, now),
         })
@@ -94,7 +95,8 @@ fn list(args: &UserListArgs) -> anyhow::Result<()> {
         let mut rows = vec![TITLES.map(str::to_owned)];
         rows.extend(lines.iter().map(|(_, line)| {
             let (name, kind) = (line.name().to_owned(), line.kind().to_owned());
-            [name, kind, line.id(), line.roles().to_owned(), expiry_of(line, now)]
+            let metrics = line.metrics().unwrap_or("all").to_owned();
+            [name, kind, line.id(), line.roles().to_owned(), metrics, expiry_of(line, now)]
         }));
         Ok(table(&rows)?)
     })?;
@@ -119,7 +121,8 @@ fn expiry_of(line: &UserLine, now: Timestamp) -> String {
 fn add(args: &UserAddArgs) -> anyhow::Result<()> {
     let path = path_of(args.file.as_ref(), &args.overrides)?;
     let expires = args.expires.as_deref().map(|text| expiry(text, Timestamp::now())).transpose()?;
-    let line = |hash: &str| line(&args.name, hash, &args.roles, expires);
+    let metrics = args.metrics.as_deref();
+    let line = |hash: &str| line(&args.name, hash, &args.roles, (expires, metrics));
     // Reports wrong arguments before the user types anything.
     line(&hash_token(""))?;
     if path == Path::new("-") {
@@ -196,11 +199,16 @@ fn expiry(text: &str, now: Timestamp) -> anyhow::Result<Timestamp> {
 }
 
 /// The line of a user, checked as a daemon reads it.
-fn line(name: &str, hash: &str, roles: &str, expires: Option<Timestamp>) -> anyhow::Result<String> {
+fn line(
+    name: &str,
+    hash: &str,
+    roles: &str,
+    (expires, metrics): (Option<Timestamp>, Option<&str>),
+) -> anyhow::Result<String> {
     check_word("NAME", name)?;
     ensure!(!name.starts_with('#'), "NAME {name:?}: the name of a user does not begin with #");
-    let field = expires.map(|at| format!(" expires={at}")).unwrap_or_default();
-    let user = |name: &str, roles: &str| format!("{name} {hash} {roles}{field}\n");
+    let fields = expires.map(|at| format!(" expires={at}")).unwrap_or_default();
+    let user = |name: &str, roles: &str| format!("{name} {hash} {roles}{fields}\n");
     let parsed = |argument: &str, line: String| match Users::parse(&line) {
         Ok(_) => Ok(line),
         // Omits the line number, which would refer to a file.
@@ -208,7 +216,10 @@ fn line(name: &str, hash: &str, roles: &str, expires: Option<Timestamp>) -> anyh
     };
     parsed(&format!("NAME {name:?}"), user(name, "GUEST"))?;
     check_word("ROLES", roles)?;
-    parsed(&format!("ROLES {roles:?}"), user(name, roles))
+    let line = parsed(&format!("ROLES {roles:?}"), user(name, roles))?;
+    let Some(metrics) = metrics else { return Ok(line) };
+    check_word("--metrics", metrics)?;
+    parsed("--metrics", format!("{} metrics={metrics}\n", line.trim_end()))
 }
 
 /// Fails if an argument is not one word of a line.
@@ -265,23 +276,18 @@ fn check(args: &UserCheckArgs) -> anyhow::Result<bool> {
     let (text, now, shown) = (read(&path)?, Timestamp::now(), path.display());
     let errors = Users::errors(&text);
     if !errors.is_empty() {
-        let lines: String = errors.iter().map(|error| format!("{shown}: {error}\n")).collect();
-        print_lines(&lines)?;
+        let lines: Vec<_> = errors.iter().map(|error| format!("{shown}: {error}\n")).collect();
+        print_lines(&lines.concat())?;
         return Ok(false);
     }
     let lines = lines_of(&text);
     let Some(name) = &args.name else {
         let expired = lines.iter().filter(|(_, line)| is_expired(line, now));
-        let expired: String = expired
-            .map(|(number, line)| {
-                format!(
-                    "{shown}: line {number}: the {} of {} has expired\n",
-                    line.kind(),
-                    line.name()
-                )
-            })
-            .collect();
-        print_lines(&format!("{expired}{shown}: {} credentials, no errors\n", lines.len()))?;
+        for (number, line) in expired {
+            let (kind, of) = (line.kind(), line.name());
+            print_lines(&format!("{shown}: line {number}: the {kind} of {of} has expired\n"))?;
+        }
+        print_lines(&format!("{shown}: {} credentials, no errors\n", lines.len()))?;
         return Ok(true);
     };
     let of_name: Vec<_> = lines.iter().filter(|(_, line)| line.name() == name).collect();
@@ -301,8 +307,11 @@ fn check(args: &UserCheckArgs) -> anyhow::Result<bool> {
         held if held.is_empty() => "no permission".to_owned(),
         held => held.join(", "),
     };
+    let metrics = line.metrics().unwrap_or("all");
     let kind = line.kind();
-    print_lines(&format!("{name}, {kind} of line {number}: {permissions}; {expires}\n"))?;
+    print_lines(&format!(
+        "{name}, {kind} of line {number}: {permissions}; metrics: {metrics}; {expires}\n"
+    ))?;
     Ok(!is_expired(line, now))
 }
 
@@ -316,10 +325,17 @@ mod tests {
     fn a_line_is_checked_as_a_daemon_reads_it() {
         let hash = hash_token("t");
         let expected = format!("alice {hash} READER,WRITER\n");
-        assert_eq!(line("alice", &hash, "READER,WRITER", None).unwrap(), expected);
+        assert_eq!(line("alice", &hash, "READER,WRITER", (None, None)).unwrap(), expected);
         let march = Some(parse_expiry("2027-03-01").unwrap());
-        let expected = format!("alice {hash} READER expires=2027-03-01T00:00:00Z\n");
-        assert_eq!(line("alice", &hash, "READER", march).unwrap(), expected);
+        let expected = format!("alice {hash} READER expires=2027-03-01T00:00:00Z metrics=read:a\n");
+        assert_eq!(line("alice", &hash, "READER", (march, Some("read:a"))).unwrap(), expected);
+        for (metrics, expected) in
+            [("a", "--metrics: \"a\" is not a right"), ("read:a b", "--metrics \"read:a b\" has")]
+        {
+            let error =
+                line("alice", &hash, "READER", (None, Some(metrics))).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
     }
 
     /// Issue 37.
@@ -336,7 +352,7 @@ mod tests {
             ("a", "", "ROLES is empty"),
             ("a", "READER, WRITER", "ROLES \"READER, WRITER\" has white space: separate roles by"),
         ] {
-            let error = line(name, &hash, roles, None).unwrap_err().to_string();
+            let error = line(name, &hash, roles, (None, None)).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{name:?} {roles:?}: {error}");
         }
     }

@@ -19,7 +19,7 @@ use std::{fmt::Debug, net::IpAddr, sync::Arc};
 
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
-use tsd_engine::CreatableNames;
+use tsd_engine::{CreatableNames, MetricRights};
 
 pub use self::{
     allow_all::AllowAll,
@@ -33,7 +33,9 @@ pub use self::{
 };
 pub(crate) use self::{
     credentials::{from_headers, from_telnet},
-    requirements::{Requirement, TELNET_POINTS, of_request, of_telnet, takes_override},
+    requirements::{
+        MetricReach, Requirement, TELNET_POINTS, of_request, of_telnet, takes_override,
+    },
     user_file::AuthMetrics,
 };
 #[cfg(test)]
@@ -48,6 +50,8 @@ pub struct Identity {
     credential: [u8; 32],
     /// When the credential expires.
     expires: Option<Timestamp>,
+    /// The metrics on which the user may use its permissions.
+    rights: MetricRights,
 }
 
 /// Why a client is not authenticated.
@@ -124,12 +128,29 @@ pub struct AuthenticationConfig {
 
 impl Identity {
     fn new(name: &str, permissions: Permissions, credential: [u8; 32]) -> Self {
-        Self { name: name.into(), permissions, credential, expires: None }
+        Self {
+            name: name.into(),
+            permissions,
+            credential,
+            expires: None,
+            rights: MetricRights::default(),
+        }
     }
 
     const fn expiring(mut self, expires: Option<Timestamp>) -> Self {
         self.expires = expires;
         self
+    }
+
+    fn with_rights(mut self, rights: MetricRights) -> Self {
+        self.rights = rights;
+        self
+    }
+
+    /// The metrics on which the user may use its permissions.
+    #[must_use]
+    pub const fn rights(&self) -> &MetricRights {
+        &self.rights
     }
 
     /// When the credential of the user expires; `None` if it does not.

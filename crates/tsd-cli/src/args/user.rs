@@ -9,7 +9,7 @@ use super::overrides::Overrides;
 /// Sub-commands of `tsdb user`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum UserCommand {
-    /// List the credentials: name, kind, id, roles, expiry
+    /// List the credentials: name, kind, id, roles, metrics, expiry
     List(UserListArgs),
     /// Add a password, or with --token a new token, which is printed
     Add(UserAddArgs),
@@ -53,6 +53,9 @@ pub(crate) struct UserAddArgs {
     /// When the credential expires: 90d from now, 2027-03-01, or 2027-03-01T00:00:00Z
     #[arg(long, value_name = "TIME")]
     pub(crate) expires: Option<String>,
+    /// Metrics for which the roles count: read:PATTERN, write:PATTERN, delete:PATTERN, separated by |
+    #[arg(long, value_name = "RIGHTS")]
+    pub(crate) metrics: Option<String>,
     /// Name of the user
     #[arg(value_name = "NAME")]
     pub(crate) name: String,

@@ -61,9 +61,10 @@ impl UsersFile {
 
     fn write(&self, new: &Path, text: &str) -> anyhow::Result<()> {
         // An interrupted command may have left one.
-        match fs::remove_file(new) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
-            _ => {}
+        if let Err(error) = fs::remove_file(new)
+            && error.kind() != ErrorKind::NotFound
+        {
+            return Err(error.into());
         }
         let mut options = OpenOptions::new();
         let mut file = options.write(true).create_new(true).mode(NEW_FILE_MODE).open(new)?;

@@ -2,10 +2,12 @@
 //!
 //! - ROLES are roles and permissions separated by commas.
 //! - The field `expires` is the time at which the credential ends.
+//! - The field `metrics` names the metrics for which the permissions count.
 //! - `#` begins a comment, at the start of a line or of a word after the roles.
 
 use jiff::{Timestamp, civil::Date, tz::TimeZone};
 use sha2::{Digest as _, Sha256};
+use tsd_engine::{MetricRights, MetricRightsError};
 
 use super::{
     Identity, Permission, Permissions, UnknownPermission,
@@ -26,12 +28,13 @@ pub struct UserLine {
     pub(super) secret: StoredSecret,
     pub(super) identity: Identity,
     roles: String,
+    metrics: Option<String>,
 }
 
 /// What verifies a client.
 #[derive(Clone, Debug)]
 pub(super) enum StoredSecret {
-    Password(StoredPassword),
+    Password(Box<StoredPassword>),
     /// SHA-256 of the token.
     Token([u8; 32]),
 }
@@ -41,7 +44,9 @@ pub(super) enum StoredSecret {
 #[non_exhaustive]
 pub enum UserLineError {
     /// The line does not have three words.
-    #[error("expected NAME HASH ROLES [expires=TIME], with commas and no blanks between roles")]
+    #[error(
+        "expected NAME HASH ROLES [expires=TIME] [metrics=RIGHTS], with commas and no blanks between roles"
+    )]
     Words,
     /// The first word is not a name.
     #[error("a name has at most 128 bytes, no colon and no control character")]
@@ -64,7 +69,7 @@ pub enum UserLineError {
     )]
     HashCost,
     /// A word after the roles has an unknown name.
-    #[error("unknown field {0:?}: expected expires=TIME")]
+    #[error("unknown field {0:?}: expected expires=TIME or metrics=RIGHTS")]
     UnknownField(String),
     /// A field occurs twice.
     #[error("the line has the field {0} twice")]
@@ -72,6 +77,9 @@ pub enum UserLineError {
     /// The time of expiry cannot be read.
     #[error(transparent)]
     Expiry(#[from] ExpiryError),
+    /// The rights by metric cannot be read.
+    #[error(transparent)]
+    Rights(#[from] MetricRightsError),
     /// The token occurs twice.
     #[error("an earlier line has the same token")]
     SameToken,
@@ -106,11 +114,12 @@ impl UserLine {
         if !is_name(name) {
             return Err(UserLineError::Name);
         }
-        let mut expires = None;
+        let (mut expires, mut rights) = (None, None);
         for word in fields.iter().take_while(|word| !word.starts_with('#')) {
             let (field, value) = word.split_once('=').ok_or(UserLineError::Words)?;
             let is_repeated = match field {
                 "expires" => expires.replace(parse_expiry(value)?).is_some(),
+                "metrics" => rights.replace((MetricRights::parse(value)?, value)).is_some(),
                 _ => return Err(UserLineError::UnknownField(field.to_owned())),
             };
             if is_repeated {
@@ -120,8 +129,11 @@ impl UserLine {
         let permissions = Permissions::parse(roles)?;
         let secret = StoredSecret::parse(hash)?;
         let credential = Sha256::digest(hash).into();
-        let identity = Identity::new(name, permissions, credential).expiring(expires);
-        Ok(Self { secret, identity, roles: (*roles).to_owned() })
+        let identity = Identity::new(name, permissions, credential)
+            .expiring(expires)
+            .with_rights(rights.as_ref().map(|(rights, _)| rights.clone()).unwrap_or_default());
+        let metrics = rights.map(|(_, text)| text.to_owned());
+        Ok(Self { secret, identity, roles: (*roles).to_owned(), metrics })
     }
 
     /// Name of the user.
@@ -157,6 +169,12 @@ impl UserLine {
         self.identity.expires()
     }
 
+    /// Rights by metric as written; `None` if the permissions count for all metrics.
+    #[must_use]
+    pub fn metrics(&self) -> Option<&str> {
+        self.metrics.as_deref()
+    }
+
     /// Identifies the credential to a reader, without its hash.
     #[must_use]
     pub fn id(&self) -> String {
@@ -185,7 +203,7 @@ impl StoredSecret {
         if let Some(digits) = hash.strip_prefix(TOKEN_HASH) {
             return from_hex(digits).map(Self::Token).ok_or(UserLineError::TokenHash);
         }
-        StoredPassword::parse(hash).map(Self::Password).map_err(|error| match error {
+        StoredPassword::parse(hash).map(|hash| Self::Password(Box::new(hash))).map_err(|error| match error {
             StoredPasswordError::Malformed => UserLineError::Hash,
             StoredPasswordError::Cost => UserLineError::HashCost,
         })
@@ -236,6 +254,8 @@ mod tests {
             ("expires=2027-03-01 expires=2027-03-02", "the field expires twice"),
             ("expire=2027-03-01", "unknown field \"expire\""),
             ("expires 2027-03-01", "expected NAME HASH ROLES"),
+            ("metrics=sys.*", "\"sys.*\" is not a right: expected read:PATTERN"),
+            ("metrics=read:a metrics=read:b", "the field metrics twice"),
         ] {
             let error = expires(text).unwrap_err().to_string();
             assert!(error.contains(expected), "{text}: {error}");
@@ -257,6 +277,10 @@ mod tests {
         assert_eq!((token.kind(), token.permissions().len()), ("token", 7));
         assert!(token.verify(b"t") && !token.verify(b"T"));
         assert!(token.id().len() == 8 && !hash_token("t").contains(&token.id()));
+        let limited = format!("a {} READER metrics=read:sys.*|write:app.*", hash_token("t"));
+        let limited = UserLine::parse(&limited).unwrap().unwrap();
+        assert_eq!(limited.metrics(), Some("read:sys.*|write:app.*"));
+        assert!(!limited.identity.rights().are_all() && line.identity.rights().are_all());
         assert!(UserLine::parse(" # a").is_none() && UserLine::parse(" ").is_none());
     }
 }

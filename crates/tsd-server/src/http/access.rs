@@ -9,11 +9,15 @@ use std::{net::SocketAddr, sync::Arc};
 use parking_lot::Mutex;
 
 use hyper::{HeaderMap, Method};
+use tsd_engine::MetricAct;
 use tsd_protocol::ApiError;
 
 use super::cross_site::is_cross_site;
 use crate::{
-    auth::{AuthError, AuthenticationConfig, Identity, Permission, Requirement, from_headers},
+    auth::{
+        AuthError, AuthenticationConfig, Identity, MetricReach, Permission, Requirement,
+        from_headers,
+    },
     client::Client,
     connection_epoch::ConnectionEpoch,
     route::Route,
@@ -56,6 +60,7 @@ pub(super) struct Access<'r> {
     pub(super) client: Client,
     pub(super) route: Route,
     pub(super) requirement: Requirement,
+    pub(super) reach: MetricReach,
     pub(super) path: &'r str,
 }
 
@@ -85,6 +90,11 @@ impl Access<'_> {
             && !identity.may(permission)
         {
             return Err(self.forbidden(identity, permission));
+        }
+        if let (MetricReach::AllMetrics, Some(identity)) = (self.reach, &identity)
+            && let Err(error) = identity.rights().check_all(MetricAct::Read)
+        {
+            return Err(self.refused(&format!("user {:?}: {error}", identity.name())));
         }
         Ok(identity)
     }
@@ -171,17 +181,20 @@ impl Access<'_> {
     }
 
     fn forbidden(&self, identity: &Identity, permission: Permission) -> ApiError {
+        let (user, lacks) = (identity.name(), permission.as_str());
+        self.refused(&format!("user {user:?} does not have the permission {lacks}"))
+    }
+
+    fn refused(&self, lacks: &str) -> ApiError {
         if is_query(self.route) {
             self.state.metrics.query_forbidden.add(1);
         }
-        let (user, lacks) = (identity.name(), permission.as_str());
-        let lacks = format!("user {user:?} does not have the permission {lacks}");
         self.state.log_refusal(
             self.client.address.ip(),
             &self.state.metrics.forbidden_http,
             &lacks,
         );
-        ApiError::forbidden(self.path, &lacks)
+        ApiError::forbidden(self.path, lacks)
     }
 }
 

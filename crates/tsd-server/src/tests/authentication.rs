@@ -6,7 +6,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hyper::Method;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tsd_engine::{ProcessMemory, SystemClock};
+use tsd_engine::{EngineConfig, ProcessMemory, SystemClock};
 
 use super::harness::{RANGE, TestResponse, Tsd, config, engine_config};
 use crate::{
@@ -44,13 +44,23 @@ impl Guarded {
     }
 
     async fn start_as(roles: &[&str], per_connection: bool, open_paths: OpenPaths) -> Self {
+        Self::start_on(roles, per_connection, open_paths, engine_config()).await
+    }
+
+    /// Starts a server whose engine has this configuration.
+    pub(super) async fn start_on(
+        roles: &[&str],
+        per_connection: bool,
+        open_paths: OpenPaths,
+        engine: EngineConfig,
+    ) -> Self {
         let (memory, clock) = (ProcessMemory::unlimited(), Arc::new(SystemClock));
         let file = Arc::new(UserFileAuthenticator::new(users(roles), memory, clock).unwrap());
         let authenticator = Arc::clone(&file) as _;
         let authentication =
             Some(AuthenticationConfig { authenticator, open_paths, per_connection });
         let config = crate::ServerConfig { allow_delete: true, authentication, ..config() };
-        Self { tsd: Tsd::start_with(config, engine_config()).await, file }
+        Self { tsd: Tsd::start_with(config, engine).await, file }
     }
 
     pub(super) async fn send(
