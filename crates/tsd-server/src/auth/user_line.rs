@@ -203,9 +203,11 @@ impl StoredSecret {
         if let Some(digits) = hash.strip_prefix(TOKEN_HASH) {
             return from_hex(digits).map(Self::Token).ok_or(UserLineError::TokenHash);
         }
-        StoredPassword::parse(hash).map(|hash| Self::Password(Box::new(hash))).map_err(|error| match error {
-            StoredPasswordError::Malformed => UserLineError::Hash,
-            StoredPasswordError::Cost => UserLineError::HashCost,
+        StoredPassword::parse(hash).map(|hash| Self::Password(Box::new(hash))).map_err(|error| {
+            match error {
+                StoredPasswordError::Malformed => UserLineError::Hash,
+                StoredPasswordError::Cost => UserLineError::HashCost,
+            }
         })
     }
 }
