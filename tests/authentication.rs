@@ -30,7 +30,7 @@ fn text(bytes: &[u8]) -> String {
 
 /// A new token, and the line of its user.
 fn token(name: &str, roles: &str) -> (String, String) {
-    let output = run(&["user", "token", name, roles], &[], "");
+    let output = run(&["user", "add", name, roles, "--token", "--file", "-"], &[], "");
     assert!(output.status.success(), "{}", text(&output.stderr));
     let token = text(&output.stderr).lines().last().expect("a token").to_owned();
     let line = text(&output.stdout);
@@ -129,7 +129,7 @@ fn a_daemon_follows_its_file_of_users() {
 fn tools_name_their_user_to_the_daemon() {
     let directory = tempfile::tempdir().expect("a directory");
     let users = directory.path().join("users");
-    let hash = run(&["user", "hash", "alice", "ADMINISTRATOR"], &[], "s3cret word\n");
+    let hash = run(&["user", "add", "alice", "ADMINISTRATOR", "--file", "-"], &[], "s3cret word\n");
     let line = text(&hash.stdout);
     assert!(line.starts_with("alice $argon2id$v=19$m=19456,t=2,p=1$"), "{line}");
     assert!(line.ends_with(" ADMINISTRATOR\n"), "{line}");
@@ -154,6 +154,68 @@ fn tools_name_their_user_to_the_daemon() {
     let verify = run(&["verify", "--url", &url], &right, "");
     assert!(verify.status.success(), "{}", text(&verify.stderr));
     assert!(daemon.terminate().success());
+}
+
+#[test]
+fn users_are_added_listed_checked_and_removed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (users, config) = (directory.path().join("users"), directory.path().join("tsd.conf"));
+    fs::write(&users, "# the users\n").expect("write");
+    let key = "tsd.core.authentication.users_file";
+    fs::write(&config, format!("{key} = {}\n", users.display())).expect("write");
+    let config = config.to_str().expect("a path");
+    let user = |words: &[&str], input: &str| {
+        run(&[&["user"], words, &["--config", config]].concat(), &[], input)
+    };
+    let added = user(&["add", "alice", "READER", "--metrics", "read:sys.*"], "secret\n");
+    assert!(added.status.success(), "{}", text(&added.stderr));
+    let refused = user(&["add", "alice", "WRITER"], "other\n");
+    assert!(text(&refused.stderr).contains("alice has a password already"), "{refused:?}");
+    let added = user(&["add", "alice", "WRITER", "--token", "--expires", "90d"], "");
+    let token = text(&added.stdout).trim().to_owned();
+    assert_eq!(token.len(), 43, "{added:?}");
+    let list = user(&["list", "--json"], "");
+    let list: serde_json::Value = serde_json::from_slice(&list.stdout).expect("JSON");
+    assert_eq!((&list[0]["kind"], &list[1]["kind"]), (&"password".into(), &"token".into()));
+    assert_eq!((&list[1]["line"], &list[1]["expired"]), (&3.into(), &false.into()));
+    assert!(list[0]["expires"].is_null() && list[1]["expires"].is_string(), "{list}");
+    let table = text(&user(&["list"], "").stdout);
+    assert_eq!(table.lines().count(), 3, "{table}");
+    assert!(!table.contains("sha256") && !table.contains("argon2id"), "{table}");
+    for (secret, status, expected) in [
+        (
+            "secret",
+            0,
+            "alice, password of line 2: HTTP_QUERY; metrics: read:sys.*; does not expire",
+        ),
+        (
+            &token[..],
+            0,
+            "alice, token of line 3: TELNET_PUT, HTTP_PUT, CREATE_TAGV; metrics: all; expires 20",
+        ),
+        ("guess", 1, "alice has no such password or token"),
+    ] {
+        let checked = user(&["check", "alice"], &format!("{secret}\n"));
+        assert_eq!(checked.status.code(), Some(status), "{checked:?}");
+        assert!(text(&checked.stdout).starts_with(expected), "{checked:?}");
+    }
+    let checked = user(&["check"], "");
+    assert!(checked.status.success() && text(&checked.stdout).contains("2 credentials, no errors"));
+    let id = list[1]["id"].as_str().expect("an id");
+    let removed = user(&["remove", "alice", "--id", id], "");
+    assert!(removed.status.success(), "{removed:?}");
+    assert!(!user(&["remove", "alice", "--tokens"], "").status.success());
+    assert!(user(&["remove", "alice"], "").status.success());
+    assert_eq!(fs::read_to_string(&users).expect("the file"), "# the users\n");
+    fs::write(&users, "a b\n\nc d e\n").expect("write");
+    let checked = user(&["check"], "");
+    assert_eq!(checked.status.code(), Some(1));
+    let errors = text(&checked.stdout);
+    assert!(errors.contains("users: line 1: ") && errors.contains("users: line 3: "), "{errors}");
+    let refused = user(&["add", "bob", "READER"], "x\n");
+    assert!(text(&refused.stderr).contains("correct it first: line 1"), "{refused:?}");
+    fs::remove_file(&users).expect("remove");
+    assert_eq!(user(&["check"], "").status.code(), Some(2));
 }
 
 #[test]

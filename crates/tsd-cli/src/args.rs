@@ -34,6 +34,7 @@ pub(crate) use self::{
     fsck::FsckArgs,
     health::HealthArgs,
     import::ImportArgs,
+    overrides::Overrides,
     package_files::{CompletionsArgs, ManArgs},
     query::QueryArgs,
     scan::ScanArgs,
@@ -45,7 +46,7 @@ pub(crate) use self::{
     table::{TableCommand, TableCreateArgs},
     tsd::TsdArgs,
     uid::{MkmetricArgs, UidArgs, UidLocation},
-    user::UserCommand,
+    user::{UserAddArgs, UserCheckArgs, UserCommand, UserFileArgs, UserListArgs, UserRemoveArgs},
 };
 
 /// A time series daemon that speaks OpenTSDB's protocols, and its tools.
@@ -337,16 +338,24 @@ read.
   tsdb config example --data /var/lib/tsdb > opentsdb.conf"
     )]
     Config(ConfigCommand),
-    /// Make lines of the file of users
+    /// List, add, remove or check the users of a daemon
     #[command(
         subcommand,
         after_help = "\
-A line has a name, the hash of a password or token, and roles or permissions separated by commas: ADMINISTRATOR, \
-WRITER, PUTONLY, READER, CREATOR, GUEST; TELNET_PUT, HTTP_PUT, HTTP_QUERY, CREATE_METRIC, CREATE_TAGK, \
-CREATE_TAGV. tsd.core.authentication.users_file names the file; the daemon follows it.
+The commands work on the file of users: --file, or tsd.core.authentication.users_file of the configuration. The \
+daemon follows the file, so a change is in force within ten seconds. Comments and the order of the lines stay. \
+ROLES are roles or permissions separated by commas: ADMINISTRATOR, WRITER, PUTONLY, READER, CREATOR, GUEST; \
+TELNET_PUT, HTTP_PUT, HTTP_QUERY, CREATE_METRIC, CREATE_TAGK, CREATE_TAGV.
 
-  tsdb user hash alice READER >> users
-  tsdb user token collector WRITER >> users"
+Exit status of `check`: 0; 1 if the file has errors, or the credential is wrong or has expired; 2 if the file \
+cannot be read.
+
+  tsdb user add alice READER
+  tsdb user add collector WRITER --token --expires 90d
+  tsdb user add app READER --metrics 'read:app.*'
+  tsdb user list --file /etc/opentsdb/users
+  tsdb user remove collector --tokens
+  tsdb user check alice"
     )]
     User(UserCommand),
     /// Ask a daemon whether it is ready

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tsd_engine::{FileProblems, ProcessMemory};
+use tsd_engine::EngineConfig;
 use tsd_server::{AllowAll, AuthenticationConfig, Authenticator, UserFileAuthenticator, Users};
 
 use crate::{
@@ -20,8 +20,7 @@ pub(crate) struct StartedAuthentication {
 pub(crate) fn start(
     config: &Config,
     settings: &AuthenticationSettings,
-    memory: ProcessMemory,
-    problems: FileProblems,
+    engine: &EngineConfig,
 ) -> anyhow::Result<StartedAuthentication> {
     let mut follower = None;
     let authenticator: Arc<dyn Authenticator> = match &settings.method {
@@ -32,10 +31,11 @@ pub(crate) fn start(
             if users.is_empty() {
                 tracing::warn!(file = %path.display(), "the file has no users, so nobody can log in");
             }
-            let authenticator = Arc::new(UserFileAuthenticator::new(users, memory)?);
+            let (memory, clock) = (engine.memory.clone(), Arc::clone(&engine.clock));
+            let authenticator = Arc::new(UserFileAuthenticator::new(users, memory, clock)?);
             let target = Arc::clone(&authenticator);
             let apply = move |users| target.replace(users);
-            follower = Some(file.follow(problems, Users::parse, apply));
+            follower = Some(file.follow(engine.file_problems.clone(), Users::parse, apply));
             authenticator
         }
     };

@@ -1,7 +1,6 @@
 //! `tsdb cluster`: shows, flushes and drains the nodes of a cluster through one of its daemons, and reads the list of
 //! nodes and their shared settings in HBase.
 
-mod columns;
 mod members;
 mod queries;
 mod settings;
@@ -12,9 +11,9 @@ use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-use self::columns::table;
 use crate::{
     args::{ClusterCommand, ClusterLocation},
+    columns::table,
     daemon_url::cluster_daemon,
     json_fields::{elements, number, text},
     output::print_result,

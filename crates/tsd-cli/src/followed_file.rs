@@ -283,11 +283,16 @@ fn only(texts: &[String]) -> &str {
 
 /// Reads the files. An error has the number of its file.
 fn read_all(paths: &[FollowedPath]) -> Result<Vec<String>, (usize, FollowedFileError)> {
-    let read = |(at, file)| read(file).map_err(|error| (at, error));
+    let read = |(at, file)| read_followed(file).map_err(|error| (at, error));
     paths.iter().enumerate().map(read).collect()
 }
 
-fn read(followed: &FollowedPath) -> Result<String, FollowedFileError> {
+/// Reads a file as a daemon does.
+pub(crate) fn read(path: &Path) -> Result<String, FollowedFileError> {
+    read_followed(&FollowedPath { path: path.to_owned(), is_secret: false })
+}
+
+fn read_followed(followed: &FollowedPath) -> Result<String, FollowedFileError> {
     let mut text = String::new();
     let file = File::open(&followed.path)?;
     let mode = file.metadata()?.permissions().mode();

@@ -9,6 +9,7 @@
 mod args;
 mod authentication;
 mod cluster;
+mod columns;
 pub mod config;
 mod config_tool;
 mod configuration_error;
@@ -109,7 +110,7 @@ pub fn main() -> ExitCode {
         Command::Uid(args) => return uid::main(&args),
         Command::Mkmetric(args) => return uid::make_metrics(&args),
         Command::Config(args) => return config_tool::main(&args),
-        Command::User(args) => user::run(&args),
+        Command::User(args) => return user::main(&args),
         Command::Health(args) => health::run(&args),
         Command::Completions(args) => package_files::completions(args.shell),
         Command::Man(args) => package_files::manual_pages(&args.directory),

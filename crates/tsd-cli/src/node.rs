@@ -102,9 +102,7 @@ impl Node {
         server.metrics = metrics.cloned();
         let mut followers = Vec::new();
         if let Some(authentication) = &settings.authentication {
-            let memory = open.engine.config().memory.clone();
-            let problems = open.engine.config().file_problems.clone();
-            match authentication::start(config, authentication, memory, problems) {
+            match authentication::start(config, authentication, open.engine.config()) {
                 Ok(started) => {
                     server.authentication = Some(started.config);
                     followers.extend(started.follower);

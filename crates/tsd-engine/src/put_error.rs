@@ -4,6 +4,7 @@
 
 use tsd_meta::UidError;
 use tsd_model::{NameEncodeError, NameError, TimestampError};
+use tsd_read::MetricForbidden;
 use tsd_storage::StorageError;
 
 /// Cause why a point was not stored.
@@ -53,6 +54,9 @@ pub enum PutError {
         "the time series filter does not allow this series ({0}, tsd.timeseriesfilter.rules_file)"
     )]
     Filtered(String),
+    /// The sender may not write the metric.
+    #[error(transparent)]
+    Forbidden(#[from] MetricForbidden),
     /// The interval of a rolled-up value is not configured.
     #[error("rollups are not configured")]
     NoRollups,

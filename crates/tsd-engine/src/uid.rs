@@ -23,7 +23,7 @@ mod series_limit;
 mod table;
 
 pub use self::{
-    admin::{Suggestions, UidAdmin},
+    admin::{ShownNames, Suggestions, UidAdmin},
     creatable_names::CreatableNames,
     filter::FilterError,
     intent::{Finished, Intent, Intents, NameChange},

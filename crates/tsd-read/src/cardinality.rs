@@ -14,6 +14,7 @@ use tsd_series_index::SeriesIndex;
 use crate::{
     query::{QueryContext, QueryControl, QueryEngine, QueryFailure, QueryGuard},
     read_shared::ReadShared,
+    read_subject::ReadSubject,
     reads::Reads,
 };
 
@@ -78,7 +79,7 @@ impl Reads {
             let request = request.clone();
             async move { count(&engine.shared, &context, request).await }
         };
-        self.run_limited(control, work).await
+        self.run_limited(control, ReadSubject::AllMetrics, work).await
     }
 }
 

@@ -21,6 +21,7 @@ use tsd_storage::{Get, Scan, TagUids, prefix_range, tags_filter};
 use crate::{
     query::{QueryContext, QueryControl, QueryEngine, QueryFailure, QueryGuard, RunningStage},
     read_shared::ReadShared,
+    read_subject::ReadSubject,
     reads::Reads,
     series_lookup::{LookupPage, ResolvedLookup, indexed_tsuids},
     series_names::{name_bytes, reserved_names},
@@ -125,6 +126,14 @@ impl Reads {
         query: LastQuery,
         control: QueryControl,
     ) -> Result<(Vec<LastPoint>, QueryGuard), QueryFailure> {
+        let (mut metrics, mut tsuids) = (Vec::new(), Vec::new());
+        for series in query.series.iter().filter(|_| !control.rights.are_all()) {
+            match series {
+                LastSeries::Metric { metric, .. } => metrics.push(metric.clone()),
+                LastSeries::Tsuid(tsuid) => tsuids.push(tsuid.clone()),
+            }
+        }
+        let subject = ReadSubject::Series { metrics: &metrics, tsuids: &tsuids };
         let work = move |engine: Arc<QueryEngine>, context: Arc<QueryContext>| {
             let query = query.clone();
             async move {
@@ -133,7 +142,7 @@ impl Reads {
                 LastPointSearch { shared, context: &context, days }.points(query).await
             }
         };
-        self.run_limited(control, work).await
+        self.run_limited(control, subject, work).await
     }
 }
 

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | shared | `config`, `metrics`, `fragmented_rows`, `read_shared`: what every read needs; `usable_index` |
 //! | queries | `query`: plan, scans, groups, results, and the scheduling of all reads |
-//! | door | `query_pool`: the threads of reads; `reads`: what callers use |
+//! | door | `query_pool`: the threads of reads; `reads`: what callers use; `metric_rights` and `read_subject`: what they may read |
 //! | series | `series_names`, `series_lookup`, `last_point`, `meta_search`, `cardinality` |
 
 mod cardinality;
@@ -16,10 +16,12 @@ mod config;
 mod fragmented_rows;
 mod last_point;
 mod meta_search;
+mod metric_rights;
 mod metrics;
 mod query;
 mod query_pool;
 mod read_shared;
+mod read_subject;
 mod reads;
 mod series_lookup;
 mod series_names;
@@ -32,6 +34,7 @@ pub use config::{QueryConfig, Rollups, RowConfig, SeriesIndexUse, Tables, WorkSi
 pub use fragmented_rows::FragmentedRows;
 pub use last_point::{LastPoint, LastQuery, LastSeries};
 pub use meta_search::{MetaSearch, SearchPage, SearchResult, SearchTarget};
+pub use metric_rights::{MetricAct, MetricForbidden, MetricRights, MetricRightsError};
 pub use metrics::describe_metrics;
 pub use query::{
     CompletedQuery, DeletedPoints, ExplainedRange, ExplainedRead, ExplainedSubQuery,

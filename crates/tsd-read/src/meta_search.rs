@@ -21,6 +21,7 @@ use tsd_model::SeriesMeta;
 pub use self::page::{MetaSearch, SearchPage, SearchResult, SearchTarget};
 use crate::{
     query::{QueryContext, QueryControl, QueryEngine, QueryFailure, QueryGuard},
+    read_subject::ReadSubject,
     reads::Reads,
 };
 
@@ -44,7 +45,7 @@ impl Reads {
                 }
             }
         };
-        self.run_limited(control, work).await
+        self.run_limited(control, ReadSubject::AllMetrics, work).await
     }
 
     /// Lists the stored TSMeta of the series with a metric and all of the tags, in the order of their TSUIDs.
@@ -55,11 +56,12 @@ impl Reads {
         tags: Vec<(String, String)>,
         control: QueryControl,
     ) -> Result<(Vec<SeriesMeta>, QueryGuard), QueryFailure> {
-        let selected = Arc::new((metric, tags));
+        let (name, selected) = (metric.clone(), Arc::new((metric, tags)));
+        let subject = ReadSubject::Metric(&name);
         let work = move |engine: Arc<QueryEngine>, context: Arc<QueryContext>| {
             let selected = Arc::clone(&selected);
             async move { series::list(&engine.shared, &context, &selected.0, &selected.1).await }
         };
-        self.run_limited(control, work).await
+        self.run_limited(control, subject, work).await
     }
 }

@@ -7,6 +7,7 @@ use tsd_query::{ExpQuery, ExpResult, GexpQuery, Query, SubQuery};
 use tsd_runtime::{ActorThread, ThreadProbe};
 
 use crate::{
+    metric_rights::MetricRights,
     query::{
         ExecutionList, ExplainedSubQuery, GexpOutput, GexpResult, QueryClass, QueryContext,
         QueryControl, QueryEngine, QueryFailure, QueryGuard, QueryId, QueryList, QueryResult,
@@ -14,6 +15,7 @@ use crate::{
     },
     query_pool::QueryPool,
     read_shared::ReadShared,
+    read_subject::ReadSubject,
 };
 
 /// Reads of a store. Its methods may be called from any thread and any runtime.
@@ -71,6 +73,9 @@ impl Reads {
         control: QueryControl,
         list_of: impl FnOnce(&SharedExecutions) -> &Arc<ExecutionList<R>>,
     ) -> Result<(R::Output, QueryGuard), QueryFailure> {
+        // Checked for each request: an execution that it joins belongs to another client.
+        let subject = ReadSubject::Query(request.query());
+        subject.check(&control.rights, &self.runner.engine.shared).await?;
         match &self.shared_executions {
             Some(shared) if request.may_share() => {
                 list_of(shared).run(&self.runner, request, control).await
@@ -85,16 +90,19 @@ impl Reads {
     }
 
     /// Runs work that is limited and scheduled like a query. It runs again if it has outgrown its memory. Dropping the
-    /// future cancels it; keep the guard until the response is written.
+    /// future cancels it; keep the guard until the response is written. Fails before it runs if the client may not read
+    /// the metrics of `subject`.
     pub(crate) async fn run_limited<T, W>(
         &self,
         control: QueryControl,
+        subject: ReadSubject<'_>,
         work: impl Fn(Arc<QueryEngine>, Arc<QueryContext>) -> W + Send + 'static,
     ) -> Result<(T, QueryGuard), QueryFailure>
     where
         T: Send + 'static,
         W: Future<Output = Result<T, QueryFailure>> + Send + 'static,
     {
+        subject.check(&control.rights, &self.runner.engine.shared).await?;
         self.runner.run(control, (false, false), work).await
     }
 
@@ -133,12 +141,17 @@ impl Reads {
             let reserve = |bytes| context.reserve(bytes);
             engine.shared.annotations.global(range_ms, reserve).await
         };
-        self.run_limited(control, work).await
+        self.run_limited(control, ReadSubject::NoMetric, work).await
     }
 
     /// Plans a query and returns what it would read. Resolves its names, but reads no data.
-    pub async fn explain(&self, query: &Query) -> Result<Vec<ExplainedSubQuery>, QueryFailure> {
+    pub async fn explain(
+        &self,
+        query: &Query,
+        rights: &MetricRights,
+    ) -> Result<Vec<ExplainedSubQuery>, QueryFailure> {
         self.runner.check_size(query)?;
+        ReadSubject::Query(query).check(rights, &self.runner.engine.shared).await?;
         self.runner.engine.explain(query).await
     }
 

@@ -31,6 +31,7 @@ pub(crate) use self::{
 use crate::{
     query::{QueryContext, QueryControl, QueryEngine, QueryFailure, QueryGuard, RunningStage},
     read_shared::{MetaTableWriter, ReadShared},
+    read_subject::ReadSubject,
     reads::Reads,
     series_names::reserved_names,
 };
@@ -129,11 +130,13 @@ impl Reads {
         lookup: Lookup,
         control: QueryControl,
     ) -> Result<(LookupResult, QueryGuard), QueryFailure> {
+        let metric = lookup.metric.clone().filter(|name| !name.is_empty() && name != "*");
+        let subject = metric.as_deref().map_or(ReadSubject::AllMetrics, ReadSubject::Metric);
         let work = move |engine: Arc<QueryEngine>, context: Arc<QueryContext>| {
             let lookup = lookup.clone();
             async move { find(&engine.shared, &context, lookup, MAX_SCANNED_ROWS).await }
         };
-        self.run_limited(control, work).await
+        self.run_limited(control, subject, work).await
     }
 }
 

@@ -9,6 +9,7 @@ use tokio::runtime;
 use crate::{
     Lookup, LookupResult, QueryClass, QueryControl, QueryFailure, QueryGuard, Reads, ScannerStats,
     query::{Grant, QueryContext, QueryEngine, RowContent, Scheduler},
+    read_subject::ReadSubject,
     series_lookup,
 };
 
@@ -53,7 +54,8 @@ pub async fn class_after(reads: &Reads, cpu: Duration) -> Result<QueryClass, Que
         drop(context.time_slice().await?);
         Ok(context.query.memory.class())
     };
-    let (class, _guard) = reads.run_limited(QueryControl::default(), work).await?;
+    let (class, _guard) =
+        reads.run_limited(QueryControl::default(), ReadSubject::NoMetric, work).await?;
     Ok(class)
 }
 
@@ -67,7 +69,7 @@ pub async fn lookup_of_rows(
         let lookup = lookup.clone();
         async move { series_lookup::find(&engine.shared, &context, lookup, max_rows).await }
     };
-    reads.run_limited(QueryControl::default(), work).await
+    reads.run_limited(QueryControl::default(), ReadSubject::NoMetric, work).await
 }
 
 /// The runtime of the query threads, and their number.

@@ -9,30 +9,37 @@ mod failure_limit;
 mod open_paths;
 mod permissions;
 mod requirements;
+mod secrets;
 mod user_file;
+mod user_line;
 mod users;
 mod verified_cache;
 
 use std::{fmt::Debug, net::IpAddr, sync::Arc};
 
 use futures_util::future::BoxFuture;
-use tsd_engine::CreatableNames;
+use jiff::Timestamp;
+use tsd_engine::{CreatableNames, MetricRights};
 
 pub use self::{
     allow_all::AllowAll,
     credentials::{Credentials, Secret, parse_authorization, parse_telnet_credentials},
     open_paths::{OpenPaths, OpenPathsError},
     permissions::{Permission, Permissions, UnknownPermission},
+    secrets::{HashError, hash_password, hash_token, new_token},
     user_file::UserFileAuthenticator,
-    users::{HashError, UserLineError, Users, UsersError, hash_password, hash_token, new_token},
+    user_line::{ExpiryError, UserLine, UserLineError, parse_expiry},
+    users::{Users, UsersError},
 };
 pub(crate) use self::{
     credentials::{from_headers, from_telnet},
-    requirements::{Requirement, TELNET_POINTS, of_request, of_telnet, takes_override},
+    requirements::{
+        MetricReach, Requirement, TELNET_POINTS, of_request, of_telnet, takes_override,
+    },
     user_file::AuthMetrics,
 };
 #[cfg(test)]
-pub(crate) use self::{requirements::tests as requirement_table, users::tests::cheap_hash};
+pub(crate) use self::{requirements::tests as requirement_table, secrets::tests::cheap_hash};
 
 /// An authenticated client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +48,10 @@ pub struct Identity {
     permissions: Permissions,
     /// Identifies the stored credential that was verified.
     credential: [u8; 32],
+    /// When the credential expires.
+    expires: Option<Timestamp>,
+    /// The metrics on which the user may use its permissions.
+    rights: MetricRights,
 }
 
 /// Why a client is not authenticated.
@@ -59,6 +70,12 @@ pub enum AuthError {
     /// No user has the name in the client certificate, and the client sent no other credentials.
     #[error("no user has the name in the client certificate, and there are no other credentials")]
     UnknownCertificate,
+    /// The credentials are right, but their time is over.
+    #[error("the credentials expired at {at}")]
+    Expired {
+        /// When they expired.
+        at: Timestamp,
+    },
     /// The peer sent wrong credentials too often.
     #[error("too many attempts with wrong credentials")]
     TooManyFailures {
@@ -85,7 +102,7 @@ pub trait Authenticator: Debug + Send + Sync {
     /// Changes whenever an identity may have become invalid or may have got other permissions.
     fn epoch(&self) -> u64;
 
-    /// Returns the identity with its current permissions; `None` if its credential is no longer valid.
+    /// Returns the identity with its current permissions; `None` if its credential is no longer valid, or has expired.
     fn renew(&self, identity: &Identity) -> Option<Identity>;
 
     /// Returns true if [`Permission::Administer`] decides who administers the daemon. Otherwise
@@ -95,6 +112,9 @@ pub trait Authenticator: Debug + Send + Sync {
     /// Returns true if any first line authenticates a telnet client, and an HTTP client needs no
     /// credentials.
     fn accepts_anything(&self) -> bool;
+
+    /// Sets the gauges that change with time.
+    fn set_gauges(&self) {}
 }
 
 /// Settings of authentication.
@@ -111,7 +131,35 @@ pub struct AuthenticationConfig {
 
 impl Identity {
     fn new(name: &str, permissions: Permissions, credential: [u8; 32]) -> Self {
-        Self { name: name.into(), permissions, credential }
+        Self {
+            name: name.into(),
+            permissions,
+            credential,
+            expires: None,
+            rights: MetricRights::default(),
+        }
+    }
+
+    const fn expiring(mut self, expires: Option<Timestamp>) -> Self {
+        self.expires = expires;
+        self
+    }
+
+    fn with_rights(mut self, rights: MetricRights) -> Self {
+        self.rights = rights;
+        self
+    }
+
+    /// The metrics on which the user may use its permissions.
+    #[must_use]
+    pub const fn rights(&self) -> &MetricRights {
+        &self.rights
+    }
+
+    /// When the credential of the user expires; `None` if it does not.
+    #[must_use]
+    pub const fn expires(&self) -> Option<Timestamp> {
+        self.expires
     }
 
     /// Name of the user.

@@ -45,10 +45,10 @@ mod tls_handshake;
 
 pub use admin_peers::{AdminPeers, PeersError, TrustedProxies};
 pub use auth::{
-    AllowAll, AuthError, AuthenticationConfig, Authenticator, Credentials, HashError, Identity,
-    OpenPaths, OpenPathsError, Permission, Permissions, Secret, UnknownPermission,
-    UserFileAuthenticator, UserLineError, Users, UsersError, hash_password, hash_token, new_token,
-    parse_authorization, parse_telnet_credentials,
+    AllowAll, AuthError, AuthenticationConfig, Authenticator, Credentials, ExpiryError, HashError,
+    Identity, OpenPaths, OpenPathsError, Permission, Permissions, Secret, UnknownPermission,
+    UserFileAuthenticator, UserLine, UserLineError, Users, UsersError, hash_password, hash_token,
+    new_token, parse_authorization, parse_expiry, parse_telnet_credentials,
 };
 pub use cluster_nodes::{
     CancelQueryError, ClusterFuture, ClusterNode, ClusterNodes, ClusterQueryId, ClusterStatus,

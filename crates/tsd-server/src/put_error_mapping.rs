@@ -15,6 +15,7 @@ pub(crate) fn to_telnet_error(error: &PutError) -> TelnetPutError {
         PutError::Throttled(_) => TelnetPutError::PleaseThrottle(error.to_string()),
         PutError::Expired { .. } => TelnetPutError::Expired(error.to_string()),
         PutError::Filtered(_) => TelnetPutError::Filtered(error.to_string()),
+        PutError::Forbidden(_) => TelnetPutError::Forbidden(error.to_string()),
         PutError::Storage(_) | PutError::Lost | PutError::Closed => {
             TelnetPutError::Storage(error.to_string())
         }
@@ -32,6 +33,7 @@ pub(crate) fn to_http_error(error: &PutError) -> PutPointError {
         PutError::Throttled(_) => PutPointError::Throttled,
         PutError::Expired { .. } => PutPointError::Expired(error.to_string()),
         PutError::Filtered(_) => PutPointError::Filtered(error.to_string()),
+        PutError::Forbidden(_) => PutPointError::Forbidden(error.to_string()),
         PutError::Storage(cause) if cause.is_permanent() => {
             PutPointError::Unstorable(error.to_string())
         }

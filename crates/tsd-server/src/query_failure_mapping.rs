@@ -8,6 +8,7 @@ use tsd_protocol::QueryFailureCause;
 pub(crate) fn cause_of(failure: &QueryFailure) -> QueryFailureCause {
     match failure {
         QueryFailure::Rejected(error) => QueryFailureCause::Rejected(error.clone()),
+        QueryFailure::Forbidden(error) => QueryFailureCause::Forbidden(error.to_string()),
         QueryFailure::Uid(UidError::NoSuchName { kind, name }) => {
             QueryFailureCause::NoSuchName { kind: *kind, name: name.clone() }
         }

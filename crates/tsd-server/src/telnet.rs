@@ -140,7 +140,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if self.must_close() {
                 return Ok(());
             }
-            let deadline = self.lines.access.deadline();
+            let deadline = self.lines.access.deadline(&self.lines.state);
             if self.closing.is_cancelled() {
                 last_reads += 1;
                 if last_reads > MAX_READS_WHILE_STOPPING {
@@ -152,6 +152,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 None => event.await?,
                 Some(deadline) => match timeout_at(deadline, event).await {
                     Ok(event) => event?,
+                    Err(_) if self.lines.access.identity().is_some() => {
+                        match self.log_in().await? {
+                            LoginProgress::Authenticated => continue,
+                            // The credential of the user has expired.
+                            LoginProgress::NeedsLine | LoginProgress::Closes => return Ok(()),
+                        }
+                    }
                     Err(_) => return Err(io::ErrorKind::TimedOut.into()),
                 },
             };

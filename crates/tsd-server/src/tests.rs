@@ -34,6 +34,7 @@ mod query_messages;
 mod rebinding;
 mod requirements;
 mod response_formats;
+mod rights;
 mod rollups;
 mod standstill;
 mod telnet;

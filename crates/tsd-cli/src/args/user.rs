@@ -1,23 +1,94 @@
 //! Arguments of `tsdb user`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
+
+use super::overrides::Overrides;
 
 /// Sub-commands of `tsdb user`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum UserCommand {
-    /// Hash a password from the terminal or standard input
-    Hash(UserLineArgs),
-    /// Make a token and its hash
-    Token(UserLineArgs),
+    /// List the credentials: name, kind, id, roles, metrics, expiry
+    List(UserListArgs),
+    /// Add a password, or with --token a new token, which is printed
+    Add(UserAddArgs),
+    /// Remove the credentials of a user
+    Remove(UserRemoveArgs),
+    /// Find errors in the file, or show what a credential permits
+    Check(UserCheckArgs),
 }
 
-/// The fields of a line of the file of users.
+/// The file of users.
 #[derive(Debug, Args)]
-pub(crate) struct UserLineArgs {
-    /// Name of the user; without a name only the hash is printed
+pub(crate) struct UserFileArgs {
+    #[command(flatten)]
+    pub(crate) overrides: Overrides,
+    /// File of users [tsd.core.authentication.users_file]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+}
+
+/// Arguments of `tsdb user list`.
+#[derive(Debug, Args)]
+pub(crate) struct UserListArgs {
+    #[command(flatten)]
+    pub(crate) location: UserFileArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `tsdb user add`.
+#[derive(Debug, Args)]
+pub(crate) struct UserAddArgs {
+    /// File of users; `-` prints the line instead [tsd.core.authentication.users_file]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) overrides: Overrides,
+    /// Make a token instead of asking for a password
+    #[arg(long)]
+    pub(crate) token: bool,
+    /// When the credential expires: 90d from now, 2027-03-01, or 2027-03-01T00:00:00Z
+    #[arg(long, value_name = "TIME")]
+    pub(crate) expires: Option<String>,
+    /// Metrics for which the roles count: read:PATTERN, write:PATTERN, delete:PATTERN, separated by |
+    #[arg(long, value_name = "RIGHTS")]
+    pub(crate) metrics: Option<String>,
+    /// Name of the user
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// Roles and permissions, separated by commas
+    #[arg(value_name = "ROLES", default_value = "GUEST")]
+    pub(crate) roles: String,
+}
+
+/// Arguments of `tsdb user remove`.
+#[derive(Debug, Args)]
+pub(crate) struct UserRemoveArgs {
+    #[command(flatten)]
+    pub(crate) location: UserFileArgs,
+    /// Remove only the tokens of the user
+    #[arg(long, conflicts_with_all = ["password", "id"])]
+    pub(crate) tokens: bool,
+    /// Remove only the password of the user
+    #[arg(long, conflicts_with = "id")]
+    pub(crate) password: bool,
+    /// Remove only the credential with this id, as listed
+    #[arg(long, value_name = "ID")]
+    pub(crate) id: Option<String>,
+    /// Name of the user
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+}
+
+/// Arguments of `tsdb user check`.
+#[derive(Debug, Args)]
+pub(crate) struct UserCheckArgs {
+    #[command(flatten)]
+    pub(crate) location: UserFileArgs,
+    /// Name of a user, whose password or token comes from the terminal or standard input
     #[arg(value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// Roles and permissions, separated by commas; GUEST by default
-    #[arg(value_name = "ROLES")]
-    pub(crate) roles: Option<String>,
 }

@@ -4,7 +4,7 @@ use anyhow::Context;
 use serde_json::{Value, json};
 use tsd_cluster::Member;
 
-use super::columns::table;
+use crate::columns::table;
 use crate::{
     args::ClusterMembersArgs, output::print_result, store::ClusterSettings, tool::prepare,
 };

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use super::columns::table;
+use crate::columns::table;
 use crate::{
     args::ClusterQueriesArgs,
     daemon_url::cluster_daemon,

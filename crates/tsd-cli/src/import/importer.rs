@@ -147,6 +147,7 @@ fn is_about_the_point(error: &PutError) -> bool {
         | PutError::BadTimestamp(_)
         | PutError::Expired { .. }
         | PutError::Filtered(_)
+        | PutError::Forbidden(_)
         | PutError::NoTags
         | PutError::TooManyTags { .. }
         | PutError::Name(_)

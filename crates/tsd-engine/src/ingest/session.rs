@@ -8,6 +8,8 @@ use std::{
 };
 
 use tokio::sync::mpsc;
+use tsd_model::decode_latin1;
+use tsd_read::{MetricAct, MetricRights};
 use tsd_runtime::Receipt;
 
 use super::{
@@ -54,6 +56,8 @@ pub struct IngestSession {
     pub(super) holds: bool,
     pub(super) stored: u64,
     pub(super) creatable: CreatableNames,
+    /// The metrics that the sender may write.
+    rights: MetricRights,
     /// When the daemon received the points of the chunk, if they have a deadline.
     pub(super) receipt: Option<Receipt>,
     /// Predicts where the cache has the series of the next point.
@@ -80,6 +84,7 @@ impl IngestSession {
             holds: false,
             stored: 0,
             creatable: CreatableNames::default(),
+            rights: MetricRights::default(),
             receipt: None,
             order: SeriesOrder::default(),
         }
@@ -103,9 +108,10 @@ impl IngestSession {
         self.chunk.use_single_shard(next % self.shared.shards.len().max(1), points);
     }
 
-    /// Limits the names that the points may create. Points with other new names fail.
-    pub fn restrict_creation(&mut self, creatable: CreatableNames) {
+    /// Limits the names that the points may create, and the metrics that they may have. Other points fail.
+    pub fn restrict(&mut self, creatable: CreatableNames, rights: MetricRights) {
         self.creatable = creatable;
+        self.rights = rights;
     }
 
     /// Sets when the daemon received the points of the chunks that end from now on. Points that were received before the
@@ -185,6 +191,9 @@ impl IngestSession {
         T: AsRef<[(&'p [u8], &'p [u8])]>,
         E: From<PutError>,
     {
+        if !self.rights.are_all() {
+            self.check_rights(sample(input).metric)?;
+        }
         match series {
             Some(series) => {
                 let names = if self.shared.plugins.are_on() {
@@ -204,6 +213,18 @@ impl IngestSession {
             }
             None => tags(input).and_then(|tags| Ok(self.put_new(&sample(input), tags.as_ref())?)),
         }
+    }
+
+    /// Fails unless the sender may write a metric.
+    #[inline(never)]
+    fn check_rights(&self, metric: &[u8]) -> Result<(), PutError> {
+        if self.text == NameText::Latin1 && self.rights.allows_stored(MetricAct::Write, metric) {
+            return Ok(());
+        }
+        Ok(match self.text {
+            NameText::Latin1 => self.rights.check(MetricAct::Write, &decode_latin1(metric)),
+            NameText::Utf8 => self.rights.check(MetricAct::Write, &String::from_utf8_lossy(metric)),
+        }?)
     }
 
     /// The names of a sample, for plug-ins.

@@ -54,7 +54,11 @@ pub struct Suggestions<'a> {
     epoch: u64,
     /// Most names that may follow.
     left: usize,
+    is_shown: Option<ShownNames<'a>>,
 }
+
+/// Selects names by their stored bytes.
+pub type ShownNames<'a> = Box<dyn Fn(&[u8]) -> bool + Send + Sync + 'a>;
 
 impl fmt::Debug for Suggestions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -75,7 +79,8 @@ impl Suggestions<'_> {
         let Some(batch) = self.rows.next_rows().await? else { return Ok(None) };
         let UidAdmin { table, resolver, .. } = self.admin;
         let mut names = Vec::new();
-        for row in batch.into_iter().take(self.left) {
+        let is_shown = |name: &[u8]| self.is_shown.as_ref().is_none_or(|is_shown| is_shown(name));
+        for row in batch.into_iter().filter(|row| is_shown(&row.key)).take(self.left) {
             let Some(cell) = row.cells.first() else { continue };
             if let Ok(uid) = table.uid_in(self.kind, &row.key, cell) {
                 resolver.caches.insert_at(self.epoch, self.kind, &row.key, uid);
@@ -160,7 +165,7 @@ impl UidAdmin {
         prefix: &str,
         max: usize,
     ) -> Result<Vec<String>, UidError> {
-        let mut suggestions = self.suggestions(kind, prefix, max);
+        let mut suggestions = self.suggestions(kind, prefix, max, None);
         let mut names = Vec::new();
         while let Some(batch) = suggestions.next_batch().await? {
             names.extend(batch);
@@ -168,9 +173,16 @@ impl UidAdmin {
         Ok(names)
     }
 
-    /// Like [`Self::suggest`], in batches, so that a caller can check its memory after each.
+    /// Like [`Self::suggest`], in batches, so that a caller can check its memory after each. With `is_shown`, only names
+    /// for whose stored bytes it returns true.
     #[must_use]
-    pub fn suggestions(&self, kind: UidKind, prefix: &str, max: usize) -> Suggestions<'_> {
+    pub fn suggestions<'a>(
+        &'a self,
+        kind: UidKind,
+        prefix: &str,
+        max: usize,
+        is_shown: Option<ShownNames<'a>>,
+    ) -> Suggestions<'a> {
         let prefix = encode_latin1_lossy(prefix);
         // Names are never longer.
         let max = if prefix.len() > MAX_NAME_BYTES { 0 } else { max };
@@ -186,12 +198,12 @@ impl UidAdmin {
             stop: stop.into(),
             family: Some(Family::Id),
             qualifier: Some(Bytes::from_static(kind.as_str().as_bytes())),
-            limit: Some(max),
+            limit: is_shown.is_none().then_some(max),
             ..Scan::default()
         };
         let epoch = self.resolver.caches.epoch();
         let rows = self.table.storage.scan(&self.table.table, scan);
-        Suggestions { admin: self, kind, rows, epoch, left: max }
+        Suggestions { admin: self, kind, rows, epoch, left: max, is_shown }
     }
 
     /// Assigns a UID to a new name, regardless of the auto-create settings.

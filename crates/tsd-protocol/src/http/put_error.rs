@@ -112,6 +112,9 @@ pub enum PutPointError {
     /// The time series filter rejects the series. OpenTSDB drops the point and reports it as stored.
     #[error("Filtered: {0}")]
     Filtered(String),
+    /// The user may not write the metric. OpenTSDB has no rights by metric.
+    #[error("Forbidden: {0}")]
+    Forbidden(String),
     /// The write failed.
     #[error("Storage exception: {0}")]
     Storage(String),

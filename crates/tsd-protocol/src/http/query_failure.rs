@@ -13,6 +13,8 @@ use crate::ApiError;
 pub enum QueryFailureCause {
     /// The query is invalid or reached a limit.
     Rejected(QueryError),
+    /// The user may not read or delete a metric of the query.
+    Forbidden(String),
     /// A name has no UID.
     NoSuchName {
         /// Kind of the name.
@@ -51,6 +53,7 @@ impl QueryFailureCause {
             Self::Rejected(error) => query_error(error, None).status,
             // Not a 5xx: a retry would restart the query that the operator cancelled.
             Self::NoSuchName { .. } | Self::Unresolved(_) | Self::CancelledByOperator => 400,
+            Self::Forbidden(_) => 403,
             Self::StorageTimeout(_) => 408,
             Self::Storage(_) => 424,
             Self::DiskFull(_) | Self::Unavailable(_) | Self::NoMemory { .. } => 503,
@@ -66,7 +69,8 @@ impl QueryFailureCause {
             Self::NoSuchName { kind, name } => format!("no such name for '{kind}': '{name}'"),
             Self::CancelledByOperator => CANCELLED_BY_OPERATOR.to_owned(),
             Self::NoMemory { limit_mb, key } => no_memory(*limit_mb, key),
-            Self::Unresolved(text)
+            Self::Forbidden(text)
+            | Self::Unresolved(text)
             | Self::Storage(text)
             | Self::StorageTimeout(text)
             | Self::DiskFull(text)
@@ -82,6 +86,7 @@ impl QueryFailureCause {
             Self::NoSuchName { kind, name } => ApiError::wrapped(400, no_such_name(*kind, name)),
             Self::Unavailable(text) => ApiError::overloaded(text),
             Self::Internal(text) => ApiError::internal(text.clone()),
+            Self::Forbidden(text) => ApiError::new(403, "Forbidden").with_details(text.clone()),
             _ => ApiError::wrapped(self.status(), self.message()),
         }
     }
@@ -94,7 +99,9 @@ impl QueryFailureCause {
                 ApiError::new(404, UNRESOLVED_UIDS).with_details(self.message())
             }
             Self::Unavailable(_) | Self::NoMemory { .. } => ApiError::overloaded(&self.message()),
-            Self::CancelledByOperator | Self::DiskFull(_) => self.query_error(None),
+            Self::CancelledByOperator | Self::DiskFull(_) | Self::Forbidden(_) => {
+                self.query_error(None)
+            }
             Self::Storage(_) | Self::StorageTimeout(_) | Self::Internal(_) => {
                 ApiError::new(500, "Unexpected exception").with_details(self.message())
             }
@@ -118,6 +125,7 @@ impl QueryFailureCause {
             Self::NoSuchName { .. }
             | Self::Unresolved(_)
             | Self::CancelledByOperator
+            | Self::Forbidden(_)
             | Self::DiskFull(_) => self.query_error(None),
             Self::Unavailable(_) | Self::NoMemory { .. } => ApiError::overloaded(&self.message()),
             Self::Storage(_) | Self::StorageTimeout(_) | Self::Internal(_) => {
@@ -136,6 +144,7 @@ mod tests {
     fn causes() -> Vec<QueryFailureCause> {
         vec![
             QueryFailureCause::Rejected(LimitError::SubQueries { count: 3, limit: 2 }.into()),
+            QueryFailureCause::Forbidden("no right to read metric \"m\"".into()),
             QueryFailureCause::NoSuchName { kind: UidKind::Metric, name: "m".into() },
             QueryFailureCause::Unresolved("no UID".into()),
             QueryFailureCause::Storage("the region is gone".into()),

@@ -90,6 +90,9 @@ pub enum TelnetPutError {
     /// The time series filter rejects the series. OpenTSDB sends no reply.
     #[error("illegal argument: {0}")]
     Filtered(String),
+    /// The user may not write the metric. OpenTSDB has no rights by metric.
+    #[error("illegal argument: {0}")]
+    Forbidden(String),
     /// The write was rejected because the queues are full.
     #[error("Please throttle writes: {0}")]
     PleaseThrottle(String),
@@ -115,7 +118,9 @@ impl TelnetPutError {
     pub fn kind(&self) -> PutErrorKind {
         match self {
             Self::UnknownName { .. } => PutErrorKind::UnknownMetric,
-            Self::NoUid(_) | Self::Expired(_) | Self::Filtered(_) => PutErrorKind::IllegalArgument,
+            Self::NoUid(_) | Self::Expired(_) | Self::Filtered(_) | Self::Forbidden(_) => {
+                PutErrorKind::IllegalArgument
+            }
             _ => PutErrorKind::Storage,
         }
     }

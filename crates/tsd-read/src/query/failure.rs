@@ -7,12 +7,17 @@ use tsd_meta::UidError;
 use tsd_query::{LimitError, QueryError};
 use tsd_storage::StorageError;
 
+use crate::metric_rights::MetricForbidden;
+
 /// Cause why a query has no result.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum QueryFailure {
     /// The query is invalid, or reached a limit.
     #[error(transparent)]
     Rejected(#[from] QueryError),
+    /// The client may not read or delete a metric of the query.
+    #[error(transparent)]
+    Forbidden(#[from] MetricForbidden),
     /// A name or UID could not be resolved.
     #[error(transparent)]
     Uid(UidError),

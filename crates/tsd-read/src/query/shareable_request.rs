@@ -20,6 +20,9 @@ pub(crate) trait ShareableRequest: PartialEq + Send + Sync + Sized + 'static {
     /// Its result.
     type Output: Send + Sync + 'static;
 
+    /// The query whose sub queries it reads.
+    fn query(&self) -> &Query;
+
     /// False for requests that delete, and for requests with statistics, which describe the request itself.
     fn may_share(&self) -> bool;
 
@@ -57,6 +60,10 @@ fn without_presentation(query: Query) -> Query {
 
 impl ShareableRequest for Query {
     type Output = QueryResult;
+
+    fn query(&self) -> &Query {
+        self
+    }
 
     fn may_share(&self) -> bool {
         may_share(self)
@@ -100,6 +107,10 @@ impl ShareableRequest for Query {
 
 impl ShareableRequest for ExpQuery {
     type Output = ExpResult;
+
+    fn query(&self) -> &Query {
+        &self.query
+    }
 
     fn may_share(&self) -> bool {
         may_share(&self.query)
@@ -147,6 +158,10 @@ impl ShareableRequest for ExpQuery {
 
 impl ShareableRequest for GexpQuery {
     type Output = GexpOutput;
+
+    fn query(&self) -> &Query {
+        &self.query
+    }
 
     fn may_share(&self) -> bool {
         may_share(&self.query)

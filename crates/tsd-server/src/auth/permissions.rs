@@ -32,6 +32,17 @@ pub struct Permissions(u8);
 pub struct UnknownPermission(String);
 
 impl Permission {
+    /// Every permission.
+    pub const ALL: [Self; 7] = [
+        Self::TelnetPut,
+        Self::HttpPut,
+        Self::HttpQuery,
+        Self::CreateTagk,
+        Self::CreateTagv,
+        Self::CreateMetric,
+        Self::Administer,
+    ];
+
     /// Returns the name in the file of users and in messages.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -68,6 +68,19 @@ impl Requirement {
     }
 }
 
+/// How the rights of a user by metric apply to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MetricReach {
+    /// The request shows and changes nothing that belongs to a metric.
+    NoMetric,
+    /// The handler or the engine checks each metric of the request.
+    EachMetric,
+    /// The request may show or change any metric, so its sender needs the rights to all of them.
+    AllMetrics,
+}
+
+use MetricReach::{AllMetrics, EachMetric, NoMetric};
+
 /// Any path below a route that has no own rows.
 const ANY: &str = "*";
 const GET: &[Method] = &[Method::GET];
@@ -87,6 +100,7 @@ pub(crate) struct Row {
     sub_path: &'static str,
     methods: &'static [Method],
     requirement: Requirement,
+    reach: MetricReach,
 }
 
 const fn row(
@@ -94,95 +108,101 @@ const fn row(
     sub_path: &'static str,
     methods: &'static [Method],
     requirement: Requirement,
+    reach: MetricReach,
 ) -> Row {
-    Row { route, sub_path, methods, requirement }
+    Row { route, sub_path, methods, requirement, reach }
 }
 
 /// Every route. The rows of a path are ordered from its weakest to its strongest requirement.
 pub(crate) const ROWS: &[Row] = &[
-    row(Route::Put, ANY, POST, Put),
-    row(Route::Rollup, ANY, POST, Put),
-    row(Route::Histogram, ANY, POST, Put),
-    row(Route::Annotation, ANY, GET, Read),
-    row(Route::Annotation, ANY, EDIT, Put),
-    row(Route::Annotation, ANY, DELETE, Administer("annotation delete")),
-    row(Route::Annotations, ANY, GET, Read),
-    row(Route::Annotations, ANY, EDIT, Put),
-    row(Route::Annotations, ANY, DELETE, Administer("annotation delete")),
-    row(Route::Tree, ANY, GET, Read),
-    row(Route::Tree, ANY, EDIT, Define),
-    row(Route::Tree, ANY, DELETE, Administer("tree delete")),
-    row(Route::Tree, "branch", GET, Read),
-    row(Route::Tree, "test", GET_EDIT, Read),
-    row(Route::Tree, "collisions", GET_EDIT, Read),
-    row(Route::Tree, "notmatched", GET_EDIT, Read),
-    row(Route::Tree, "rule", GET, Read),
-    row(Route::Tree, "rule", EDIT, Define),
-    row(Route::Tree, "rule", DELETE, Administer("tree rule delete")),
-    row(Route::Tree, "rules", POST, Define),
+    row(Route::Put, ANY, POST, Put, EachMetric),
+    row(Route::Rollup, ANY, POST, Put, EachMetric),
+    row(Route::Histogram, ANY, POST, Put, EachMetric),
+    row(Route::Annotation, ANY, GET, Read, EachMetric),
+    row(Route::Annotation, ANY, EDIT, Put, EachMetric),
+    row(Route::Annotation, ANY, DELETE, Administer("annotation delete"), EachMetric),
+    row(Route::Annotations, ANY, GET, Read, NoMetric),
+    row(Route::Annotations, ANY, EDIT, Put, EachMetric),
+    row(Route::Annotations, ANY, DELETE, Administer("annotation delete"), EachMetric),
+    row(Route::Tree, ANY, GET, Read, AllMetrics),
+    row(Route::Tree, ANY, EDIT, Define, AllMetrics),
+    row(Route::Tree, ANY, DELETE, Administer("tree delete"), AllMetrics),
+    row(Route::Tree, "branch", GET, Read, AllMetrics),
+    row(Route::Tree, "test", GET_EDIT, Read, AllMetrics),
+    row(Route::Tree, "collisions", GET_EDIT, Read, AllMetrics),
+    row(Route::Tree, "notmatched", GET_EDIT, Read, AllMetrics),
+    row(Route::Tree, "rule", GET, Read, AllMetrics),
+    row(Route::Tree, "rule", EDIT, Define, AllMetrics),
+    row(Route::Tree, "rule", DELETE, Administer("tree rule delete"), AllMetrics),
+    row(Route::Tree, "rules", POST, Define, AllMetrics),
     // A PUT deletes the rules that are not listed.
-    row(Route::Tree, "rules", &[Method::PUT], Administer("tree rules replace")),
-    row(Route::Tree, "rules", DELETE, Administer("tree rules delete")),
-    row(Route::Query, ANY, GET_POST_DELETE, Read),
-    row(Route::Search, ANY, GET_POST, Read),
-    row(Route::Suggest, ANY, GET_POST, Read),
-    row(Route::LegacySuggest, ANY, GET_POST, Read),
-    row(Route::Graph, ANY, GET_POST, Read),
-    row(Route::Uid, ANY, GET, Read),
-    row(Route::Uid, "list", GET, Read),
-    row(Route::Uid, "assign", GET_POST, CreateNames),
-    row(Route::Uid, "rename", GET_POST, Administer("uid rename")),
-    row(Route::Uid, "uidmeta", GET, Read),
-    row(Route::Uid, "uidmeta", EDIT, Put),
-    row(Route::Uid, "uidmeta", DELETE, Administer("uidmeta delete")),
-    row(Route::Uid, "tsmeta", GET, Read),
-    row(Route::Uid, "tsmeta", EDIT, Put),
-    row(Route::Uid, "tsmeta", DELETE, Administer("tsmeta delete")),
-    row(Route::Stats, ANY, GET_POST, ReadDaemon),
-    row(Route::Stats, "cardinality", GET_POST, Read),
-    row(Route::Stats, "query", GET_POST, Read),
-    row(Route::Stats, "query", DELETE, Administer("query cancel")),
-    row(Route::LegacyStats, ANY, GET_POST, ReadDaemon),
-    row(Route::Config, ANY, GET_POST, ReadDaemon),
-    row(Route::Config, "filters", GET_POST, User),
-    row(Route::Status, ANY, GET, User),
-    row(Route::Health, ANY, GET, User),
-    row(Route::Metrics, ANY, GET, User),
-    row(Route::Version, ANY, GET_POST, User),
-    row(Route::LegacyVersion, ANY, GET_POST, User),
-    row(Route::Aggregators, ANY, GET_POST, User),
-    row(Route::LegacyAggregators, ANY, GET_POST, User),
-    row(Route::Serializers, ANY, GET_POST, User),
-    row(Route::Home, ANY, GET, User),
-    row(Route::StaticFile, ANY, GET, User),
-    row(Route::Favicon, ANY, GET, User),
-    row(Route::Unknown, ANY, GET, User),
-    row(Route::Logs, ANY, GET_POST, ReadLog),
-    row(Route::Cluster, ANY, GET, Read),
-    row(Route::Cluster, "queries", GET, Read),
-    row(Route::Cluster, "queries", DELETE, Administer("query cancel")),
-    row(Route::Cluster, "flush", POST, Administer("cluster flush")),
-    row(Route::Cluster, "drain", POST, Administer("cluster drain")),
-    row(Route::Quarantine, ANY, GET, Read),
-    row(Route::Quarantine, "accept", POST, Administer("quarantine accept")),
-    row(Route::Verify, ANY, GET, Read),
-    row(Route::Verify, ANY, POST, Administer("verify")),
-    row(Route::Verify, "stop", POST, Administer("verify stop")),
-    row(Route::Snapshot, ANY, GET, Read),
-    row(Route::Snapshot, ANY, POST, Administer("snapshot")),
-    row(Route::DropCaches, ANY, GET_DELETE, Administer("dropcaches")),
-    row(Route::DieDieDie, ANY, GET_POST, Administer("diediedie")),
+    row(Route::Tree, "rules", &[Method::PUT], Administer("tree rules replace"), AllMetrics),
+    row(Route::Tree, "rules", DELETE, Administer("tree rules delete"), AllMetrics),
+    row(Route::Query, ANY, GET_POST_DELETE, Read, EachMetric),
+    row(Route::Search, ANY, GET_POST, Read, EachMetric),
+    row(Route::Suggest, ANY, GET_POST, Read, EachMetric),
+    row(Route::LegacySuggest, ANY, GET_POST, Read, EachMetric),
+    row(Route::Graph, ANY, GET_POST, Read, EachMetric),
+    row(Route::Uid, ANY, GET, Read, AllMetrics),
+    row(Route::Uid, "list", GET, Read, AllMetrics),
+    row(Route::Uid, "assign", GET_POST, CreateNames, AllMetrics),
+    row(Route::Uid, "rename", GET_POST, Administer("uid rename"), AllMetrics),
+    row(Route::Uid, "uidmeta", GET, Read, AllMetrics),
+    row(Route::Uid, "uidmeta", EDIT, Put, AllMetrics),
+    row(Route::Uid, "uidmeta", DELETE, Administer("uidmeta delete"), AllMetrics),
+    row(Route::Uid, "tsmeta", GET, Read, AllMetrics),
+    row(Route::Uid, "tsmeta", EDIT, Put, AllMetrics),
+    row(Route::Uid, "tsmeta", DELETE, Administer("tsmeta delete"), AllMetrics),
+    row(Route::Stats, ANY, GET_POST, ReadDaemon, NoMetric),
+    row(Route::Stats, "cardinality", GET_POST, Read, AllMetrics),
+    row(Route::Stats, "query", GET_POST, Read, AllMetrics),
+    row(Route::Stats, "query", DELETE, Administer("query cancel"), AllMetrics),
+    row(Route::LegacyStats, ANY, GET_POST, ReadDaemon, NoMetric),
+    row(Route::Config, ANY, GET_POST, ReadDaemon, NoMetric),
+    row(Route::Config, "filters", GET_POST, User, NoMetric),
+    row(Route::Status, ANY, GET, User, NoMetric),
+    row(Route::Health, ANY, GET, User, NoMetric),
+    row(Route::Metrics, ANY, GET, User, NoMetric),
+    row(Route::Version, ANY, GET_POST, User, NoMetric),
+    row(Route::LegacyVersion, ANY, GET_POST, User, NoMetric),
+    row(Route::Aggregators, ANY, GET_POST, User, NoMetric),
+    row(Route::LegacyAggregators, ANY, GET_POST, User, NoMetric),
+    row(Route::Serializers, ANY, GET_POST, User, NoMetric),
+    row(Route::Home, ANY, GET, User, NoMetric),
+    row(Route::StaticFile, ANY, GET, User, NoMetric),
+    row(Route::Favicon, ANY, GET, User, NoMetric),
+    row(Route::Unknown, ANY, GET, User, NoMetric),
+    row(Route::Logs, ANY, GET_POST, ReadLog, AllMetrics),
+    row(Route::Cluster, ANY, GET, Read, AllMetrics),
+    row(Route::Cluster, "queries", GET, Read, AllMetrics),
+    row(Route::Cluster, "queries", DELETE, Administer("query cancel"), AllMetrics),
+    row(Route::Cluster, "flush", POST, Administer("cluster flush"), AllMetrics),
+    row(Route::Cluster, "drain", POST, Administer("cluster drain"), AllMetrics),
+    row(Route::Quarantine, ANY, GET, Read, AllMetrics),
+    row(Route::Quarantine, "accept", POST, Administer("quarantine accept"), AllMetrics),
+    row(Route::Verify, ANY, GET, Read, AllMetrics),
+    row(Route::Verify, ANY, POST, Administer("verify"), AllMetrics),
+    row(Route::Verify, "stop", POST, Administer("verify stop"), AllMetrics),
+    row(Route::Snapshot, ANY, GET, Read, AllMetrics),
+    row(Route::Snapshot, ANY, POST, Administer("snapshot"), AllMetrics),
+    row(Route::DropCaches, ANY, GET_DELETE, Administer("dropcaches"), NoMetric),
+    row(Route::DieDieDie, ANY, GET_POST, Administer("diediedie"), NoMetric),
 ];
 
-/// Returns the requirement of a request. `method` is the method that its handler uses ([`effective_method`]).
-pub(crate) fn of_request(route: Route, sub_path: &str, method: &Method) -> Requirement {
+/// Returns the requirement of a request, and how rights by metric apply to it. `method` is the method that its handler
+/// uses ([`effective_method`]).
+pub(crate) fn of_request(
+    route: Route,
+    sub_path: &str,
+    method: &Method,
+) -> (Requirement, MetricReach) {
     let has_own = rows_of(route).any(|row| sub_path.eq_ignore_ascii_case(row.sub_path));
     let sub_path = if has_own { sub_path } else { ANY };
     let mut rows = rows_of(route).filter(|row| row.sub_path.eq_ignore_ascii_case(sub_path));
     let listed = rows.clone().find(|row| row.methods.contains(method));
     // A route without rows needs an administrator, and a test finds it.
     let row = listed.or_else(|| rows.by_ref().last());
-    row.map_or(Administer("this request"), |row| row.requirement)
+    row.map_or((Administer("this request"), AllMetrics), |row| (row.requirement, row.reach))
 }
 
 fn rows_of(route: Route) -> impl Iterator<Item = &'static Row> + Clone {
@@ -235,6 +255,11 @@ pub(crate) mod tests {
         }
     }
 
+    /// Lists every row: its path and first method, and how rights by metric apply.
+    pub(crate) fn reaches() -> Vec<(String, Vec<Method>, MetricReach)> {
+        ROWS.iter().map(|row| (path(row), row.methods.to_vec(), row.reach)).collect()
+    }
+
     /// Lists every path of the table with its route and the component after it.
     pub(crate) fn paths() -> Vec<(String, Route, &'static str)> {
         let below = |row: &Row| if row.sub_path == ANY { "" } else { row.sub_path };
@@ -254,17 +279,31 @@ pub(crate) mod tests {
         }
     }
 
+    const fn in_words_reach(reach: MetricReach) -> &'static str {
+        match reach {
+            NoMetric => "",
+            EachMetric => "each metric",
+            AllMetrics => "all metrics",
+        }
+    }
+
     fn table() -> String {
-        let mut table = String::from("| request | methods | needs |\n|---|---|---|\n");
+        let mut table =
+            String::from("| request | methods | needs | rights by metric |\n|---|---|---|---|\n");
         for row in ROWS.iter().filter(|row| row.route != Route::Unknown) {
             let methods: Vec<&str> = row.methods.iter().map(Method::as_str).collect();
             let (path, methods, needs) = (path(row), methods.join(", "), in_words(row.requirement));
-            table.push_str(&format!("| `{path}` | {methods} | {needs} |\n"));
+            let reach = in_words_reach(row.reach);
+            table.push_str(&format!("| `{path}` | {methods} | {needs} | {reach} |\n"));
         }
         let points = in_words(TELNET_POINTS);
-        table.push_str(&format!("| telnet `put`, `rollup`, `histogram` | | {points} |\n"));
+        table.push_str(&format!(
+            "| telnet `put`, `rollup`, `histogram` | | {points} | {} |\n",
+            in_words_reach(EachMetric)
+        ));
         for (word, command) in TELNET {
-            table.push_str(&format!("| telnet `{word}` | | {} |\n", in_words(of_telnet(command))));
+            table
+                .push_str(&format!("| telnet `{word}` | | {} | |\n", in_words(of_telnet(command))));
         }
         table
     }
@@ -300,7 +339,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_method_without_a_row_needs_the_most_of_its_path() {
-        let needs = |route, sub_path, method| of_request(route, sub_path, &method);
+        let needs = |route, sub_path, method| of_request(route, sub_path, &method).0;
         assert_eq!(needs(Route::Snapshot, "", Method::GET), Read);
         assert_eq!(needs(Route::Snapshot, "x", Method::DELETE), Administer("snapshot"));
         assert_eq!(needs(Route::Tree, "RULES", Method::PUT), Administer("tree rules replace"));

@@ -15,13 +15,14 @@ use std::{
 };
 
 use futures_util::{FutureExt as _, future::BoxFuture};
+use jiff::Timestamp;
 use metrics::Counter;
 use tokio::sync::Semaphore;
-use tsd_engine::{MemoryConsumer, ProcessMemory};
+use tsd_engine::{Clock, MemoryConsumer, ProcessMemory};
 
 use super::{
     AuthError, Authenticator, Credentials, Identity, Users, failure_limit::FailureLimit,
-    users::HashError, verified_cache::VerifiedCache,
+    secrets::HashError, verified_cache::VerifiedCache,
 };
 
 /// Maximum concurrent verifications of passwords.
@@ -40,6 +41,7 @@ pub struct UserFileAuthenticator {
     waiting: Semaphore,
     failures: Arc<FailureLimit>,
     memory: ProcessMemory,
+    clock: Arc<dyn Clock>,
     metrics: AuthMetrics,
 }
 
@@ -55,11 +57,17 @@ tsd_engine::metrics_table! {
     pub(crate) struct AuthMetrics {
         counters by label {
             "tsd_auth_credentials_total" by "outcome",
-                "Credentials that clients sent, by outcome: verified, cached (verified a short time ago, or a token, or a client certificate), invalid, limited (rejected after too many wrong attempts of the peer), busy (too many verifications in progress)."
+                "Credentials that clients sent, by outcome: verified, cached (verified a short time ago, or a token, or a client certificate), invalid, expired, limited (rejected after too many wrong attempts of the peer), busy (too many verifications in progress)."
                 => Counter {
-                    verified: "verified", cached: "cached", invalid: "invalid", limited: "limited",
-                    busy: "busy",
+                    verified: "verified", cached: "cached", invalid: "invalid", expired: "expired",
+                    limited: "limited", busy: "busy",
                 }
+        }
+        gauges {
+            next_expiry: "tsd_auth_next_expiry_seconds", Seconds,
+                "Unix time at which the next credential of the file of users expires; 0 if none will.";
+            expired_credentials: "tsd_auth_expired_credentials", Count,
+                "Credentials of the file of users that have expired.";
         }
     }
 }
@@ -71,8 +79,13 @@ impl fmt::Debug for UserFileAuthenticator {
 }
 
 impl UserFileAuthenticator {
-    /// Creates an authenticator of these users. Verifications reserve their memory from `memory`.
-    pub fn new(users: Users, memory: ProcessMemory) -> Result<Self, HashError> {
+    /// Creates an authenticator of these users. Verifications reserve their memory from `memory`, and `clock` tells
+    /// which credentials have expired.
+    pub fn new(
+        users: Users,
+        memory: ProcessMemory,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, HashError> {
         let mut secret = [0; 32];
         getrandom::fill(&mut secret)?;
         let metrics = AuthMetrics::with_labels(&[]);
@@ -85,6 +98,7 @@ impl UserFileAuthenticator {
             waiting: Semaphore::new(MAX_WAITING),
             failures: Arc::default(),
             memory,
+            clock,
             metrics,
         })
     }
@@ -100,6 +114,21 @@ impl UserFileAuthenticator {
 
     fn current(&self) -> Arc<UsersVersion> {
         Arc::clone(&self.current.read())
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millisecond(self.clock.now_ms()).unwrap_or(Timestamp::MAX)
+    }
+
+    /// Fails for right credentials whose time is over.
+    fn check_expiry(&self, identity: Identity) -> Result<Identity, AuthError> {
+        match identity.expires() {
+            Some(at) if at <= self.now() => {
+                self.metrics.expired.increment(1);
+                Err(AuthError::Expired { at })
+            }
+            _ => Ok(identity),
+        }
     }
 
     fn check_failures(&self, peer: IpAddr) -> Result<(), AuthError> {
@@ -202,14 +231,15 @@ impl Authenticator for UserFileAuthenticator {
         credentials: Option<Credentials>,
     ) -> BoxFuture<'_, Result<Identity, AuthError>> {
         async move {
-            match credentials {
+            let identity = match credentials {
                 None => Err(AuthError::Missing),
                 Some(Credentials::Certificate(name)) => self.by_certificate(&name),
                 Some(Credentials::Bearer(token)) => self.by_token(peer, token.bytes()),
                 Some(Credentials::Basic { user, password }) => {
                     self.by_password(peer, &user, password.bytes()).await
                 }
-            }
+            };
+            self.check_expiry(identity?)
         }
         .boxed()
     }
@@ -219,7 +249,9 @@ impl Authenticator for UserFileAuthenticator {
     }
 
     fn renew(&self, identity: &Identity) -> Option<Identity> {
-        self.current().users.renew(identity).cloned()
+        let current = self.current();
+        let renewed = current.users.renew(identity).cloned()?;
+        self.check_expiry(renewed).ok()
     }
 
     fn decides_administration(&self) -> bool {
@@ -229,16 +261,26 @@ impl Authenticator for UserFileAuthenticator {
     fn accepts_anything(&self) -> bool {
         false
     }
+
+    fn set_gauges(&self) {
+        let (expired, next) = self.current().users.expiries(self.now());
+        self.metrics.expired_credentials.set(expired as f64);
+        self.metrics.next_expiry.set(next.map_or(0.0, |at| at.as_second() as f64));
+    }
 }
 
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
+    use std::sync::atomic::AtomicI64;
+
+    use tsd_engine::SystemClock;
+
     use super::*;
     use crate::auth::{
         credentials::from_telnet,
-        users::{hash_token, tests::cheap_hash},
+        secrets::{hash_token, tests::cheap_hash},
     };
 
     const PEER: &str = "10.0.0.1";
@@ -255,7 +297,8 @@ mod tests {
 
     fn authenticator(text: &str) -> UserFileAuthenticator {
         let users = Users::parse(text).unwrap();
-        UserFileAuthenticator::new(users, ProcessMemory::unlimited()).unwrap()
+        let clock = Arc::new(SystemClock);
+        UserFileAuthenticator::new(users, ProcessMemory::unlimited(), clock).unwrap()
     }
 
     fn alice() -> String {
@@ -347,8 +390,45 @@ mod tests {
     async fn without_memory_no_password_is_verified() {
         let memory = ProcessMemory::new(1 << 10, Vec::new());
         let users = Users::parse(&alice()).unwrap();
-        let file = UserFileAuthenticator::new(users, memory).unwrap();
+        let file = UserFileAuthenticator::new(users, memory, Arc::new(SystemClock)).unwrap();
         assert_eq!(log_in(&file, PEER, "basic alice secret").await, Err(AuthError::Busy));
         assert!(log_in(&file, PEER, "bearer t0k3n").await.is_ok());
+    }
+
+    #[derive(Debug, Default)]
+    struct SetClock(AtomicI64);
+
+    impl Clock for SetClock {
+        fn now_ms(&self) -> i64 {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    #[tokio::test]
+    async fn expired_credentials_are_refused_with_the_reason_and_only_if_right() {
+        let text = format!(
+            "alice {} READER expires=1970-01-01T00:00:10Z\nagent {} PUTONLY expires=1970-01-02\n",
+            cheap_hash("secret"),
+            hash_token("t0k3n")
+        );
+        let clock = Arc::new(SetClock::default());
+        let users = Users::parse(&text).unwrap();
+        let (memory, shared) = (ProcessMemory::unlimited(), Arc::clone(&clock) as _);
+        let file = UserFileAuthenticator::new(users, memory, shared).unwrap();
+        let credentials = from_telnet(b"auth basic alice secret").ok();
+        let alice = file.authenticate(PEER.parse().unwrap(), credentials).await.unwrap();
+        assert!(file.renew(&alice).is_some());
+        clock.0.store(10_000, Ordering::Relaxed);
+        let at = Timestamp::from_second(10).unwrap();
+        let expired = log_in(&file, PEER, "basic alice secret").await;
+        assert_eq!(expired, Err(AuthError::Expired { at }));
+        assert_eq!(file.renew(&alice), None);
+        // A guess does not learn that the password has expired.
+        assert_eq!(log_in(&file, PEER, "basic alice guess").await, Err(AuthError::Invalid));
+        assert!(log_in(&file, PEER, "bearer t0k3n").await.is_ok());
+        clock.0.store(86_400_000, Ordering::Relaxed);
+        let at = Timestamp::from_second(86_400).unwrap();
+        let expired = log_in(&file, PEER, "bearer t0k3n").await;
+        assert_eq!(expired, Err(AuthError::Expired { at }));
     }
 }

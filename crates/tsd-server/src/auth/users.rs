@@ -1,39 +1,21 @@
-//! Parses the file of users.
+//! The users of a file, by their credentials.
 //!
-//! - A line has a name, a hash, and roles or permissions separated by commas.
-//! - `#` begins a comment, at the start of a line or of a word after the roles.
-//! - The hash of a password is argon2id in the usual form (`$argon2id$v=19$...`).
-//! - The hash of a token is `sha256:` and 64 hexadecimal digits. Tokens have enough entropy without a
-//!   slow hash.
-//! - The word `certificate` instead of a hash lets clients log in by a client certificate of this name.
-//! - A name has at most one password, and any number of tokens, each with its own permissions.
+//! `user_line.rs` parses a line. A name has at most one password, and any number of tokens, each with its own
+//! permissions.
 
 use std::collections::{HashMap, hash_map::Entry};
 
-use argon2::{
-    Argon2, Params,
-    password_hash::{PasswordHasher as _, PasswordVerifier as _, phc::PasswordHash},
-};
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    Identity, Permissions, UnknownPermission,
-    credentials::{MAX_SECRET_BYTES, is_certificate_name, is_name},
+    Identity,
+    secrets::StoredPassword,
+    user_line::{StoredSecret, UserLine, UserLineError},
 };
 
 /// Maximum lines with a user.
-const MAX_USERS: usize = 100_000;
-/// Limits of the cost of a hash, which bound the cost of one attempt.
-const MAX_MEMORY_KIB: u32 = 128 << 10;
-const MAX_PASSES: u32 = 16;
-const MAX_PARALLELISM: u32 = 4;
-/// Prefix of the hash of a token.
-const TOKEN_HASH: &str = "sha256:";
-/// Stands for the hash in the line of a client certificate.
-const CERTIFICATE: &str = "certificate";
-/// Random bytes of a token.
-const TOKEN_BYTES: usize = 32;
+pub(super) const MAX_USERS: usize = 100_000;
 
 /// The users of a file.
 #[derive(Debug)]
@@ -46,6 +28,8 @@ pub struct Users {
     certificates: HashMap<String, Identity>,
     /// Verified for unknown names, so that the time of a response does not reveal which names exist.
     decoy: StoredPassword,
+    /// When credentials expire, in order.
+    expiries: Vec<Timestamp>,
 }
 
 /// A user with a password.
@@ -53,13 +37,6 @@ pub struct Users {
 pub(super) struct PasswordUser {
     pub(super) password: StoredPassword,
     pub(super) identity: Identity,
-}
-
-/// A hash of a password.
-#[derive(Clone, Debug)]
-pub(super) struct StoredPassword {
-    hash: PasswordHash,
-    memory_bytes: usize,
 }
 
 /// A line of the file is invalid. The text never shows a hash.
@@ -70,48 +47,6 @@ pub struct UsersError {
     what: UserLineError,
 }
 
-/// Why a line of the file is not a user.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum UserLineError {
-    /// The line does not have three words.
-    #[error("expected NAME HASH ROLES, with commas and no blanks between roles")]
-    Words,
-    /// The first word is not a name.
-    #[error("a name has at most 128 bytes, no colon and no control character")]
-    Name,
-    /// The third word has an unknown role.
-    #[error(transparent)]
-    Permission(#[from] UnknownPermission),
-    /// The hash of a token is malformed.
-    #[error("expected 64 hexadecimal digits after {TOKEN_HASH}")]
-    TokenHash,
-    /// The hash is of an unknown kind, or malformed.
-    #[error(
-        "the hash is neither argon2id ($argon2id$v=19$...) nor sha256: and the hash of a token, nor the word \
-         {CERTIFICATE}"
-    )]
-    Hash,
-    /// The hash of a password exceeds the limits of its cost.
-    #[error(
-        "the hash costs too much: expected m <= {MAX_MEMORY_KIB}, t <= {MAX_PASSES} and \
-         p <= {MAX_PARALLELISM}"
-    )]
-    HashCost,
-    /// The token occurs twice.
-    #[error("an earlier line has the same token")]
-    SameToken,
-    /// The user of this name has a password already.
-    #[error("{0} has a password in an earlier line")]
-    SecondPassword(String),
-    /// The certificates of this name have a line already.
-    #[error("an earlier line has the certificate {0}")]
-    SecondCertificate(String),
-    /// The file has too many users.
-    #[error("more than {MAX_USERS} users")]
-    TooManyUsers,
-}
-
 impl UsersError {
     /// Returns the reason, without the number of the line.
     #[must_use]
@@ -120,45 +55,56 @@ impl UsersError {
     }
 }
 
-/// A password or token cannot be hashed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct HashError(String);
-
-impl From<getrandom::Error> for HashError {
-    fn from(error: getrandom::Error) -> Self {
-        Self(error.to_string())
-    }
-}
-
 impl Users {
-    /// Parses the content of the file.
+    /// Parses the content of the file, up to the first error.
     pub fn parse(text: &str) -> Result<Self, UsersError> {
-        let mut users = Self {
+        let mut users = Self::empty()?;
+        if let Some(error) = users.add_lines(text).next() {
+            return Err(error);
+        }
+        Ok(users.with_own_decoy())
+    }
+
+    /// Finds every error of a file. A line without an error is not affected by the errors of other lines.
+    #[must_use]
+    pub fn errors(text: &str) -> Vec<UsersError> {
+        match Self::empty() {
+            Ok(mut users) => users.add_lines(text).collect(),
+            Err(error) => vec![error],
+        }
+    }
+
+    fn empty() -> Result<Self, UsersError> {
+        let decoy = StoredPassword::decoy()
+            .map_err(|_| UsersError { line: 0, what: UserLineError::Hash })?;
+        Ok(Self {
             passwords: HashMap::new(),
             tokens: HashMap::new(),
             certificates: HashMap::new(),
-            decoy: StoredPassword::decoy()?,
-        };
+            decoy,
+            expiries: Vec::new(),
+        })
+    }
+
+    /// Adds the lines as the iterator advances; returns the errors.
+    fn add_lines<'u>(&'u mut self, text: &'u str) -> impl Iterator<Item = UsersError> + 'u {
         // Some editors write a byte order mark, which would belong to the first name.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        for (at, line) in text.lines().enumerate() {
-            let line_number = at + 1;
-            let line = line.trim();
-            if line.is_empty() || line.starts_with('#') {
-                continue;
-            }
-            users.add(line).map_err(|what| UsersError { line: line_number, what })?;
-            if users.len() > MAX_USERS {
-                let what = UserLineError::TooManyUsers;
-                return Err(UsersError { line: line_number, what });
-            }
-        }
+        text.lines().enumerate().filter_map(|(at, line)| {
+            let parsed = UserLine::parse(line)?;
+            let added = parsed.and_then(|line| self.add(line));
+            added.err().map(|what| UsersError { line: at + 1, what })
+        })
+    }
+
+    fn with_own_decoy(mut self) -> Self {
+        let costly = self.passwords.values().max_by_key(|user| user.password.memory_bytes());
         // An unknown name costs as much as the most expensive known name.
-        if let Some(user) = users.passwords.values().max_by_key(|user| user.password.memory_bytes) {
-            users.decoy = user.password.clone();
+        if let Some(user) = costly {
+            self.decoy = user.password.clone();
         }
-        Ok(users)
+        self.expiries.sort_unstable();
+        self
     }
 
     /// Number of passwords, tokens and names of certificates.
@@ -173,47 +119,40 @@ impl Users {
         self.len() == 0
     }
 
-    fn add(&mut self, line: &str) -> Result<(), UserLineError> {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let (name, hash, grants) = match words[..] {
-            [name, hash, grants] => (name, hash, grants),
-            [name, hash, grants, comment, ..] if comment.starts_with('#') => (name, hash, grants),
-            _ => return Err(UserLineError::Words),
-        };
-        let is_certificate = hash == CERTIFICATE;
-        if !(is_name(name) || is_certificate && is_certificate_name(name)) {
-            return Err(UserLineError::Name);
+    fn add(&mut self, line: UserLine) -> Result<(), UserLineError> {
+        if self.len() >= MAX_USERS {
+            return Err(UserLineError::TooManyUsers);
         }
-        let permissions = Permissions::parse(grants)?;
-        let credential = Sha256::digest(hash).into();
-        let identity = Identity::new(name, permissions, credential);
-        if let Some(digits) = hash.strip_prefix(TOKEN_HASH) {
-            let digest = from_hex(digits).ok_or(UserLineError::TokenHash)?;
-            return match self.tokens.entry(digest) {
-                Entry::Vacant(entry) => {
-                    entry.insert(identity);
-                    Ok(())
+        let UserLine { secret, identity, .. } = line;
+        let expires = identity.expires();
+        match secret {
+            StoredSecret::Token(digest) => match self.tokens.entry(digest) {
+                Entry::Vacant(entry) => _ = entry.insert(identity),
+                Entry::Occupied(_) => return Err(UserLineError::SameToken),
+            },
+            StoredSecret::Password(password) => {
+                match self.passwords.entry(identity.name().to_owned()) {
+                    Entry::Vacant(entry) => _ = entry.insert(PasswordUser { password: *password, identity }),
+                    Entry::Occupied(entry) => {
+                        return Err(UserLineError::SecondPassword(entry.key().clone()));
+                    }
                 }
-                Entry::Occupied(_) => Err(UserLineError::SameToken),
-            };
-        }
-        if is_certificate {
-            return match self.certificates.entry(name.to_owned()) {
-                Entry::Vacant(entry) => {
-                    entry.insert(identity);
-                    Ok(())
+            StoredSecret::Certificate => match self.certificates.entry(identity.name().to_owned()) {
+                Entry::Vacant(entry) => _ = entry.insert(identity),
+                Entry::Occupied(entry) => {
+                    return Err(UserLineError::SecondCertificate(entry.key().clone()));
                 }
-                Entry::Occupied(_) => Err(UserLineError::SecondCertificate(name.to_owned())),
-            };
-        }
-        let password = StoredPassword::parse(hash)?;
-        match self.passwords.entry(name.to_owned()) {
-            Entry::Vacant(entry) => {
-                entry.insert(PasswordUser { password, identity });
-                Ok(())
+            },
             }
-            Entry::Occupied(_) => Err(UserLineError::SecondPassword(name.to_owned())),
         }
+        self.expiries.extend(expires);
+        Ok(())
+    }
+
+    /// Number of credentials that have expired at `now`, and when the next one expires.
+    pub(super) fn expiries(&self, now: Timestamp) -> (usize, Option<Timestamp>) {
+        let expired = self.expiries.partition_point(|at| *at <= now);
+        (expired, self.expiries.get(expired).copied())
     }
 
     /// Returns the user with a password and this name.
@@ -247,103 +186,15 @@ impl Users {
     }
 }
 
-impl StoredPassword {
-    fn parse(text: &str) -> Result<Self, UserLineError> {
-        if !text.starts_with("$argon2id$") {
-            return Err(UserLineError::Hash);
-        }
-        let hash = PasswordHash::new(text).map_err(|_| UserLineError::Hash)?;
-        let params = Params::try_from(&hash).map_err(|_| UserLineError::Hash)?;
-        if hash.salt.is_none() || hash.hash.is_none() {
-            return Err(UserLineError::Hash);
-        }
-        if params.m_cost() > MAX_MEMORY_KIB
-            || params.t_cost() > MAX_PASSES
-            || params.p_cost() > MAX_PARALLELISM
-        {
-            return Err(UserLineError::HashCost);
-        }
-        let memory_bytes = params.m_cost() as usize * 1_024;
-        Ok(Self { hash, memory_bytes })
-    }
-
-    /// A hash without a known password.
-    fn decoy() -> Result<Self, UsersError> {
-        // A valid hash with the default costs. Its password does not matter.
-        const TEXT: &str = "$argon2id$v=19$m=19456,t=2,p=1$c2FsdG9mYWRlY295MDA\
-                            $AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8";
-        Self::parse(TEXT).map_err(|what| UsersError { line: 0, what })
-    }
-
-    /// Bytes of memory that a verification needs.
-    pub(super) const fn memory_bytes(&self) -> usize {
-        self.memory_bytes
-    }
-
-    /// Returns true if the hash belongs to the password. Blocks for tens of milliseconds. The comparison
-    /// takes constant time.
-    pub(super) fn verify(&self, password: &[u8]) -> bool {
-        Argon2::default().verify_password(password, &self.hash).is_ok()
-    }
-}
-
-/// Hashes a password for the file of users.
-pub fn hash_password(password: &[u8]) -> Result<String, HashError> {
-    if password.is_empty() || password.len() > MAX_SECRET_BYTES {
-        return Err(HashError(format!("a password has 1 to {MAX_SECRET_BYTES} bytes")));
-    }
-    if password.iter().any(u8::is_ascii_control) {
-        return Err(HashError("a password has no control characters".to_owned()));
-    }
-    let hash = Argon2::default().hash_password(password);
-    hash.map(|hash| hash.to_string()).map_err(|error| HashError(error.to_string()))
-}
-
-/// Hashes a token for the file of users.
-#[must_use]
-pub fn hash_token(token: &str) -> String {
-    use std::fmt::Write as _;
-
-    let digest: [u8; 32] = Sha256::digest(token).into();
-    let mut text = TOKEN_HASH.to_owned();
-    for byte in digest {
-        // Writing to memory cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
-}
-
-/// Makes a random token.
-pub fn new_token() -> Result<String, HashError> {
-    let mut bytes = [0; TOKEN_BYTES];
-    getrandom::fill(&mut bytes)?;
-    Ok(URL_SAFE_NO_PAD.encode(bytes))
-}
-
-fn from_hex(digits: &str) -> Option<[u8; 32]> {
-    let mut digest = [0; 32];
-    if digits.len() != digest.len() * 2 {
-        return None;
-    }
-    for (byte, pair) in digest.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
-        let pair = std::str::from_utf8(pair).ok().filter(|p| !p.starts_with('+'))?;
-        *byte = u8::from_str_radix(pair, 16).ok()?;
-    }
-    Some(digest)
-}
-
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
-    use crate::Permission;
-
-    /// The least cost: tests hash many passwords.
-    pub(crate) fn cheap_hash(password: &str) -> String {
-        let params = Params::new(16, 1, 1, None).unwrap();
-        Argon2::from(params).hash_password(password.as_bytes()).unwrap().to_string()
-    }
+    use crate::{
+        Permission,
+        auth::{cheap_hash, hash_token, new_token},
+    };
 
     #[test]
     fn lines_are_names_hashes_and_roles() {
@@ -438,12 +289,33 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn hashes_are_salted_and_tokens_random() {
-        let hash = || hash_password(b"secret").unwrap();
-        assert_ne!(hash(), hash());
-        assert!(StoredPassword::parse(&hash()).unwrap().verify(b"secret"));
-        assert_ne!(new_token().unwrap(), new_token().unwrap());
-        assert!(hash_password(b"").is_err() && hash_password(b"a\nb").is_err());
-        assert!(hash_password(&[b'x'; MAX_SECRET_BYTES + 1]).is_err());
+    fn a_check_finds_every_error() {
+        let (hash, token) = (cheap_hash("p"), hash_token("t"));
+        let text = format!(
+            "\u{feff}a {hash} READER\nb\n\na {hash} READER\nc {token} BOSS\nd {token} GUEST"
+        );
+        let errors: Vec<String> = Users::errors(&text).iter().map(ToString::to_string).collect();
+        assert_eq!(errors.len(), 3, "{errors:?}");
+        for (error, line) in errors.iter().zip(["line 2: ", "line 4: ", "line 5: "]) {
+            assert!(error.starts_with(line), "{errors:?}");
+        }
+    }
+
+    #[test]
+    fn expiries_are_counted() {
+        let line = |name: &str, at: &str| format!("{name} {} GUEST {at}\n", hash_token(name));
+        let lines = [
+            line("a", "expires=2027-03-02"),
+            line("b", "expires=2027-03-01"),
+            line("c", ""),
+            line("d", "expires=2027-03-03"),
+        ];
+        let users = Users::parse(&lines.concat()).unwrap();
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let next = |text: &str| Some(at(text));
+        let day = |n: u8| at(&format!("2027-03-0{n}T00:00:00Z"));
+        assert_eq!(users.expiries(at("2027-02-28T00:00:00Z")), (0, next("2027-03-01T00:00:00Z")));
+        assert_eq!(users.expiries(day(1)), (1, Some(day(2))));
+        assert_eq!(users.expiries(day(9)), (3, None));
     }
 }

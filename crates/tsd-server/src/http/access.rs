@@ -9,12 +9,14 @@ use std::{net::SocketAddr, sync::Arc};
 use parking_lot::Mutex;
 
 use hyper::{HeaderMap, Method};
+use tsd_engine::MetricAct;
 use tsd_protocol::ApiError;
 
 use super::cross_site::is_cross_site;
 use crate::{
     auth::{
-        AuthError, AuthenticationConfig, Credentials, Identity, Permission, Requirement,
+        AuthError, AuthenticationConfig, Credentials, Identity, MetricReach, Permission,
+        Requirement,
         from_headers,
     },
     client::Client,
@@ -23,6 +25,10 @@ use crate::{
     route::Route,
     server_state::ServerState,
 };
+
+/// What the client of a 401 should do.
+const HOW_TO_AUTHENTICATE: &str = "send the header Authorization: Basic with name and password (curl --user NAME), or \
+    Authorization: Bearer with a token; the tsdb command takes --user NAME or TSDB_TOKEN";
 
 /// The other side of a connection.
 #[derive(Debug)]
@@ -69,6 +75,7 @@ pub(super) struct Access<'r> {
     pub(super) client: Client,
     pub(super) route: Route,
     pub(super) requirement: Requirement,
+    pub(super) reach: MetricReach,
     pub(super) path: &'r str,
 }
 
@@ -98,6 +105,11 @@ impl Access<'_> {
             && !identity.may(permission)
         {
             return Err(self.forbidden(identity, permission));
+        }
+        if let (MetricReach::AllMetrics, Some(identity)) = (self.reach, &identity)
+            && let Err(error) = identity.rights().check_all(MetricAct::Read)
+        {
+            return Err(self.refused(&format!("user {:?}: {error}", identity.name())));
         }
         Ok(identity)
     }
@@ -181,22 +193,25 @@ impl Access<'_> {
         match error {
             AuthError::Busy => ApiError::overloaded(&error.to_string()),
             AuthError::TooManyFailures { .. } => ApiError::too_many_attempts(&error.to_string()),
-            _ => ApiError::unauthorized(self.path, &error.to_string()),
+            _ => ApiError::unauthorized(self.path, &format!("{error}; {HOW_TO_AUTHENTICATE}")),
         }
     }
 
     fn forbidden(&self, identity: &Identity, permission: Permission) -> ApiError {
+        let (user, lacks) = (identity.name(), permission.as_str());
+        self.refused(&format!("user {user:?} does not have the permission {lacks}"))
+    }
+
+    fn refused(&self, lacks: &str) -> ApiError {
         if is_query(self.route) {
             self.state.metrics.query_forbidden.add(1);
         }
-        let (user, lacks) = (identity.name(), permission.as_str());
-        let lacks = format!("user {user:?} does not have the permission {lacks}");
         self.state.log_refusal(
             self.client.address.ip(),
             &self.state.metrics.forbidden_http,
             &lacks,
         );
-        ApiError::forbidden(self.path, &lacks)
+        ApiError::forbidden(self.path, lacks)
     }
 }
 

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use hyper::{HeaderMap, Method};
-use tsd_engine::Receipt;
+use tsd_engine::{MetricRights, Receipt};
 use tsd_protocol::{ApiError, QueryString};
 
 use super::{access::Access, body::RequestBody, request_path::RequestPath};
@@ -48,6 +48,11 @@ impl HttpRequest<'_> {
     /// the table of requirements covers the others.
     pub(crate) fn check_admin(&self, operation: &'static str) -> Result<(), ApiError> {
         self.access.check_admin(self.identity.as_ref(), operation)
+    }
+
+    /// The metrics on which the sender may act: all without authentication.
+    pub(crate) fn rights(&self) -> MetricRights {
+        self.identity.as_ref().map(|identity| identity.rights().clone()).unwrap_or_default()
     }
 
     /// Returns the method that the table of requirements used: `method_override` replaces a GET on paths

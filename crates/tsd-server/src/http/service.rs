@@ -114,15 +114,17 @@ async fn route_request(
     let method = if is_head { Method::GET } else { parts.method.clone() };
     // The handler reports the error, once the sender is known.
     let used = effective_method(&path, &method, &query).unwrap_or_else(|_| method.clone());
-    let (route, path_of_uri) = (path.route, parts.uri.path());
-    let requirement = of_request(route, path.sub_path, &used);
+    let route = path.route;
+    let (requirement, reach) = of_request(route, path.sub_path, &used);
     check_own_host(state, headers, peer.address, client, requirement.changes())?;
     check_script(state, headers, client, context)?;
     let changes = requirement.changes() || used == Method::DELETE;
     if let Some(response) = check_origin(state, parts, changes, context)? {
         return Ok(response);
     }
-    let access = Access { state, headers, is_head, client, route, requirement, path: path_of_uri };
+    let path_of_uri = parts.uri.path();
+    let access =
+        Access { state, headers, is_head, client, route, requirement, reach, path: path_of_uri };
     let identity = access.check(&peer.identity).await?;
     let body = read_body(headers, body, &state.config.limits, &state.body_memory).await?;
     // Dropped with the request, also when its connection ends.

@@ -12,6 +12,9 @@ use crate::{
 /// How long a connection may stay open without an authenticated user.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long a connection waits at most before it looks at the clock again, which may have been set.
+const EXPIRY_CHECK: Duration = Duration::from_mins(1);
+
 /// Sender of the lines of a connection.
 #[derive(Debug)]
 pub(super) enum TelnetAccess {
@@ -44,12 +47,24 @@ impl TelnetAccess {
         }
     }
 
-    /// Returns the time at which the connection closes unless its user is authenticated.
-    pub(super) const fn deadline(&self) -> Option<Instant> {
+    /// Returns the time at which the connection closes unless its user is authenticated, or at which the credential of
+    /// its user may have expired.
+    pub(super) fn deadline(&self, state: &ServerState) -> Option<Instant> {
         match self {
+            Self::Anyone => None,
             Self::Unauthenticated { deadline, .. } => Some(*deadline),
-            _ => None,
+            Self::User { identity, .. } => {
+                let left_ms = identity.expires()?.as_millisecond() - now_ms(state);
+                let left = Duration::from_millis(u64::try_from(left_ms).unwrap_or(0));
+                Some(Instant::now() + left.min(EXPIRY_CHECK))
+            }
         }
+    }
+
+    /// Returns true if the credential of the user has expired.
+    pub(super) fn is_expired(&self, state: &ServerState) -> bool {
+        let expires = self.identity().and_then(Identity::expires);
+        expires.is_some_and(|at| at.as_millisecond() <= now_ms(state))
     }
 
     /// Returns true if the user may not put points.
@@ -62,4 +77,8 @@ impl TelnetAccess {
             }
         }
     }
+}
+
+fn now_ms(state: &ServerState) -> i64 {
+    state.engine.config().clock.now_ms()
 }

@@ -307,7 +307,7 @@ impl LineProcessor {
         }
     }
     pub(super) fn set_user(&mut self, identity: Identity, epoch: u64) {
-        self.session.restrict_creation(identity.creatable_names());
+        self.session.restrict(identity.creatable_names(), identity.rights().clone());
         self.access = TelnetAccess::User { identity, epoch };
         self.refuses_points = self.access.refuses_points();
     }

@@ -35,11 +35,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         };
         if let TelnetAccess::User { identity, epoch } = &self.lines.access {
             let now = config.authenticator.epoch();
-            if *epoch == now {
+            if *epoch == now && !self.lines.access.is_expired(&state) {
                 return Ok(LoginProgress::Authenticated);
             }
             let renewed = config.authenticator.renew(identity);
             let Some(identity) = renewed else {
+                let reason =
+                    format!("the credentials of user {:?} are no longer valid", identity.name());
+                let refused = &state.metrics.unauthorized_telnet;
+                state.log_refusal(self.lines.peer.ip(), refused, &reason);
                 self.send_reply(telnet_reply::AUTH_FAIL).await?;
                 return Ok(LoginProgress::Closes);
             };

@@ -110,9 +110,10 @@ impl LineProcessor {
                 let kind = kind.as_str();
                 TelnetPutError::Storage(format!("No such name for '{kind}': '{name}'"))
             }
-            PutError::Throttled(_) | PutError::Expired { .. } | PutError::Filtered(_) => {
-                to_telnet_error(&failure.error)
-            }
+            PutError::Throttled(_)
+            | PutError::Expired { .. }
+            | PutError::Filtered(_)
+            | PutError::Forbidden(_) => to_telnet_error(&failure.error),
             other => TelnetPutError::Storage(other.to_string()),
         };
         self.reply_error("histogram", &reply, failure.series.as_deref());

@@ -6,7 +6,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hyper::Method;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tsd_engine::ProcessMemory;
+use tsd_engine::{EngineConfig, ProcessMemory, SystemClock};
 
 use super::harness::{RANGE, TestResponse, Tsd, config, engine_config};
 use crate::{
@@ -44,13 +44,23 @@ impl Guarded {
     }
 
     async fn start_as(roles: &[&str], per_connection: bool, open_paths: OpenPaths) -> Self {
-        let memory = ProcessMemory::unlimited();
-        let file = Arc::new(UserFileAuthenticator::new(users(roles), memory).unwrap());
+        Self::start_on(roles, per_connection, open_paths, engine_config()).await
+    }
+
+    /// Starts a server whose engine has this configuration.
+    pub(super) async fn start_on(
+        roles: &[&str],
+        per_connection: bool,
+        open_paths: OpenPaths,
+        engine: EngineConfig,
+    ) -> Self {
+        let (memory, clock) = (ProcessMemory::unlimited(), Arc::new(SystemClock));
+        let file = Arc::new(UserFileAuthenticator::new(users(roles), memory, clock).unwrap());
         let authenticator = Arc::clone(&file) as _;
         let authentication =
             Some(AuthenticationConfig { authenticator, open_paths, per_connection });
         let config = crate::ServerConfig { allow_delete: true, authentication, ..config() };
-        Self { tsd: Tsd::start_with(config, engine_config()).await, file }
+        Self { tsd: Tsd::start_with(config, engine).await, file }
     }
 
     pub(super) async fn send(
@@ -107,7 +117,9 @@ async fn without_credentials_only_open_paths_are_served() {
     assert_eq!(
         answer.json(),
         json!({"error": {"code": 401, "message": "Unauthorized for /api/put",
-            "details": "credentials are required"}})
+            "details": "credentials are required; send the header Authorization: Basic with name and password \
+                (curl --user NAME), or Authorization: Bearer with a token; the tsdb command takes --user NAME or \
+                TSDB_TOKEN"}})
     );
     for uri in ["/api/health/live", "/api/health/ready", "/API/v1/HEALTH/live"] {
         assert_eq!(server.status("", Method::GET, uri, "").await, 200, "{uri}");
@@ -415,6 +427,23 @@ async fn a_changed_user_is_followed_by_open_connections() {
     alice.read_to_string(&mut rest).await.unwrap();
     assert_eq!(rest, "AUTH_FAIL\r\n");
     assert_eq!(server.status("bob", Method::GET, "/api/version", "").await, 401);
+}
+
+#[tokio::test]
+async fn a_telnet_connection_closes_when_its_credential_expires() {
+    let server = Guarded::start(&[]).await;
+    let expires = jiff::Timestamp::now() + jiff::SignedDuration::from_millis(700);
+    let line = format!("agent {} PUTONLY expires={expires}", hash_token("t0k3n"));
+    server.file.replace(Users::parse(&line).unwrap());
+    let mut agent = server.tsd.connect().await;
+    agent.write_all(b"auth bearer t0k3n\n").await.unwrap();
+    let mut replies = String::new();
+    // The connection is idle, and nobody changes the file.
+    agent.read_to_string(&mut replies).await.unwrap();
+    assert_eq!(replies, "AUTH_SUCCESS\r\nAUTH_FAIL\r\n");
+    let refused = server.send("agent", Method::GET, "/api/version", "").await;
+    assert_eq!(refused.status, 401);
+    assert!(refused.text().contains("the credentials expired at 20"), "{}", refused.text());
 }
 
 #[tokio::test]

@@ -376,7 +376,8 @@ async fn listed_series_are_fetched_by_key() {
         // web3 is in the west: two deviations from the first values, which the fuzzy filter leaves
         // out.
         assert_eq!(result.sub_results[0].series.len(), 1, "salt {salt_width}");
-        let plan = engine.reads().explain(&explicit).await.unwrap();
+        let plan =
+            engine.reads().explain(&explicit, &crate::MetricRights::default()).await.unwrap();
         assert!(plan[0].reads[0].by_key);
         let implicit = query(HOUR, HOUR + 9_000, &["none:sys.cpu{host=web1}"]);
         assert!(execute(&engine, implicit).await.is_err(), "others are scanned");
@@ -392,7 +393,7 @@ async fn tsuids_are_read_only_from_their_buckets() {
     let result = execute(&engine, query(HOUR, HOUR + 9_000, &["none:sys.cpu"])).await.unwrap();
     let tsuid = result.sub_results[0].series[2].tsuids[0].clone();
     request.sub_queries[0].source = tsd_query::SeriesSource::Tsuids(vec![to_hex(&tsuid)]);
-    let plan = engine.reads().explain(&request).await.unwrap();
+    let plan = engine.reads().explain(&request, &crate::MetricRights::default()).await.unwrap();
     let read = &plan[0].reads[0];
     assert!(!read.by_key, "{} rows are too many", read.estimated_rows);
     let schema = &engine.config().schema;
@@ -547,11 +548,10 @@ async fn explain_does_not_read() {
     );
     let plan = engine
         .reads()
-        .explain(&query_with_usage(
-            "ROLLUP_FALLBACK",
-            7_000,
-            "sum:1h-avg:m{host=a}{host=wildcard(a*)}",
-        ))
+        .explain(
+            &query_with_usage("ROLLUP_FALLBACK", 7_000, "sum:1h-avg:m{host=a}{host=wildcard(a*)}"),
+            &crate::MetricRights::default(),
+        )
         .await
         .unwrap();
     let [sub] = plan.as_slice() else { panic!("one sub query") };
@@ -577,6 +577,9 @@ async fn explain_does_not_read() {
         "{}",
         raw.text
     );
-    let missing = engine.reads().explain(&query(HOUR, HOUR + 1, &["sum:nope"])).await;
+    let missing = engine
+        .reads()
+        .explain(&query(HOUR, HOUR + 1, &["sum:nope"]), &crate::MetricRights::default())
+        .await;
     assert!(missing.is_err());
 }

@@ -294,8 +294,11 @@ async fn one_series_of_many_is_read_by_its_keys() {
     assert_eq!(rows(indexed, "sum:m{host=h7}").await, (1, 3));
     assert_eq!(rows(indexed, "none:m{}{host=regexp(h39.)}").await, (10, 30));
     assert_eq!(rows(scanning, "none:m{}{host=regexp(h39.)}").await, (10, 1_200));
-    let explained =
-        indexed.reads().explain(&query(HOUR, HOUR + 90_000, &["sum:m{host=h7}"])).await.unwrap();
+    let explained = indexed
+        .reads()
+        .explain(&query(HOUR, HOUR + 90_000, &["sum:m{host=h7}"]), &crate::MetricRights::default())
+        .await
+        .unwrap();
     let read = &explained[0].reads[0];
     assert_eq!((read.by_key, read.estimated_rows), (true, 3));
     assert!(read.estimated_from.contains("1 series by the series index"), "{read:?}");

@@ -64,12 +64,21 @@ async fn reads_of_series_are_counted_and_explained() {
         };
         assert_eq!(count(by_series).await, (40 * 21, 40 * 21, true));
         assert_eq!(count(scanning).await, (40 * 21, 40 * 21, true));
-        let explained = by_series.reads().explain(&request()).await.unwrap();
+        let explained =
+            by_series.reads().explain(&request(), &crate::MetricRights::default()).await.unwrap();
         let read = &explained[0].reads[0];
         assert!(read.by_series && read.text.contains("read series of "), "{read:?}");
         let of = async |engine: &EngineHandle, m: &str| {
             let request = query(HOUR, HOUR + 20 * ROW + 10, &[m]);
-            engine.reads().explain(&request).await.unwrap().remove(0).reads.remove(0).summaries
+            engine
+                .reads()
+                .explain(&request, &crate::MetricRights::default())
+                .await
+                .unwrap()
+                .remove(0)
+                .reads
+                .remove(0)
+                .summaries
         };
         let hours = of(by_series, "sum:1h-max-nan:rate:m").await;
         assert!(hours.may_serve && hours.most_days == 0 && hours.most_hours >= 20, "{hours:?}");
@@ -85,8 +94,13 @@ async fn reads_of_series_are_counted_and_explained() {
         }
         let mut delete = request();
         delete.delete = true;
-        assert!(!by_series.reads().explain(&delete).await.unwrap()[0].reads[0].by_series);
-        let explained = scanning.reads().explain(&request()).await.unwrap();
+        assert!(
+            !by_series.reads().explain(&delete, &crate::MetricRights::default()).await.unwrap()[0]
+                .reads[0]
+                .by_series
+        );
+        let explained =
+            scanning.reads().explain(&request(), &crate::MetricRights::default()).await.unwrap();
         assert!(!explained[0].reads[0].by_series);
         daemon.open.store.flush().await.unwrap();
         daemon.restart(&mut rng).await;

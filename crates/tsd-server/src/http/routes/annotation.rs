@@ -2,9 +2,9 @@
 //! global annotations.
 
 use hyper::{Method, StatusCode};
-use tsd_engine::{Annotation, Tsuid};
+use tsd_engine::{Annotation, MetricAct, Tsuid, UidKind};
 use tsd_meta::{AnnotationEdit, AnnotationEditOutcome, AnnotationError};
-use tsd_model::millis_of;
+use tsd_model::{Uid, millis_of};
 use tsd_protocol::{
     ApiError, parse_annotation_body, parse_annotation_range_body, parse_annotation_range_uri,
     parse_annotation_uri, parse_annotations_body, render_annotation, render_annotations,
@@ -15,7 +15,7 @@ use super::{
     response_stream::{self, SerializationTimer},
 };
 use crate::{
-    failure_mapping::storage_api_error,
+    failure_mapping::{storage_api_error, uid_api_error},
     http::{error::HttpError, request::HttpRequest, response::HttpResponse},
     query_failure_mapping::cause_of,
 };
@@ -89,7 +89,7 @@ async fn get(
     request: &HttpRequest<'_>,
     annotation: &Annotation,
 ) -> Result<HttpResponse, HttpError> {
-    let tsuid = tsuid(request, &annotation.tsuid)?;
+    let tsuid = series(request, &annotation.tsuid, MetricAct::Read).await?;
     let found = request.state.engine.annotations().get(tsuid.as_ref(), annotation.start_time).await;
     match found.map_err(to_api_error)? {
         Some(annotation) => Ok(HttpResponse::json(render_annotation(&annotation))),
@@ -102,7 +102,7 @@ async fn edit(
     annotation: Annotation,
     replace: bool,
 ) -> Result<HttpResponse, HttpError> {
-    let tsuid = tsuid(request, &annotation.tsuid)?;
+    let tsuid = series(request, &annotation.tsuid, MetricAct::Write).await?;
     let outcome =
         request.state.engine.annotations().edit(edit_of(annotation, tsuid), replace).await;
     Ok(match outcome.map_err(to_api_error)? {
@@ -117,7 +117,7 @@ async fn delete(
     request: &HttpRequest<'_>,
     annotation: &Annotation,
 ) -> Result<HttpResponse, HttpError> {
-    let tsuid = tsuid(request, &annotation.tsuid)?;
+    let tsuid = series(request, &annotation.tsuid, MetricAct::Delete).await?;
     let deleted =
         request.state.engine.annotations().delete(tsuid.as_ref(), annotation.start_time).await;
     deleted.map_err(|error| match error {
@@ -134,7 +134,7 @@ async fn delete(
 async fn edit_bulk(request: &HttpRequest<'_>, replace: bool) -> Result<HttpResponse, HttpError> {
     let mut stored = Vec::new();
     for annotation in parse_annotations_body(request.body.required_text()?)? {
-        let tsuid = tsuid(request, &annotation.tsuid)?;
+        let tsuid = series(request, &annotation.tsuid, MetricAct::Write).await?;
         let summary = format!(
             "TSUID: {} Start: {}  Description: {}",
             annotation.tsuid, annotation.start_time, annotation.description
@@ -164,25 +164,45 @@ async fn delete_range(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpErr
     } else {
         parse_annotation_range_body(request.body.text()?, &clock)?
     };
-    let tsuids = range
-        .tsuids
-        .iter()
-        .flatten()
-        .filter_map(|text| tsuid(request, text).transpose())
-        .collect::<Result<Vec<Tsuid>, ApiError>>()?;
+    let mut tsuids = Vec::new();
+    for text in range.tsuids.iter().flatten() {
+        tsuids.extend(series(request, text, MetricAct::Delete).await?);
+    }
     let within = (range.start_ms, range.end_ms);
     let deleted =
         request.state.engine.annotations().delete_range(&tsuids, range.global, within).await;
     Ok(HttpResponse::json(range.render(deleted.map_err(to_api_error)?)))
 }
 
-/// Parses a TSUID; the empty text means global annotations.
-fn tsuid(request: &HttpRequest<'_>, text: &str) -> Result<Option<Tsuid>, ApiError> {
+/// Parses a TSUID, and fails unless the sender may act on its metric. The empty text means global annotations, which
+/// belong to no metric.
+async fn series(
+    request: &HttpRequest<'_>,
+    text: &str,
+    act: MetricAct,
+) -> Result<Option<Tsuid>, ApiError> {
     if text.is_empty() {
         return Ok(None);
     }
-    let parsed = Tsuid::parse_hex(&request.state.engine.config().schema, text);
-    parsed.map(Some).map_err(|error| ApiError::wrapped(400, error.to_string()))
+    let engine = &request.state.engine;
+    let schema = &engine.config().schema;
+    let tsuid = Tsuid::parse_hex(schema, text)
+        .map_err(|error| ApiError::wrapped(400, error.to_string()))?;
+    let rights = request.rights();
+    if !rights.are_all() {
+        let metric = tsuid.as_bytes().get(..schema.metric_width());
+        let name = match metric.and_then(|bytes| Uid::try_new(bytes).ok()) {
+            Some(uid) => {
+                let names = engine.uids().names_of(UidKind::Metric, &[uid]).await;
+                names.map_err(|error| uid_api_error(&error))?.pop().flatten()
+            }
+            None => None,
+        };
+        rights
+            .check_tsuid(act, tsuid.as_bytes(), name.as_deref())
+            .map_err(|error| ApiError::new(403, "Forbidden").with_details(error.to_string()))?;
+    }
+    Ok(Some(tsuid))
 }
 
 fn edit_of(annotation: Annotation, tsuid: Option<Tsuid>) -> AnnotationEdit {

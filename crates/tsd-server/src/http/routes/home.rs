@@ -25,6 +25,9 @@ pub(super) fn metrics(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpErr
         return Err(tsd_protocol::ApiError::page_not_found().into());
     };
     request.state.engine.set_gauges();
+    if let Some(authentication) = &request.state.config.authentication {
+        authentication.authenticator.set_gauges();
+    }
     if let Some(log) = &request.state.config.log {
         log.recent.set_counters();
     }

@@ -255,7 +255,7 @@ impl<'a> PendingPut<'a> {
         let mut session = state.engine.ingest_session(NameText::Latin1);
         session.set_receipt(request.receipt.clone());
         if let Some(identity) = &request.identity {
-            session.restrict_creation(identity.creatable_names());
+            session.restrict(identity.creatable_names(), identity.rights().clone());
         }
         if points <= MAX_SINGLE_BATCH_POINTS {
             session.use_single_shard(points);

@@ -34,7 +34,8 @@ pub(super) fn control(request: &HttpRequest<'_>, query: Arc<str>) -> QueryContro
         query,
     };
     let allows_damaged = allows_damaged(request);
-    QueryControl { client: Arc::new(client), allows_damaged, ..QueryControl::default() }
+    let rights = request.rights();
+    QueryControl { client: Arc::new(client), rights, allows_damaged, ..QueryControl::default() }
 }
 
 /// Returns true if the URI accepts a result without damaged data.

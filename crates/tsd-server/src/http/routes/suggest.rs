@@ -2,7 +2,7 @@
 
 use hyper::{Method, StatusCode};
 use serde_json::{Map, Value};
-use tsd_engine::UidKind;
+use tsd_engine::{MetricAct, ShownNames, UidKind};
 use tsd_protocol::{ApiError, ParseMemory, write_json_string};
 
 use crate::{
@@ -56,9 +56,19 @@ pub(super) async fn suggest(
         "tagv" => UidKind::Tagv,
         other => return Err(ApiError::new(400, format!("Invalid 'type' parameter:{other}")).into()),
     };
+    let rights = request.rights();
+    if kind != UidKind::Metric {
+        // Tags belong to the series of any metric.
+        rights
+            .check_all(MetricAct::Read)
+            .map_err(|error| ApiError::new(403, "Forbidden").with_details(error.to_string()))?;
+    }
+    let is_readable = |name: &[u8]| rights.allows_stored(MetricAct::Read, name);
+    let is_shown = (!rights.are_all()).then(|| Box::new(is_readable) as ShownNames<'_>);
     let wait = request.body.memory_wait();
     let mut memory = PointMemory::begin(&request.state.body_memory, 0, wait).await?;
-    let mut suggestions = request.state.engine.uids().suggestions(kind, &suggest.prefix, max);
+    let mut suggestions =
+        request.state.engine.uids().suggestions(kind, &suggest.prefix, max, is_shown);
     let mut names = Vec::new();
     while let Some(batch) = suggestions.next_batch().await.map_err(|error| uid_api_error(&error))? {
         // Counts the name itself and its text in the response.

@@ -15,7 +15,7 @@ pub(super) async fn explain(
     raw: &RawQuery,
     query: &Query,
 ) -> Result<HttpResponse, ApiError> {
-    let plans = request.state.engine.reads().explain(query).await;
+    let plans = request.state.engine.reads().explain(query, &request.rights()).await;
     let plans = plans.map_err(|failure| cause_of(&failure).query_error(Some(raw)))?;
     let plans: Vec<Value> = plans.iter().map(sub_query).collect();
     Ok(HttpResponse::json(json!({ "explain": plans }).to_string()))

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// Renders rows with aligned cells.
-pub(super) fn table<const N: usize>(rows: &[[String; N]]) -> Result<String, std::fmt::Error> {
+pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> Result<String, std::fmt::Error> {
     let width = |at: usize| {
         rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max()
     };
