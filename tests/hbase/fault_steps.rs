@@ -180,9 +180,19 @@ pub(crate) const STEPS: &[FaultStep] = &[
             FaultAction::Restart(FaultTarget::Other),
         ],
     },
+    FaultStep {
+        name: "the link to ZooKeeper transmits nothing for 12 s",
+        actions: &[
+            FaultAction::Discover,
+            FaultAction::Cut(FaultTarget::ZooKeeper),
+            FaultAction::FailToDiscover,
+        ],
+        duration: FaultDuration::UntilRecovered(secs(12)),
+        repairs: &[FaultAction::Restore(FaultTarget::ZooKeeper), FaultAction::Discover],
+    },
 ];
 
-/// Faults that run only if they are named: the first two have not run to their ends yet, the others last a minute.
+/// Faults that run only if they are named, since they last a minute or more.
 pub(crate) const NAMED_STEPS: &[FaultStep] = &[
     FaultStep {
         name: "the active of two masters is killed while tables are created",
@@ -199,16 +209,6 @@ pub(crate) const NAMED_STEPS: &[FaultStep] = &[
             FaultAction::Restart(FaultTarget::Master),
             FaultAction::Terminate(FaultTarget::SecondMaster),
         ],
-    },
-    FaultStep {
-        name: "the link to ZooKeeper transmits nothing for 12 s",
-        actions: &[
-            FaultAction::Discover,
-            FaultAction::Cut(FaultTarget::ZooKeeper),
-            FaultAction::FailToDiscover,
-        ],
-        duration: FaultDuration::UntilRecovered(secs(12)),
-        repairs: &[FaultAction::Restore(FaultTarget::ZooKeeper), FaultAction::Discover],
     },
     FaultStep {
         name: "the link to ZooKeeper transmits nothing for 60 s, past every session",

@@ -37,15 +37,14 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("cluster_forward", |cluster| Box::pin(cluster_forward::run(cluster))),
     ("differential", |cluster| Box::pin(differential::scenario(cluster))),
     ("interop", |cluster| Box::pin(interop::scenario(cluster))),
+    ("restore", |cluster| Box::pin(fault_restore::run(cluster))),
     ("faults", |cluster| Box::pin(faults::run(cluster))),
 ];
 
-/// Scenarios that run only if they are named: `cluster_kills` takes long, and the others have not run to their ends
-/// yet.
+/// Scenarios that run only if they are named, since they take minutes.
 const NAMED: &[(&str, Scenario)] = &[
     (CLUSTER_KILLS, |cluster| Box::pin(cluster_kills::run(cluster))),
     (LIMITS, |cluster| Box::pin(fault_limits::run(cluster))),
-    ("restore", |cluster| Box::pin(fault_restore::run(cluster))),
 ];
 
 /// The scenario that needs no OpenTSDB.

@@ -72,7 +72,7 @@ impl ClientTls {
             match self.files.load() {
                 Ok(loaded) => *current = Arc::new(loaded),
                 Err(error) => {
-                    tracing::warn!(%error, "the TLS files of a client are unusable; keeping the former ones")
+                    tracing::warn!(%error, "the TLS files of a client are unusable; keeping the former ones");
                 }
             }
         }

@@ -132,17 +132,21 @@ impl Users {
             },
             StoredSecret::Password(password) => {
                 match self.passwords.entry(identity.name().to_owned()) {
-                    Entry::Vacant(entry) => _ = entry.insert(PasswordUser { password: *password, identity }),
+                    Entry::Vacant(entry) => {
+                        _ = entry.insert(PasswordUser { password: *password, identity })
+                    }
                     Entry::Occupied(entry) => {
                         return Err(UserLineError::SecondPassword(entry.key().clone()));
                     }
                 }
-            StoredSecret::Certificate => match self.certificates.entry(identity.name().to_owned()) {
-                Entry::Vacant(entry) => _ = entry.insert(identity),
-                Entry::Occupied(entry) => {
-                    return Err(UserLineError::SecondCertificate(entry.key().clone()));
+            }
+            StoredSecret::Certificate => {
+                match self.certificates.entry(identity.name().to_owned()) {
+                    Entry::Vacant(entry) => _ = entry.insert(identity),
+                    Entry::Occupied(entry) => {
+                        return Err(UserLineError::SecondCertificate(entry.key().clone()));
+                    }
                 }
-            },
             }
         }
         self.expiries.extend(expires);

@@ -16,8 +16,7 @@ use super::cross_site::is_cross_site;
 use crate::{
     auth::{
         AuthError, AuthenticationConfig, Credentials, Identity, MetricReach, Permission,
-        Requirement,
-        from_headers,
+        Requirement, from_headers,
     },
     client::Client,
     connection_epoch::ConnectionEpoch,

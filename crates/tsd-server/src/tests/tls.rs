@@ -200,7 +200,9 @@ async fn answer(tsd: &Tsd, bytes: &[u8]) -> Vec<u8> {
 #[tokio::test]
 async fn clients_that_do_not_speak_tls_get_an_alert() {
     let tsd = start().await;
-    for garbage in [&b"\x16garbage that is long enough"[..], b"\x16\x03\x01\x00\x05\x01\x00\x00\x01x"] {
+    for garbage in
+        [&b"\x16garbage that is long enough"[..], b"\x16\x03\x01\x00\x05\x01\x00\x00\x01x"]
+    {
         let answer = answer(&tsd, garbage).await;
         assert_eq!(answer.first(), Some(&21), "{garbage:?}: {answer:?}");
     }
