@@ -128,7 +128,7 @@ fn one_port_serves_telnet_and_http_plain_and_encrypted() {
     assert!(refused.starts_with("Some(60)"), "{refused}");
     let old = ["-CAfile", &ca, "-tls1_1", "-cipher", "ALL:@SECLEVEL=0"];
     assert_eq!(lines(&daemon, &old, "status\nexit\n"), "");
-    exchange(daemon.address(), b"\x16\x03\x01\x00\x05\x01\x00\x00\x01x");
+    let _ = exchange(daemon.address(), b"\x16\x03\x01\x00\x05\x01\x00\x00\x01x");
     for reason in ["server_certificate", "version", "malformed"] {
         wait_for(|| (failures(&daemon, reason) == 1.0).then_some(()))
             .unwrap_or_else(|| panic!("{reason}"));
