@@ -67,6 +67,9 @@ pub(crate) fn credentials(input: &[u8]) {
                 password
             }
             Credentials::Bearer(token) => token,
+            Credentials::Certificate(name) => {
+                panic!("{name}: a certificate comes from a handshake")
+            }
         };
         assert!(!secret.bytes().is_empty() && secret.bytes().len() <= input.len(), "a secret");
         assert!(shown.contains("***"), "secrets are not shown");

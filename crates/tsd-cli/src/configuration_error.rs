@@ -5,9 +5,9 @@
 
 use hbase_rs::{discovery::DiscoveryError, errors::SecurityError};
 use tsd_cluster_log::OpenLogError;
-use tsd_cluster_net::TlsFileError;
 use tsd_engine::StartError;
 use tsd_server::BindError;
+use tsd_tls::TlsFileError;
 
 use crate::{
     config::{ConfigError, UnusableConfiguration},

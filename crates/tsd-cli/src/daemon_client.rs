@@ -265,7 +265,7 @@ impl DaemonClient {
         let request = request.body(Full::new(body))?;
         let mut sender = match self.sender.take().filter(|sender| !sender.is_closed()) {
             Some(sender) => sender,
-            None => self.connect().await?,
+            None => Box::pin(self.connect()).await?,
         };
         let broken = |source| ClientError::Broken { authority: self.authority.clone(), source };
         sender.ready().await.map_err(broken)?;

@@ -94,13 +94,11 @@ async fn serve_protocol(
             let shaken = tls_handshake::shake_hands(state, socket, peer, &connection).await;
             let Some(encrypted) = shaken else { return Ok(()) };
             stream = encrypted;
-            match first_byte(state, &mut stream, &connection).await? {
-                Some(byte) => first = byte,
-                None => {
-                    tls_handshake::close(&mut stream).await;
-                    return Ok(());
-                }
-            }
+            let Some(byte) = first_byte(state, &mut stream, &connection).await? else {
+                tls_handshake::close(&mut stream).await;
+                return Ok(());
+            };
+            first = byte;
             connection.tracker.record_activity();
         }
         plain => {

@@ -358,7 +358,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimeoutIo<S> {
                 this.is_flushing = true;
                 this.poll_write_timeout(cx).map(Err)
             }
-            flushed => {
+            flushed @ Poll::Ready(_) => {
                 if std::mem::take(&mut this.is_flushing) {
                     let progress = flushed.map_ok(|()| 0);
                     return this.after_write(cx, progress).map_ok(|_| ());

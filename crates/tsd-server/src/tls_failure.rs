@@ -30,10 +30,15 @@ impl TlsFailure {
     pub(crate) fn of(error: &io::Error) -> Self {
         let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
         match tls {
-            None => Self::Closed,
+            None
+            | Some(Error::AlertReceived(
+                AlertDescription::CloseNotify | AlertDescription::UserCanceled,
+            )) => Self::Closed,
             Some(
                 Error::PeerIncompatible(_)
                 | Error::NoApplicationProtocol
+                // A client of SSL 3 or older.
+                | Error::InvalidMessage(InvalidMessage::UnknownProtocolVersion)
                 | Error::AlertReceived(
                     AlertDescription::ProtocolVersion
                     | AlertDescription::HandshakeFailure
@@ -43,12 +48,7 @@ impl TlsFailure {
             Some(Error::NoCertificatesPresented | Error::InvalidCertificate(_)) => {
                 Self::ClientCertificate
             }
-            Some(Error::AlertReceived(
-                AlertDescription::CloseNotify | AlertDescription::UserCanceled,
-            )) => Self::Closed,
             Some(Error::AlertReceived(_)) => Self::ServerCertificate,
-            // A client of SSL 3 or older.
-            Some(Error::InvalidMessage(InvalidMessage::UnknownProtocolVersion)) => Self::Version,
             Some(_) => Self::Malformed,
         }
     }

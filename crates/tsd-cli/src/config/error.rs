@@ -60,15 +60,3 @@ impl UnusableConfiguration {
         Self(text)
     }
 }
-
-/// The configuration contradicts what it names: a table, or a cluster.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct UnusableConfiguration(String);
-
-impl UnusableConfiguration {
-    /// The error with its whole text.
-    pub(crate) const fn new(text: String) -> Self {
-        Self(text)
-    }
-}

@@ -133,7 +133,7 @@ impl Users {
             StoredSecret::Password(password) => {
                 match self.passwords.entry(identity.name().to_owned()) {
                     Entry::Vacant(entry) => {
-                        _ = entry.insert(PasswordUser { password: *password, identity })
+                        _ = entry.insert(PasswordUser { password: *password, identity });
                     }
                     Entry::Occupied(entry) => {
                         return Err(UserLineError::SecondPassword(entry.key().clone()));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tsd_engine::ProcessMemory;
+use tsd_engine::{ProcessMemory, SystemClock};
 use tsd_tls::{ClientAuth, ServerOptions};
 
 use super::{
@@ -37,8 +37,8 @@ fn users() -> Arc<UserFileAuthenticator> {
     let text = format!(
         "localhost certificate WRITER,CREATOR\nnameless certificate READER\nalice {hash} READER\n"
     );
-    let memory = ProcessMemory::unlimited();
-    Arc::new(UserFileAuthenticator::new(Users::parse(&text).unwrap(), memory).unwrap())
+    let (memory, clock) = (ProcessMemory::unlimited(), Arc::new(SystemClock));
+    Arc::new(UserFileAuthenticator::new(Users::parse(&text).unwrap(), memory, clock).unwrap())
 }
 
 /// Connects with a client certificate and exchanges bytes; empty if the server refuses the certificate.
