@@ -16,9 +16,10 @@ use super::{
         MAX_MEMORY_KIB, MAX_PARALLELISM, MAX_PASSES, StoredPassword, StoredPasswordError,
         TOKEN_HASH, from_hex, to_hex,
     },
-    users::MAX_USERS,
 };
 
+/// Maximum lines with a user.
+pub(super) const MAX_USERS: usize = 100_000;
 /// Bytes of a credential's hash that its shown id has.
 const ID_BYTES: usize = 4;
 
