@@ -17,11 +17,12 @@ use super::{
         MAX_MEMORY_KIB, MAX_PARALLELISM, MAX_PASSES, StoredPassword, StoredPasswordError,
         TOKEN_HASH, from_hex, to_hex,
     },
-    users::MAX_USERS,
 };
 
 /// Stands for the hash in the line of a client certificate.
 const CERTIFICATE: &str = "certificate";
+/// Maximum lines with a user.
+pub(super) const MAX_USERS: usize = 100_000;
 /// Bytes of a credential's hash that its shown id has.
 const ID_BYTES: usize = 4;
 

@@ -11,11 +11,8 @@ use sha2::{Digest as _, Sha256};
 use super::{
     Identity,
     secrets::StoredPassword,
-    user_line::{StoredSecret, UserLine, UserLineError},
+    user_line::{MAX_USERS, StoredSecret, UserLine, UserLineError},
 };
-
-/// Maximum lines with a user.
-pub(super) const MAX_USERS: usize = 100_000;
 
 /// The users of a file.
 #[derive(Debug)]
