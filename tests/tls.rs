@@ -97,11 +97,11 @@ fn https(daemon: &Daemon, path: &str) -> String {
 }
 
 /// The counter of failed handshakes.
-fn failures(daemon: &Daemon, reason: &str) -> f64 {
+fn failures(daemon: &Daemon, reason: &str) -> u64 {
     let page = http(daemon.address(), "GET", "/metrics", None).body;
     let name = format!("tsd_server_tls_failures_total{{reason=\"{reason}\"}} ");
     let value = page.lines().find_map(|line| line.strip_prefix(&name));
-    value.map_or(0.0, |value| value.parse().expect("a number"))
+    value.map_or(0, |value| value.parse().expect("a number"))
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn one_port_serves_telnet_and_http_plain_and_encrypted() {
     assert_eq!(lines(&daemon, &old, "status\nexit\n"), "");
     let _ = exchange(daemon.address(), b"\x16\x03\x01\x00\x05\x01\x00\x00\x01x");
     for reason in ["server_certificate", "version", "malformed"] {
-        wait_for(|| (failures(&daemon, reason) == 1.0).then_some(()))
+        wait_for(|| (failures(&daemon, reason) == 1).then_some(()))
             .unwrap_or_else(|| panic!("{reason}"));
     }
     let not_after = metric(daemon.address(), "tsd_server_tls_certificate_not_after_seconds");
@@ -145,7 +145,7 @@ fn a_daemon_without_tls_says_so() {
     assert!(refused.starts_with("Some(35)") && refused.contains("handshake failure"), "{refused}");
     let event = daemon.wait_for_event("a TLS handshake failed", |_| true);
     assert!(event["reason"].as_str().expect("a reason").contains("set tsd.tls.certificate"));
-    assert_eq!(failures(&daemon, "off"), 1.0);
+    assert_eq!(failures(&daemon, "off"), 1);
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn client_certificates_are_users() {
     assert!(answer.contains(r#""1356998400":1"#), "{answer}");
     assert!(with(&writer, &writer_key).contains("HTTP_QUERY"));
     curl(&query, &["--cacert", &ca]).expect_err("no certificate");
-    assert_eq!(failures(&daemon, "client_certificate"), 1.0);
+    assert_eq!(failures(&daemon, "client_certificate"), 1);
 
     // A tool, with the same files.
     let url = https(&daemon, "");
