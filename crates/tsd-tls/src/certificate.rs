@@ -103,7 +103,7 @@ mod tests {
     fn a_certificate_is_valid_for_a_time() {
         let at = |secs| SystemTime::UNIX_EPOCH + Duration::from_secs(secs);
         let validity = CertificateValidity::of(&certificate("one/expired.pem")).unwrap();
-        assert_eq!(validity.not_after(), Duration::from_secs(978_307_200));
+        assert_eq!(validity.not_after().as_secs(), 978_307_200);
         assert_eq!(validity.problem_at(at(978_307_200)), None);
         assert!(validity.problem_at(at(978_307_201)).unwrap().contains("expired at 2001-01-01"));
         let early = validity.problem_at(at(946_684_799)).unwrap();
