@@ -206,7 +206,6 @@ async fn searches_of_any_metric_need_the_rights_to_all() {
         "/api/search/lookup?m=*%7Bhost=a%7D",
         "/api/search/lookup?m=%7Bhost=a%7D",
         "/api/search/lookup?m=sys.*",
-        "/api/search/lookup?tsuids=000001000001000001",
         "/api/search/tsmeta?query=*",
         "/api/search/tsuids?query=*",
         "/api/search/uidmeta?query=*",
