@@ -7,12 +7,12 @@
 #   packaging/build.sh --version VERSION ...  another version of the .deb, for a test of an upgrade
 set -euo pipefail
 cd "$(dirname "$0")/.."
-binary= kinds=()
+binary= kinds=() fast=
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 deb_version=$version-1
 while [ $# -gt 0 ]; do
     case $1 in
-        --binary) binary=$(realpath "$2"); shift 2 ;;
+        --binary) binary=$(realpath "$2") fast=--fast; shift 2 ;;
         --version) deb_version=$2; shift 2 ;;
         tarball | deb | rpm | sbom) kinds+=("$1"); shift ;;
         *) echo "build.sh: unknown argument $1; see the top of $0" >&2; exit 2 ;;
@@ -91,7 +91,8 @@ if wanted deb || wanted rpm; then
     make_files "$binary"
 fi
 if wanted deb; then
-    cargo deb --no-build --no-strip --quiet --deb-version "$deb_version" --output "$dist/saltern_${deb_version}_amd64.deb"
+    # A given program is for a test, without strong compression.
+    cargo deb --no-build --no-strip --quiet $fast --deb-version "$deb_version" --output "$dist/saltern_${deb_version}_amd64.deb"
     echo "build.sh: $dist/saltern_${deb_version}_amd64.deb"
 fi
 if wanted rpm; then

@@ -14,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 pub(crate) fn run(args: &HealthArgs) -> anyhow::Result<()> {
     let path = if args.live { "/api/health/live" } else { "/api/health/ready" };
     let mut daemon = DaemonClient::new(&args.url)?.without_notices();
-    let response = Runtime::new()?.block_on(timeout(LIMIT, daemon.get(path)));
+    let response = Runtime::new()?.block_on(async { timeout(LIMIT, daemon.get(path)).await });
     let response = response.with_context(|| {
         format!("{} has not responded for {} s", daemon.authority(), LIMIT.as_secs())
     })??;
