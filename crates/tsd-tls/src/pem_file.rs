@@ -26,6 +26,7 @@ pub struct TlsFileError {
 
 impl TlsFileError {
     /// An error of a file.
+    #[must_use]
     pub fn new(path: &Path, reason: impl Into<String>) -> Self {
         Self { path: path.to_owned(), reason: reason.into() }
     }
@@ -53,6 +54,7 @@ impl std::fmt::Debug for PemFile {
 
 impl PemFile {
     /// Content that was read from a file.
+    #[must_use]
     pub fn new(path: &Path, content: impl Into<Vec<u8>>) -> Self {
         Self { path: path.to_owned(), content: content.into() }
     }
