@@ -88,7 +88,7 @@ fi
 start "$WORK/first.log"
 put 1
 inside tsdb health --url 127.0.0.1:4242
-expect "one point" "$(sum)" 1
+expect "one point" "$(sum)" 1.0
 stop
 expect "files" "$(inside find /var/lib/tsdb ! -user tsdb -print)" ""
 status=0
@@ -103,7 +103,7 @@ expect "configuration" "$(inside stat -c '%U:%G %a' /etc/opentsdb/opentsdb.conf)
 expect "edited" "$(tail -1 "$root/etc/opentsdb/opentsdb.conf")" "tsd.core.tag.allow_specialchars = é"
 start "$WORK/second.log"
 put 2
-expect "both points" "$(sum)" 3
+expect "both points" "$(sum)" 3.0
 stop
 
 # Remove: configuration and points stay. Purge: points stay.
@@ -139,7 +139,7 @@ daemon=$!
 await "$WORK/container.log"
 inside_image health --url 127.0.0.1:4242
 put 4
-expect "the container's point" "$(sum)" 4
+expect "the container's point" "$(sum)" 4.0
 if touch "$image/usr/bin/x" 2>/dev/null; then echo "packaging: the root is writable"; exit 1; fi
 stop
 echo "packaging: everything works"
