@@ -8,7 +8,7 @@ daemon=
 finish() {
     status=$?
     [ -z "$daemon" ] || kill "$daemon" 2>/dev/null || true
-    [ $status = 0 ] || { echo "packaging: FAILED"; tail -20 "$WORK"/*.log; }
+    [ $status = 0 ] || { echo "packaging: FAILED"; tail -n 20 "$WORK"/*.log; }
 }
 trap finish EXIT
 
@@ -44,9 +44,9 @@ stop() {
     wait "$daemon" || { echo "packaging: the daemon exited with $?"; exit 1; }
     daemon=
 }
-sum() { curl -sf 'localhost:4242/api/query?start=1h-ago&m=sum:10m-sum:package.test' | grep -o ':[0-9.]*}' | tr -d ':}'; }
+sum() { curl -sf '127.0.0.1:4242/api/query?start=1h-ago&m=sum:10m-sum:package.test' | grep -o ':[0-9.]*}' | tr -d ':}'; }
 put() { # VALUE
-    curl -sf localhost:4242/api/put -d '{"metric":"package.test","timestamp":'"$NOW"',"value":'"$1"',"tags":{"n":"'"$1"'"}}'
+    curl -sf 127.0.0.1:4242/api/put -d '{"metric":"package.test","timestamp":'"$NOW"',"value":'"$1"',"tags":{"n":"'"$1"'"}}'
 }
 NOW=$(($(date +%s) - 60))
 
@@ -87,8 +87,8 @@ fi
 # Start, put, stop; the status of a wrong configuration.
 start "$WORK/first.log"
 put 1
-inside tsdb health
-expect "one point" "$(sum)" 1
+inside tsdb health --url 127.0.0.1:4242
+expect "one point" "$(sum)" 1.0
 stop
 expect "files" "$(inside find /var/lib/tsdb ! -user tsdb -print)" ""
 status=0
@@ -103,7 +103,7 @@ expect "configuration" "$(inside stat -c '%U:%G %a' /etc/opentsdb/opentsdb.conf)
 expect "edited" "$(tail -1 "$root/etc/opentsdb/opentsdb.conf")" "tsd.core.tag.allow_specialchars = é"
 start "$WORK/second.log"
 put 2
-expect "both points" "$(sum)" 3
+expect "both points" "$(sum)" 3.0
 stop
 
 # Remove: configuration and points stay. Purge: points stay.
@@ -137,9 +137,9 @@ command=$(sed -n 's/^CMD \[\(.*\)\]/\1/p' packaging/Containerfile | tr -d '",')
 inside_image $command >"$WORK/container.log" 2>&1 &
 daemon=$!
 await "$WORK/container.log"
-inside_image health
+inside_image health --url 127.0.0.1:4242
 put 4
-expect "the container's point" "$(sum)" 4
+expect "the container's point" "$(sum)" 4.0
 if touch "$image/usr/bin/x" 2>/dev/null; then echo "packaging: the root is writable"; exit 1; fi
 stop
 echo "packaging: everything works"
