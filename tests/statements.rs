@@ -20,15 +20,8 @@ const GENERATED: &str = "docs/compatibility.md";
 const NOT_KEYS: [&str; 3] =
     ["tsd.cluster.slot_tag_uids", "tsd.cluster.wire_versions", "tsd.connectionmgr.connections"];
 /// Environment variables of tools and benches.
-const OF_TOOLS: [&str; 7] = [
-    "TSDB_USER",
-    "TSDB_PASSWORD",
-    "TSDB_TOKEN",
-    "TSDB_CA",
-    "TSDB_CERT",
-    "TSDB_KEY",
-    "TSDB_BINARY",
-];
+const OF_TOOLS: [&str; 7] =
+    ["TSDB_USER", "TSDB_PASSWORD", "TSDB_TOKEN", "TSDB_CA", "TSDB_CERT", "TSDB_KEY", "TSDB_BINARY"];
 
 /// A page, cut into lines.
 struct Page {
