@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// Crates that log. A logger is one of these crates, or a module in it.
-const LOGGERS: [&str; 17] = [
+const LOGGERS: [&str; 18] = [
     "hbase_rs",
     "tsd_cli",
     "tsd_cluster_log",
@@ -45,6 +45,7 @@ const LOGGERS: [&str; 17] = [
     "tsd_storage_lsm",
     "tsd_storage_parts",
     "tsd_storage_wal",
+    "tsd_tls",
     "tsd_tools",
 ];
 /// Maximum loggers with their own level.
