@@ -221,7 +221,7 @@ fn files_that_cannot_be_used_stop_the_start_and_are_named() {
         let files = Files::of("one/node");
         prepare(&files);
         let (status, stderr) = files.daemon().run_to_exit();
-        assert_eq!(status.code(), Some(1), "{stderr}");
+        assert_eq!(status.code(), Some(78), "{stderr}");
         assert!(stderr.contains(setting) && stderr.contains(expected), "{stderr}");
     };
     check(

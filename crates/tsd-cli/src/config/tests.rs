@@ -85,7 +85,7 @@ fn sizes_may_have_a_unit() {
 }
 
 #[test]
-fn all_wrong_values_are_told_at_once() {
+fn all_wrong_values_are_listed() {
     let file = "tsd.network.port = abc\ntsd.mode = rw\ntsd.core.auto_create_metrics = maybe\n";
     let error = from_file(file).check().unwrap_err().to_string();
     assert_eq!(
