@@ -12,7 +12,8 @@ finish() {
 }
 trap finish EXIT
 
-inside() { chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive "$@"; }
+into=(chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive)
+inside() { "${into[@]}" "$@"; }
 expect() { # WHAT ACTUAL EXPECTED
     [ "$2" = "$3" ] || { echo "packaging: $1: $2, expected $3"; exit 1; }
     echo "packaging: $1: $2"
@@ -33,8 +34,9 @@ start() { # LOG
     local command user
     command=$(sed -n 's/^ExecStart=//p' "$unit")
     user=$(sed -n 's/^User=//p' "$unit")
+    # One process, so that the signal of `stop` reaches the daemon.
     # shellcheck disable=SC2086
-    inside setpriv --reuid="$user" --regid="$user" --clear-groups --no-new-privs \
+    "${into[@]}" setpriv --reuid="$user" --regid="$user" --clear-groups --no-new-privs \
         sh -c 'cd /var/lib/tsdb && umask 0027 && exec "$@"' _ $command >"$1" 2>&1 &
     daemon=$!
     await "$1"
@@ -131,13 +133,13 @@ mount --bind "$image" "$image"
 mount -t tmpfs -o uid=65532,gid=65532 tmpfs "$image/var/lib/tsdb"
 mount -t proc proc "$image/proc"
 mount -o remount,bind,ro "$image"
-inside_image() { chroot --userspec=65532:65532 "$image" /usr/bin/tsdb "$@"; }
+into_image=(chroot --userspec=65532:65532 "$image" /usr/bin/tsdb)
 command=$(sed -n 's/^CMD \[\(.*\)\]/\1/p' packaging/Containerfile | tr -d '",')
 # shellcheck disable=SC2086
-inside_image $command >"$WORK/container.log" 2>&1 &
+"${into_image[@]}" $command >"$WORK/container.log" 2>&1 &
 daemon=$!
 await "$WORK/container.log"
-inside_image health --url 127.0.0.1:4242
+"${into_image[@]}" health --url 127.0.0.1:4242
 put 4
 expect "the container's point" "$(sum)" 4.0
 if touch "$image/usr/bin/x" 2>/dev/null; then echo "packaging: the root is writable"; exit 1; fi
