@@ -5,7 +5,7 @@ use std::{io, path::PathBuf, sync::OnceLock};
 use tokio::net::TcpStream;
 use tokio_rustls::{
     client::TlsStream,
-    rustls::{AlertDescription, CertificateError, Error, InvalidMessage},
+    rustls::{AlertDescription, CertificateError, Error, InvalidMessage, OtherError},
 };
 use tsd_tls::{ClientFiles, ClientTls, TlsFileError};
 
@@ -33,6 +33,13 @@ fn explain(error: &io::Error) -> String {
         Some(Error::InvalidCertificate(
             CertificateError::UnknownIssuer | CertificateError::BadSignature,
         )) => "; name the file of its authority by --ca FILE or TSDB_CA",
+        // OpenSSL makes such certificates unless it is told otherwise.
+        Some(Error::InvalidCertificate(CertificateError::Other(OtherError(cause))))
+            if matches!(cause.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity)) =>
+        {
+            "; the daemon's certificate is one of an authority: make it with \
+             `-addext basicConstraints=critical,CA:FALSE`"
+        }
         Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
             "; the daemon does not speak TLS on this port"
         }
@@ -42,4 +49,19 @@ fn explain(error: &io::Error) -> String {
         _ => "",
     };
     format!("{error}{advice}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn a_certificate_of_an_authority_has_advice() {
+        let cause = Arc::new(webpki::Error::CaUsedAsEndEntity);
+        let error = Error::InvalidCertificate(CertificateError::Other(OtherError(cause)));
+        let text = explain(&io::Error::new(io::ErrorKind::InvalidData, error));
+        assert!(text.contains("basicConstraints=critical,CA:FALSE"), "{text}");
+    }
 }
