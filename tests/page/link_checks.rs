@@ -356,7 +356,8 @@ fn refused_by_role(bench: &Bench) {
     let directory = tempfile::tempdir().expect("a directory");
     let users = directory.path().join("users");
     let token = |name: &str, role: &str| {
-        let made = Command::new(TSDB).args(["user", "token", name, role]).output().expect("run");
+        let words = ["user", "add", name, role, "--token", "--file", "-"];
+        let made = Command::new(TSDB).args(words).output().expect("run");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let line = text(&made.stdout);
         assert!(line.starts_with(name), "{made:?}");

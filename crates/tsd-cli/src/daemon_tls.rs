@@ -33,7 +33,7 @@ fn explain(error: &io::Error) -> String {
         Some(Error::InvalidCertificate(
             CertificateError::UnknownIssuer | CertificateError::BadSignature,
         )) => "; name the file of its authority by --ca FILE or TSDB_CA",
-        // OpenSSL makes such certificates unless it is told otherwise.
+        // What OpenSSL makes unless it is told otherwise.
         Some(Error::InvalidCertificate(CertificateError::Other(OtherError(cause))))
             if matches!(cause.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity)) =>
         {
