@@ -24,8 +24,8 @@ pub use self::error::CompressionError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Compressor {
-    /// Snappy in a block stream. A server whose Hadoop is older than 3.3.1, such as those that come with HBase 2.4, needs
-    /// Hadoop's native library: without it, the first compressed call ends the server.
+    /// Snappy in a block stream. A server whose Hadoop is older than 3.3.1, such as those of HBase 2.4 and
+    /// 3.0.0-alpha-4, needs Hadoop's native library: without it, the first compressed call ends the server.
     Snappy,
     /// LZ4 in a block stream. Needs a library that HBase does not include.
     Lz4,

@@ -98,8 +98,9 @@ async fn cell_blocks_are_compressed() {
     let fixture = Fixture::new("live_compressed").await;
     let version = fixture.admin().cluster_status().await.unwrap().version;
     for compressor in [Compressor::Snappy, Compressor::Gzip, Compressor::Zlib] {
-        // The servers of the tests have no native library of Hadoop.
-        if compressor == Compressor::Snappy && version.starts_with("2.4.") {
+        // Servers of the tests with an older Hadoop lack its native library.
+        let has_old_hadoop = version.starts_with("2.4.") || version.starts_with("3.0.0-alpha");
+        if compressor == Compressor::Snappy && has_old_hadoop {
             continue;
         }
         let client = client_with(|config| config.compressor = Some(compressor));
