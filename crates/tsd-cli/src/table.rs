@@ -154,9 +154,10 @@ async fn connect(settings: &Settings, out: &mut impl Write) -> anyhow::Result<Cl
     hbase.cluster.operation_timeout = hbase.cluster.operation_timeout.min(hbase.start_timeout);
     let client = hbase.client()?;
     store::find_cluster(&client, settings, hbase.start_timeout).await?;
-    let _progress = report_progress(&client);
-    let admin = client.admin();
-    admin.cluster_status().await.with_context(|| {
+    hbase.cluster.procedure_timeout = hbase.start_timeout;
+    let first = hbase.client()?;
+    let _progress = report_progress(&first);
+    first.admin().cluster_status().await.with_context(|| {
         format!("{}; check tsd.storage.hbase.zk_quorum, zk_basedir and hosts", place(settings))
     })?;
     Ok(client)

@@ -31,6 +31,8 @@ pub struct HBaseConfig {
     pub scanner_rows: u32,
     /// Timeout of an operation with all its attempts, lookups and pauses.
     pub operation_timeout: Duration,
+    /// Longest operation of the master, with the procedure it starts.
+    pub procedure_timeout: Duration,
     /// Prefix of all table names, for example a namespace.
     pub table_prefix: String,
     /// Limit on the bytes of buffered puts per table; further puts wait.
@@ -92,6 +94,7 @@ impl HBaseConfig {
             hosts: Vec::new(),
             scanner_rows: 4096,
             operation_timeout: Duration::from_mins(1),
+            procedure_timeout: Duration::from_mins(10),
             table_prefix: String::new(),
             max_write_bytes: 64 << 20,
             compacted_table: None,
@@ -158,6 +161,7 @@ impl HBaseConfig {
     ) -> Result<Client, SecurityError> {
         let mut config = with_rpc_metrics(ClientConfig::new(&self.user));
         config.operation_timeout = self.operation_timeout;
+        config.procedure_timeout = self.procedure_timeout;
         config.transport = self.security.transport()?;
         change(&mut config);
         if !self.hosts.is_empty() {
