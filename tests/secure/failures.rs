@@ -169,7 +169,7 @@ pub(crate) const OF_TLS_1_2: &[Failure] = &[
         name: "plain client at a server with TLS alone",
         client: NOBODY,
         change: |_, settings| settings.set("hbase.client.netty.tls.enabled", false),
-        expected: &["localhost", "TLS"],
+        expected: &["localhost", "hbase.client.netty.tls.enabled"],
         is_permanent: false,
     },
 ];
