@@ -54,13 +54,18 @@ impl RefusedConnections {
     }
 }
 
-/// A fatal `internal_error` of TLS. A client cannot be told more before the handshake.
-const TLS_REFUSAL: [u8; 7] = [21, 3, 3, 0, 2, 2, 80];
+/// A fatal alert of TLS, in the form that all versions read. A client cannot be told more before the handshake.
+pub(crate) const fn fatal_alert(description: u8) -> [u8; 7] {
+    [21, 3, 3, 0, 2, 2, description]
+}
+
+/// The alert `internal_error`.
+const INTERNAL_ERROR: u8 = 80;
 
 /// Returns the answer to a client that begins with this byte.
 pub(crate) fn refusal(first: u8, reason: &dyn Display) -> Vec<u8> {
     if first == TLS_HANDSHAKE {
-        TLS_REFUSAL.to_vec()
+        fatal_alert(INTERNAL_ERROR).to_vec()
     } else if first.is_ascii_uppercase() {
         render_raw_error(&ApiError::new(503, reason.to_string()))
     } else {

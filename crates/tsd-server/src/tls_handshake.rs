@@ -15,6 +15,7 @@ use crate::{
     gentle_close::close_gently,
     open_connections::OpenConnection,
     port_tls::{CERTIFICATE_KEY, PortTls},
+    refused_connection::fatal_alert,
     server_state::ServerState,
     tls_failure::TlsFailure,
 };
@@ -25,8 +26,8 @@ const BUFFER_BYTES: usize = 16 << 10;
 const DISCARD_FOR: Duration = Duration::from_millis(250);
 /// How long a closed connection may take to send its last records.
 const CLOSE_FOR: Duration = Duration::from_millis(500);
-/// A fatal `handshake_failure`, in the form that all versions of TLS read.
-const FAILURE_ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 40];
+/// The alert `handshake_failure`.
+const HANDSHAKE_FAILURE: u8 = 40;
 
 /// Negotiates TLS with a client that has begun a handshake. `None` if it failed, or the connection must close; both
 /// are done with then.
@@ -37,7 +38,7 @@ pub(crate) async fn shake_hands<'s>(
     connection: &OpenConnection,
 ) -> Option<ClientStream<'s>> {
     let Some(tls) = &state.config.tls else {
-        let _ = stream.write_all(&FAILURE_ALERT).await;
+        let _ = stream.write_all(&fatal_alert(HANDSHAKE_FAILURE)).await;
         close_gently(stream, DISCARD_FOR).await;
         let reason = format!("this port has no TLS; set {CERTIFICATE_KEY} and tsd.tls.key");
         fail(state, peer, TlsFailure::Off, &reason);

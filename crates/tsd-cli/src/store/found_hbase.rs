@@ -21,7 +21,7 @@ const ATTEMPT: Duration = Duration::from_secs(5);
 /// Time between two reports of the same failure.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// Pause between two attempts.
-const PAUSE: Duration = Duration::from_secs(1);
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 /// Waits until ZooKeeper knows a server of HBase. Reports the cause of a failure at once, and then once per
 /// [`REPORT_INTERVAL`].

@@ -20,7 +20,7 @@ use tsd_storage_wal::{
 
 use super::{
     cluster::{self, PeerListener},
-    found_hbase::{find_cluster, find_tables, needed_tables},
+    found_hbase::{PAUSE, find_cluster, find_tables, needed_tables},
     joining, log_mark, log_owner,
     log_reports::{explain_damage, warn_of},
     log_types::{HBaseLog, Metered},
@@ -33,8 +33,6 @@ use crate::config::{Ack, Settings, UnusableConfiguration};
 
 /// How long a start waits for HBase if it can serve without HBase.
 const GLANCE: Duration = Duration::from_secs(3);
-/// Pause between two attempts.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// Bytes of a group with `ack = cluster`. With its last request the group fits into few cells of 96 KiB.
 const CLUSTER_GROUP_BYTES: usize = 88 << 10;
