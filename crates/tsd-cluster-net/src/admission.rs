@@ -32,10 +32,9 @@ use crate::{
 pub(crate) const DIAL_BACK_LIMIT: u32 = 2;
 /// How long the joining node waits for the response, in multiples of the connect timeout.
 const RESPONSE_LIMIT: u32 = 3;
-/// Time after which a node that must not join gives up.
+/// Time after which a node gives up if a link is broken all along. A node that waited longer would be asked to flush by
+/// every delete, and would not answer.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// Time between two log messages of a node that waits.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// Pause between two looks at the other nodes.
 const LOOK_PAUSE: Duration = Duration::from_millis(200);
 
@@ -101,7 +100,7 @@ pub struct AdmissionConfig {
     pub address: String,
     /// How far the clock may differ from the median of the others.
     pub max_skew: Duration,
-    /// For a node that was removed: how long its links must have held. It waits for that without end.
+    /// For a node that was removed: how long its links must have held.
     pub held_for: Option<Duration>,
 }
 
@@ -171,8 +170,7 @@ pub async fn admit(
 impl Joiner<'_> {
     async fn admit(&mut self) -> Result<(), AdmissionError> {
         self.reach_itself().await?;
-        let begun = Instant::now();
-        let mut logged = begun;
+        let mut last_good = Instant::now();
         loop {
             // If HBase does not respond, the last look counts. No node is admitted without a later heartbeat.
             let limit = self.peers.config().connect_timeout;
@@ -184,7 +182,8 @@ impl Joiner<'_> {
             let error = self.broken_link(&others)?;
             let is_good = error.is_none() && looked;
             if is_good {
-                let since = *self.good_since.get_or_insert_with(Instant::now);
+                last_good = Instant::now();
+                let since = *self.good_since.get_or_insert(last_good);
                 // Without a member that stays, nobody would serve meanwhile.
                 let held_for = self.config.held_for.filter(|_| self.has_members(&others));
                 if since.elapsed() >= held_for.unwrap_or_default() {
@@ -193,14 +192,8 @@ impl Joiner<'_> {
             } else {
                 self.good_since = None;
             }
-            if let Some(error) = error.as_ref().filter(|_| logged.elapsed() >= LOG_INTERVAL) {
-                logged = Instant::now();
-                tracing::warn!(%error, "waiting until this node and the others reach each other");
-            }
             match error {
-                Some(error) if self.config.held_for.is_none() && begun.elapsed() >= PATIENCE => {
-                    return Err(error);
-                }
+                Some(error) if last_good.elapsed() >= PATIENCE => return Err(error),
                 _ => sleep(LOOK_PAUSE).await,
             }
         }

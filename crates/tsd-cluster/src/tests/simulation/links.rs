@@ -125,11 +125,14 @@ impl World {
         let Some(join) = &mut self.nodes[node].join else { return };
         if !is_good {
             join.good_since = None;
-            if now - join.began > PATIENCE && join.held_for.is_none() {
+            if now - join.last_good > PATIENCE {
+                let held_for = join.held_for;
                 self.give_up(node);
+                self.nodes[node].comes_back = held_for;
             }
             return;
         }
+        join.last_good = now;
         let since = *join.good_since.get_or_insert(now);
         let held_for = join.held_for.unwrap_or(0);
         if now - since >= held_for || self.has(PlantedFault::AdmissionAsksNobody) {
@@ -214,6 +217,6 @@ impl World {
 impl SimNode {
     /// The state of a node that begins to join.
     pub(super) const fn joining(now: SimTime, held_for: Option<SimTime>) -> JoinState {
-        JoinState { began: now, held_for, good_since: None }
+        JoinState { last_good: now, held_for, good_since: None }
     }
 }

@@ -89,7 +89,7 @@ pub(super) enum NodeState {
 /// A node that joins.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JoinState {
-    pub(super) began: SimTime,
+    pub(super) last_good: SimTime,
     /// For a removed node: how long its links must hold.
     pub(super) held_for: Option<SimTime>,
     pub(super) good_since: Option<SimTime>,
