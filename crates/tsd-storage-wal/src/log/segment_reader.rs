@@ -135,7 +135,7 @@ impl<'a> SegmentReader<'a> {
     fn classify(&mut self) -> Option<SegmentItem<'a>> {
         let from = self.offset;
         let rest = self.bytes.get(from..)?;
-        let used = rest.iter().rposition(|byte| *byte != 0).map_or(from, |last| from + last + 1);
+        let used = from + len_without_zeros(rest);
         if used == from && !self.is_synced {
             // Preallocated bytes.
             self.bytes = self.bytes.get(..from).unwrap_or_default();
@@ -180,5 +180,32 @@ impl<'a> Iterator for SegmentReader<'a> {
         } else {
             SegmentItem::Record { offset, header, table, body }
         })
+    }
+}
+/// Returns the length without the zeros at the end. It compares blocks, since most of a preallocated segment is zeros.
+fn len_without_zeros(bytes: &[u8]) -> usize {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    let is_zero = |block: &&[u8]| ZEROS.get(..block.len()) == Some(*block);
+    let zeros: usize = bytes.rchunks(ZEROS.len()).take_while(is_zero).map(<[u8]>::len).sum();
+    let rest = bytes.get(..bytes.len() - zeros).unwrap_or_default();
+    rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_at_the_end_are_not_counted() {
+        for len in [0, 1, 4095, 4096, 4097, 10_000] {
+            let mut bytes = vec![0; len];
+            assert_eq!(len_without_zeros(&bytes), 0, "{len}");
+            for last in [0, len / 2, len.saturating_sub(4097), len.saturating_sub(1)] {
+                bytes.fill(0);
+                let Some(byte) = bytes.get_mut(last) else { continue };
+                *byte = 1;
+                assert_eq!(len_without_zeros(&bytes), last + 1, "{len} {last}");
+            }
+        }
     }
 }
