@@ -5,13 +5,12 @@ use tsd_graph::{Plot, PlotSeries, PlotSize, TerminalSize, render_terminal};
 use tsd_model::{HistogramCodecs, PointColumns, Value};
 use tsd_protocol::{
     CommonTag, HistogramBatch, PutBatch, PutOptions, PutOutcome, QueryString, RollupBatch,
-    SeriesRules, UnlimitedMemory, parse_annotation_body, parse_annotation_range_body,
+    SeriesRules, UnlimitedMemory, inflate_body, parse_annotation_body, parse_annotation_range_body,
     parse_annotations_body, parse_gexp_uri, parse_graph_request, parse_last_body, parse_last_uri,
     parse_lookup_body, parse_lookup_uri, parse_query_body, parse_query_uri, query_error,
     render_annotation, render_sub_query,
 };
 use tsd_query::{Clock, RawQuery};
-use tsd_server::inflate_body;
 
 /// The time of requests.
 const NOW_MS: i64 = 1_500_000_000_000;

@@ -2,10 +2,9 @@
 
 use tsd_model::{InputFormat, parse_point_value, parse_telnet_timestamp};
 use tsd_protocol::{
-    HistogramLine, InputLine, LineSplitter, PutLine, RollupLine, SeriesRules, TelnetCommand,
-    TelnetCommands,
+    Credentials, HistogramLine, InputLine, LineSplitter, PutLine, RollupLine, SeriesRules,
+    TelnetCommand, TelnetCommands, parse_authorization, parse_telnet_credentials,
 };
-use tsd_server::{Credentials, parse_authorization, parse_telnet_credentials};
 
 /// Longest line, bytes.
 const MAX_LINE: usize = 1_024;
@@ -57,7 +56,7 @@ pub(crate) fn telnet(input: &[u8]) {
 
 /// A telnet line of credentials, or the value of an `Authorization` header.
 pub(crate) fn credentials(input: &[u8]) {
-    let parsed = [parse_telnet_credentials(input), parse_authorization(input)];
+    let parsed = [parse_telnet_credentials(input).ok(), parse_authorization(input).ok()];
     for credentials in parsed.into_iter().flatten() {
         let shown = format!("{credentials:?}");
         let secret = match &credentials {

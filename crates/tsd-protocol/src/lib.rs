@@ -7,6 +7,8 @@
 //! OpenTSDB's error texts.
 
 mod build_info;
+mod content_coding;
+mod credentials;
 mod health;
 mod histogram_value;
 mod http;
@@ -20,6 +22,11 @@ mod tag_pairs;
 mod telnet;
 
 pub use build_info::BuildInfo;
+pub use content_coding::{Compressor, Decompressor, Encoding, inflate_body};
+pub use credentials::{
+    Credentials, CredentialsError, MAX_SECRET_BYTES, Secret, is_certificate_name, is_user_name,
+    parse_authorization, parse_telnet_credentials,
+};
 pub use health::Health;
 pub use histogram_value::{HistogramValue, HistogramValueError};
 pub use http::{

@@ -4,7 +4,6 @@
 //! of two built-in [`Authenticator`]s. Each protocol has its own texts of refusals.
 
 mod allow_all;
-mod credentials;
 mod failure_limit;
 mod open_paths;
 mod permissions;
@@ -20,10 +19,10 @@ use std::{fmt::Debug, net::IpAddr, sync::Arc};
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use tsd_engine::{CreatableNames, MetricRights};
+use tsd_protocol::Credentials;
 
 pub use self::{
     allow_all::AllowAll,
-    credentials::{Credentials, Secret, parse_authorization, parse_telnet_credentials},
     open_paths::{OpenPaths, OpenPathsError},
     permissions::{Permission, Permissions, UnknownPermission},
     secrets::{HashError, hash_password, hash_token, new_token},
@@ -31,15 +30,14 @@ pub use self::{
     user_line::{ExpiryError, UserLine, UserLineError, parse_expiry},
     users::{Users, UsersError},
 };
+#[cfg(test)]
+pub(crate) use self::{requirements::tests as requirement_table, secrets::tests::cheap_hash};
 pub(crate) use self::{
-    credentials::{from_headers, from_telnet},
     requirements::{
         MetricReach, Requirement, TELNET_POINTS, of_request, of_telnet, takes_override,
     },
     user_file::AuthMetrics,
 };
-#[cfg(test)]
-pub(crate) use self::{requirements::tests as requirement_table, secrets::tests::cheap_hash};
 
 /// An authenticated client.
 #[derive(Clone, Debug, PartialEq, Eq)]

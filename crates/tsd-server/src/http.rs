@@ -5,7 +5,6 @@ mod body;
 mod connection_io;
 mod cross_site;
 mod encode_response;
-mod encoding;
 mod error;
 mod forwarded;
 mod malformed_head;
@@ -24,7 +23,6 @@ use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-pub use self::encoding::inflate_body;
 pub(crate) use self::raw_error::render_raw_error;
 pub use self::routes::{
     quarantine::quarantine_json, query_list::running_queries, snapshot::snapshot_json,

@@ -45,10 +45,9 @@ mod tls_handshake;
 
 pub use admin_peers::{AdminPeers, PeersError, TrustedProxies};
 pub use auth::{
-    AllowAll, AuthError, AuthenticationConfig, Authenticator, Credentials, ExpiryError, HashError,
-    Identity, OpenPaths, OpenPathsError, Permission, Permissions, Secret, UnknownPermission,
-    UserFileAuthenticator, UserLine, UserLineError, Users, UsersError, hash_password, hash_token,
-    new_token, parse_authorization, parse_expiry, parse_telnet_credentials,
+    AllowAll, AuthError, AuthenticationConfig, Authenticator, ExpiryError, HashError, Identity,
+    OpenPaths, OpenPathsError, Permission, Permissions, UnknownPermission, UserFileAuthenticator,
+    UserLine, UserLineError, Users, UsersError, hash_password, hash_token, new_token, parse_expiry,
 };
 pub use cluster_nodes::{
     CancelQueryError, ClusterFuture, ClusterNode, ClusterNodes, ClusterQueryId, ClusterStatus,
@@ -59,7 +58,7 @@ pub use config::{Limits, ServerConfig, ServerMode};
 pub use cors::{Cors, CorsError};
 pub use health::HealthAge;
 pub use host_names::{HostNames, HostNamesError};
-pub use http::{inflate_body, quarantine_json, running_queries, snapshot_json, verification_json};
+pub use http::{quarantine_json, running_queries, snapshot_json, verification_json};
 pub use metrics::{describe_metrics, install_metrics};
 pub use plugins::{
     PluginTask, PublisherConfig, PublisherUrl, PublisherUrlError, SpoolConfig, start_publisher,

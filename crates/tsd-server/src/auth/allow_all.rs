@@ -8,7 +8,9 @@ use std::net::IpAddr;
 
 use futures_util::{FutureExt as _, future::BoxFuture};
 
-use super::{AuthError, Authenticator, Credentials, Identity, Permissions};
+use tsd_protocol::Credentials;
+
+use super::{AuthError, Authenticator, Identity, Permissions};
 
 /// Accepts every client.
 #[derive(Clone, Copy, Debug, Default)]

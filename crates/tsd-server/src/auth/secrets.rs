@@ -10,7 +10,7 @@ use argon2::{
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest as _, Sha256};
 
-use super::credentials::MAX_SECRET_BYTES;
+use tsd_protocol::MAX_SECRET_BYTES;
 
 /// Limits of the cost of a hash, which bound the cost of one attempt.
 pub(super) const MAX_MEMORY_KIB: u32 = 128 << 10;

@@ -19,10 +19,11 @@ use jiff::Timestamp;
 use metrics::Counter;
 use tokio::sync::Semaphore;
 use tsd_engine::{Clock, MemoryConsumer, ProcessMemory};
+use tsd_protocol::Credentials;
 
 use super::{
-    AuthError, Authenticator, Credentials, Identity, Users, failure_limit::FailureLimit,
-    secrets::HashError, verified_cache::VerifiedCache,
+    AuthError, Authenticator, Identity, Users, failure_limit::FailureLimit, secrets::HashError,
+    verified_cache::VerifiedCache,
 };
 
 /// Maximum concurrent verifications of passwords.
@@ -276,12 +277,10 @@ mod tests {
     use std::sync::atomic::AtomicI64;
 
     use tsd_engine::SystemClock;
+    use tsd_protocol::parse_telnet_credentials;
 
     use super::*;
-    use crate::auth::{
-        credentials::from_telnet,
-        secrets::{hash_token, tests::cheap_hash},
-    };
+    use crate::auth::secrets::{hash_token, tests::cheap_hash};
 
     const PEER: &str = "10.0.0.1";
 
@@ -290,7 +289,7 @@ mod tests {
         peer: &str,
         line: &str,
     ) -> Result<String, AuthError> {
-        let credentials = from_telnet(format!("auth {line}").as_bytes()).unwrap();
+        let credentials = parse_telnet_credentials(format!("auth {line}").as_bytes()).unwrap();
         let identity = authenticator.authenticate(peer.parse().unwrap(), Some(credentials)).await;
         identity.map(|identity| identity.name().to_owned())
     }
@@ -376,7 +375,7 @@ mod tests {
     async fn replaced_users_count_at_once() {
         let file = authenticator(&alice());
         let peer = PEER.parse().unwrap();
-        let credentials = || from_telnet(b"auth basic alice secret").ok();
+        let credentials = || parse_telnet_credentials(b"auth basic alice secret").ok();
         let identity = file.authenticate(peer, credentials()).await.unwrap();
         let epoch = file.epoch();
         file.replace(Users::parse(&format!("alice {} READER", cheap_hash("new"))).unwrap());
@@ -415,7 +414,7 @@ mod tests {
         let users = Users::parse(&text).unwrap();
         let (memory, shared) = (ProcessMemory::unlimited(), Arc::clone(&clock) as _);
         let file = UserFileAuthenticator::new(users, memory, shared).unwrap();
-        let credentials = from_telnet(b"auth basic alice secret").ok();
+        let credentials = parse_telnet_credentials(b"auth basic alice secret").ok();
         let alice = file.authenticate(PEER.parse().unwrap(), credentials).await.unwrap();
         assert!(file.renew(&alice).is_some());
         clock.0.store(10_000, Ordering::Relaxed);

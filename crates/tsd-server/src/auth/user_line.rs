@@ -9,10 +9,10 @@
 use jiff::{Timestamp, civil::Date, tz::TimeZone};
 use sha2::{Digest as _, Sha256};
 use tsd_engine::{MetricRights, MetricRightsError};
+use tsd_protocol::{is_certificate_name, is_user_name};
 
 use super::{
     Identity, Permission, Permissions, UnknownPermission,
-    credentials::{is_certificate_name, is_name},
     secrets::{
         MAX_MEMORY_KIB, MAX_PARALLELISM, MAX_PASSES, StoredPassword, StoredPasswordError,
         TOKEN_HASH, from_hex, to_hex,
@@ -122,7 +122,7 @@ impl UserLine {
             return Err(UserLineError::Words);
         };
         let is_certificate = *hash == CERTIFICATE;
-        if !(is_name(name) || is_certificate && is_certificate_name(name)) {
+        if !(is_user_name(name) || is_certificate && is_certificate_name(name)) {
             return Err(UserLineError::Name);
         }
         let (mut expires, mut rights) = (None, None);

@@ -8,16 +8,13 @@ use std::{net::SocketAddr, sync::Arc};
 
 use parking_lot::Mutex;
 
-use hyper::{HeaderMap, Method};
+use hyper::{HeaderMap, Method, header::AUTHORIZATION};
 use tsd_engine::MetricAct;
-use tsd_protocol::ApiError;
+use tsd_protocol::{ApiError, Credentials, CredentialsError, parse_authorization};
 
 use super::cross_site::is_cross_site;
 use crate::{
-    auth::{
-        AuthError, AuthenticationConfig, Credentials, Identity, MetricReach, Permission,
-        Requirement, from_headers,
-    },
+    auth::{AuthError, AuthenticationConfig, Identity, MetricReach, Permission, Requirement},
     client::Client,
     connection_epoch::ConnectionEpoch,
     open_connections::OpenConnection,
@@ -62,6 +59,17 @@ impl ConnectionIdentity {
     /// The credentials of a request without others.
     fn certificate(&self) -> Option<Credentials> {
         self.connection.certificate_name().map(|name| Credentials::Certificate(name.to_owned()))
+    }
+}
+
+/// Parses the `Authorization` header, if the request has one. Rejects several headers, since a proxy may have checked
+/// another one than this function would read.
+fn credentials(headers: &HeaderMap) -> Result<Option<Credentials>, CredentialsError> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(value), None) => parse_authorization(value.as_bytes()).map(Some),
+        (Some(_), Some(_)) => Err(CredentialsError),
     }
 }
 
@@ -156,7 +164,7 @@ impl Access<'_> {
         connection: &ConnectionIdentity,
     ) -> Result<Identity, AuthError> {
         let authenticator = &config.authenticator;
-        let credentials = match from_headers(self.headers) {
+        let credentials = match credentials(self.headers) {
             Ok(credentials) => credentials,
             Err(_) if authenticator.accepts_anything() => None,
             Err(_) => {
@@ -217,4 +225,24 @@ impl Access<'_> {
 /// Returns true for the routes whose refusals count as refused queries.
 const fn is_query(route: Route) -> bool {
     matches!(route, Route::Query | Route::Graph)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use hyper::header::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn several_headers_are_refused() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(credentials(&headers), Ok(None));
+        headers.append(AUTHORIZATION, HeaderValue::from_static("Bearer abc"));
+        assert_eq!(credentials(&headers), parse_authorization(b"Bearer abc").map(Some));
+        assert!(credentials(&headers).unwrap().is_some());
+        headers.append(AUTHORIZATION, HeaderValue::from_static("Bearer abc"));
+        assert_eq!(credentials(&headers), Err(CredentialsError));
+    }
 }

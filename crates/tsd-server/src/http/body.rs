@@ -15,12 +15,9 @@ use hyper::{
 };
 use tokio::time::{Instant, timeout, timeout_at};
 use tsd_engine::MEMORY_LIMIT_KEY;
-use tsd_protocol::ApiError;
+use tsd_protocol::{ApiError, Decompressor, Encoding};
 
-use super::{
-    encoding::{Decompressor, Encoding},
-    error::HttpError,
-};
+use super::error::HttpError;
 use crate::{
     Limits,
     body_memory::{BodyMemory, BodyPermit, MemoryWait},

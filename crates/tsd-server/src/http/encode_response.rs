@@ -10,10 +10,9 @@ use hyper::{
     },
 };
 
-use super::{
-    encoding::{Compressor, Encoding},
-    response::{ContentType, HttpResponse, OutgoingBody, ResponseContent},
-};
+use tsd_protocol::{Compressor, Encoding};
+
+use super::response::{ContentType, HttpResponse, OutgoingBody, ResponseContent};
 use crate::timeout_io::ActiveRequest;
 
 /// Smaller bodies are not compressed: the frame overhead outweighs the gain.

@@ -12,8 +12,8 @@ use hyper::{
     body::{Body, Frame, SizeHint},
     header::{HeaderName, HeaderValue},
 };
+use tsd_protocol::Compressor;
 
-use super::encoding::Compressor;
 use crate::timeout_io::ActiveRequest;
 
 /// Maximum bytes to hand to the connection at once. The connection copies them to its write buffer, and accepts the

@@ -7,10 +7,10 @@
 use std::{io, net::IpAddr, sync::Arc};
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tsd_protocol::{InputLine, reply as telnet_reply};
+use tsd_protocol::{Credentials, InputLine, parse_telnet_credentials, reply as telnet_reply};
 
 use super::{access::TelnetAccess, connection::Connection};
-use crate::auth::{AuthError, AuthenticationConfig, Credentials, Identity, from_telnet};
+use crate::auth::{AuthError, AuthenticationConfig, Identity};
 
 /// Wrong credentials that a connection may send before it is closed.
 const MAX_ATTEMPTS: u32 = 5;
@@ -54,7 +54,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let mut consumed = 0;
             let line = self.lines.splitter.next_line(self.read_buffer.bytes(), &mut consumed);
             let credentials = line.map(|line| match line {
-                InputLine::Complete(line) => from_telnet(line).ok(),
+                InputLine::Complete(line) => parse_telnet_credentials(line).ok(),
                 InputLine::TooLong(_) => None,
             });
             self.read_buffer.consume(consumed);

@@ -9,12 +9,12 @@ use base64::{
     Engine as _, alphabet,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
-use hyper::{HeaderMap, header::AUTHORIZATION};
+use thiserror::Error;
 
 /// Maximum length of a user name, bytes.
-pub(super) const MAX_NAME_BYTES: usize = 128;
+const MAX_NAME_BYTES: usize = 128;
 /// Maximum length of a password or token, bytes. The limit bounds the work of hashing a wrong password.
-pub(super) const MAX_SECRET_BYTES: usize = 1_024;
+pub const MAX_SECRET_BYTES: usize = 1_024;
 /// Maximum length of the header's value, bytes: name and password in base64, and the scheme.
 const MAX_HEADER_BYTES: usize = 2_048;
 
@@ -59,13 +59,14 @@ pub enum Credentials {
 }
 
 /// The credentials cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CredentialsError;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the credentials cannot be read")]
+pub struct CredentialsError;
 
 impl Credentials {
     fn basic(user: &[u8], password: &[u8]) -> Result<Self, CredentialsError> {
         let user = std::str::from_utf8(user).map_err(|_| CredentialsError)?;
-        if !is_name(user) || password.is_empty() || password.len() > MAX_SECRET_BYTES {
+        if !is_user_name(user) || password.is_empty() || password.len() > MAX_SECRET_BYTES {
             return Err(CredentialsError);
         }
         Ok(Self::Basic { user: user.to_owned(), password: Secret(password.to_vec()) })
@@ -82,29 +83,25 @@ impl Credentials {
 }
 
 /// Returns true if a text is a valid user name: it must fit `name:password` and a line of words.
-pub(super) fn is_name(text: &str) -> bool {
+#[must_use]
+pub fn is_user_name(text: &str) -> bool {
     is_certificate_name(text) && !text.contains(':')
 }
 
 /// Returns true if a text is a valid name of a client certificate, which may be a URI: it must fit a line of words.
-pub(super) fn is_certificate_name(text: &str) -> bool {
+#[must_use]
+pub fn is_certificate_name(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= MAX_NAME_BYTES
         && !text.chars().any(|c| c.is_control() || c.is_whitespace())
 }
 
-/// Parses the `Authorization` header, if the request has one. Rejects several headers, since a proxy
-/// may have checked another one than this function would read.
-pub(crate) fn from_headers(headers: &HeaderMap) -> Result<Option<Credentials>, CredentialsError> {
-    let mut values = headers.get_all(AUTHORIZATION).iter();
-    match (values.next(), values.next()) {
-        (None, _) => Ok(None),
-        (Some(value), None) => from_header(value.as_bytes()).map(Some),
-        (Some(_), Some(_)) => Err(CredentialsError),
-    }
-}
-
-fn from_header(value: &[u8]) -> Result<Credentials, CredentialsError> {
+/// Parses the value of an `Authorization` header.
+///
+/// # Errors
+///
+/// Fails if the value has no valid credentials.
+pub fn parse_authorization(value: &[u8]) -> Result<Credentials, CredentialsError> {
     if value.len() > MAX_HEADER_BYTES {
         return Err(CredentialsError);
     }
@@ -128,21 +125,13 @@ fn from_header(value: &[u8]) -> Result<Credentials, CredentialsError> {
     Credentials::basic(user, password)
 }
 
-/// Parses the value of an `Authorization` header; `None` if it has no credentials.
-#[must_use]
-pub fn parse_authorization(value: &[u8]) -> Option<Credentials> {
-    from_header(value).ok()
-}
-
-/// Parses a telnet line of credentials; `None` for any other line.
-#[must_use]
-pub fn parse_telnet_credentials(line: &[u8]) -> Option<Credentials> {
-    from_telnet(line).ok()
-}
-
 /// Parses a telnet line: `auth basic USER PASSWORD` or `auth bearer TOKEN`. The password is the rest of
 /// the line.
-pub(crate) fn from_telnet(line: &[u8]) -> Result<Credentials, CredentialsError> {
+///
+/// # Errors
+///
+/// Fails for any other line.
+pub fn parse_telnet_credentials(line: &[u8]) -> Result<Credentials, CredentialsError> {
     let rest = line.strip_prefix(b"auth ").ok_or(CredentialsError)?;
     if let Some(token) = rest.strip_prefix(b"bearer ") {
         return Credentials::bearer(token);
@@ -157,8 +146,6 @@ pub(crate) fn from_telnet(line: &[u8]) -> Result<Credentials, CredentialsError> 
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
-    use hyper::header::HeaderValue;
-
     use super::*;
 
     fn basic(user: &str, password: &str) -> Credentials {
@@ -166,7 +153,7 @@ mod tests {
     }
 
     fn header(text: &str) -> Result<Credentials, CredentialsError> {
-        from_header(text.as_bytes())
+        parse_authorization(text.as_bytes())
     }
 
     fn encoded(text: &str) -> String {
@@ -224,26 +211,18 @@ mod tests {
             assert!(header(value).is_err(), "{shown:?}");
         }
         // A name that is not UTF-8.
-        assert!(from_header(format!("Basic {}", BASE64.encode(b"\xff\xfe:p")).as_bytes()).is_err());
-        assert!(from_header(b"\xff\xfe \xff").is_err());
-    }
-
-    #[test]
-    fn several_headers_are_refused() {
-        let mut headers = HeaderMap::new();
-        assert_eq!(from_headers(&headers), Ok(None));
-        let value = HeaderValue::from_str(&format!("Basic {}", encoded("a:b"))).unwrap();
-        headers.append(AUTHORIZATION, value.clone());
-        assert_eq!(from_headers(&headers), Ok(Some(basic("a", "b"))));
-        headers.append(AUTHORIZATION, value);
-        assert_eq!(from_headers(&headers), Err(CredentialsError));
+        assert!(
+            parse_authorization(format!("Basic {}", BASE64.encode(b"\xff\xfe:p")).as_bytes())
+                .is_err()
+        );
+        assert!(parse_authorization(b"\xff\xfe \xff").is_err());
     }
 
     #[test]
     fn a_telnet_line_has_the_scheme_and_its_words() {
-        assert_eq!(from_telnet(b"auth basic alice p w "), Ok(basic("alice", "p w ")));
+        assert_eq!(parse_telnet_credentials(b"auth basic alice p w "), Ok(basic("alice", "p w ")));
         let token = Credentials::Bearer(Secret(b"abc".to_vec()));
-        assert_eq!(from_telnet(b"auth bearer abc"), Ok(token));
+        assert_eq!(parse_telnet_credentials(b"auth bearer abc"), Ok(token));
         let long = [b"auth basic a ".as_slice(), &[b'x'; MAX_SECRET_BYTES + 1]].concat();
         for line in [
             &b""[..],
@@ -260,7 +239,7 @@ mod tests {
             b"auth basic \xff p",
             &long,
         ] {
-            assert!(from_telnet(line).is_err(), "{}", String::from_utf8_lossy(line));
+            assert!(parse_telnet_credentials(line).is_err(), "{}", String::from_utf8_lossy(line));
         }
     }
 
@@ -278,11 +257,11 @@ mod tests {
         for input in inputs {
             for at in 0..=input.len() {
                 let head = input.get(..at).unwrap();
-                let _ = (from_header(head), from_telnet(head));
+                let _ = (parse_authorization(head), parse_telnet_credentials(head));
                 for byte in u8::MIN..=u8::MAX {
                     let mut changed = input.clone();
                     changed.insert(at, byte);
-                    let _ = (from_header(&changed), from_telnet(&changed));
+                    let _ = (parse_authorization(&changed), parse_telnet_credentials(&changed));
                 }
             }
         }

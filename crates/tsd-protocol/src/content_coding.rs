@@ -2,20 +2,20 @@
 
 use std::io::{self, Read, Write};
 
+use crate::ApiError;
 use bytes::{Buf, Bytes};
 use flate2::{
     Compression,
     read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder},
     write::{GzEncoder, ZlibEncoder},
 };
-use tsd_protocol::ApiError;
 
 /// Level that compresses time series JSON as well as the default level, in a third of the time.
 const LEVEL: Compression = Compression::new(3);
 
-/// A supported content coding.
+/// A supported content coding of HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Encoding {
+pub enum Encoding {
     /// RFC 1952.
     Gzip,
     /// RFC 1950, as the name `deflate` means in HTTP.
@@ -24,7 +24,8 @@ pub(crate) enum Encoding {
 
 impl Encoding {
     /// Value of `Content-Encoding`.
-    pub(crate) const fn name(self) -> &'static str {
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Gzip => "gzip",
             Self::Deflate => "deflate",
@@ -32,8 +33,12 @@ impl Encoding {
     }
 
     /// Parses the `Content-Encoding` of a request. `None` means a body without coding, also for the names of character
-    /// sets, which some clients send here. Fails with a 415 for any other text.
-    pub(crate) fn of_request(header: &str) -> Result<Option<Self>, ApiError> {
+    /// sets, which some clients send here.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a 415 for any other text.
+    pub fn of_request(header: &str) -> Result<Option<Self>, ApiError> {
         match header.trim().to_ascii_lowercase().as_str() {
             "gzip" | "x-gzip" => Ok(Some(Self::Gzip)),
             "deflate" | "x-deflate" => Ok(Some(Self::Deflate)),
@@ -45,7 +50,8 @@ impl Encoding {
     }
 
     /// Selects a coding by `Accept-Encoding`: gzip on ties. `*` means gzip unless gzip is excluded.
-    pub(crate) fn preferred(accept: &str) -> Option<Self> {
+    #[must_use]
+    pub fn preferred(accept: &str) -> Option<Self> {
         let (mut star, mut gzip, mut deflate) = (None::<f32>, None::<f32>, None::<f32>);
         for part in accept.split(',') {
             let (name, parameters) = part.split_once(';').unwrap_or((part, ""));
@@ -76,12 +82,14 @@ impl Encoding {
 }
 
 /// Decompresses a body step by step.
-pub(crate) struct Decompressor {
+pub struct Decompressor {
     reader: Box<dyn Read + Send>,
 }
 
 impl Decompressor {
-    pub(crate) fn new(encoding: Encoding, body: Bytes) -> Self {
+    /// Decompresses a body.
+    #[must_use]
+    pub fn new(encoding: Encoding, body: Bytes) -> Self {
         // Some clients send a raw deflate stream without the zlib header. A zlib header is a
         // multiple of 31.
         let has_zlib_header = matches!(
@@ -102,7 +110,7 @@ impl Decompressor {
     /// # Errors
     ///
     /// Fails if the body is not valid in its coding.
-    pub(crate) fn read(&mut self, out: &mut Vec<u8>, limit: usize) -> io::Result<usize> {
+    pub fn read(&mut self, out: &mut Vec<u8>, limit: usize) -> io::Result<usize> {
         (&mut self.reader).take(limit as u64).read_to_end(out)
     }
 }
@@ -131,7 +139,7 @@ pub fn inflate_body(encoding: &str, body: Bytes, limit: usize) -> Option<io::Res
 
 /// Compresses a body chunk by chunk.
 #[derive(Debug)]
-pub(crate) enum Compressor {
+pub enum Compressor {
     /// To gzip.
     Gzip(GzEncoder<Vec<u8>>),
     /// To zlib.
@@ -139,7 +147,9 @@ pub(crate) enum Compressor {
 }
 
 impl Compressor {
-    pub(crate) fn new(encoding: Encoding) -> Self {
+    /// Compresses to an encoding.
+    #[must_use]
+    pub fn new(encoding: Encoding) -> Self {
         match encoding {
             Encoding::Gzip => Self::Gzip(GzEncoder::new(Vec::new(), LEVEL)),
             Encoding::Deflate => Self::Deflate(ZlibEncoder::new(Vec::new(), LEVEL)),
@@ -147,7 +157,11 @@ impl Compressor {
     }
 
     /// Compresses a chunk. Returns the output available so far, which may be empty.
-    pub(crate) fn push(&mut self, piece: &[u8]) -> io::Result<Bytes> {
+    ///
+    /// # Errors
+    ///
+    /// Fails as the encoder does.
+    pub fn push(&mut self, piece: &[u8]) -> io::Result<Bytes> {
         Ok(Bytes::from(std::mem::take(self.write(piece)?)))
     }
 
@@ -166,7 +180,11 @@ impl Compressor {
     }
 
     /// Compresses the last chunk; returns the remaining output.
-    pub(crate) fn finish(mut self, last: &[u8]) -> io::Result<Bytes> {
+    ///
+    /// # Errors
+    ///
+    /// Fails as the encoder does.
+    pub fn finish(mut self, last: &[u8]) -> io::Result<Bytes> {
         self.write(last)?;
         match self {
             Self::Gzip(encoder) => encoder.finish(),
