@@ -25,7 +25,12 @@ step() {
         printf '%s\t%s\t%s\t%s\n' "$name" $((SECONDS - begin)) "$(tail -n 1 "$log.time")" "$status" >>"$STEPS/table"
         echo "=== $name: status $status after $((SECONDS - begin)) s"
         cat "$log"
-        [ "$status" = 0 ] || { echo "=== $name:" && tail -n 40 "$log"; } >>"$STEPS/failures"
+        [ "$status" = 0 ] || {
+            echo "=== $name: status $status"
+            grep -E -A 3 'panicked at|^error|FAILED$|not found' "$log" | tail -n 20
+            echo "--- its end:"
+            tail -n 6 "$log"
+        } | cut -c 1-300 >>"$STEPS/failures"
     } 9>>"$STEPS/lock"
     rm -f "$log" "$log.time"
     return "$status"

@@ -12,8 +12,8 @@ use std::{
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 
-/// Longest wait for a condition, and for a response of chromedriver.
-const TIMEOUT: Duration = Duration::from_mins(1);
+/// Longest wait for a condition, and for a response of chromedriver. Only a defect takes longer, on a busy machine too.
+const TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Pause between two looks at a condition in the page.
 const LOOK: Duration = Duration::from_millis(20);
