@@ -6,7 +6,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use tsd_testkit::{exchange, http};
+use tsd_testkit::{exchange, http, wait_for};
 
 use crate::tsdb;
 
@@ -217,5 +217,26 @@ fn a_fresh_daemon_exposes_its_process_its_build_and_few_series() {
     assert_eq!(build.labels["version"], env!("CARGO_PKG_VERSION"));
     assert!(build.labels["rustc"].starts_with("1."), "{build:?}");
     assert!(build.labels.contains_key("revision"), "{build:?}");
+    assert!(daemon.terminate().success());
+}
+
+#[test]
+fn a_daemon_stores_its_own_statistics_if_asked() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let daemon = tsdb(dir.path())
+        .env("TSD_STATS_SELF", "1")
+        .env("TSD_CORE_AUTO_CREATE_METRICS", "false")
+        .start();
+    let address = daemon.address();
+    let uri = "/api/query?start=1h-ago&m=sum:tsd.connectionmgr.connections{type=total,host=*}";
+    let points = || {
+        let answer = http(address, "GET", uri, None);
+        let points = answer.body.split("\"dps\":{").nth(1)?.matches(':').count();
+        (answer.status == 200 && points >= 2).then_some(answer.body)
+    };
+    let body = wait_for(points).expect("two points of a statistic");
+    assert!(body.contains(r#""host":"#), "{body}");
+    let page = http(address, "GET", "/metrics", None).body;
+    assert!(page.contains("\ntsd_server_self_stats_failed_total 0\n"), "{page}");
     assert!(daemon.terminate().success());
 }

@@ -51,7 +51,7 @@ blocks() { # FILE PAGE COUNT [HEADING]
 }
 blocks README.md readme 4 "## HBase"
 blocks docs/start.md start 2
-blocks docs/queries.md queries 3
+blocks docs/queries.md queries 4
 blocks docs/backup.md backup 1
 
 expect() { # FILE TEXT...: each text is in the file
@@ -92,13 +92,13 @@ run readme-03
 expect "$work/out-readme-03.log" ':0.6' '"host":"web01"' '"host":"web02"' ':0.5' ':0.7'
 # 4: import and chart through the daemon.
 run readme-04
-expect "$work/out-readme-04.log" "Total: imported 120 data points" "http://127.0.0.1:4242/" \
+expect "$work/out-readme-04.log" "Total: imported 120 data points" \
     "sys.load{host=web01}" "sys.load{host=web02}" "00:30"
 # Start: a put, then import, query and metrics through the daemon.
 run start-01
 expect "$work/out-start-01.log" "204 No Content"
 run start-02
-expect "$work/out-start-02.log" "Total: imported 60 data points" "http://127.0.0.1:4242/" \
+expect "$work/out-start-02.log" "Total: imported 60 data points" \
     "sys.load 1767225600000 0.500000 {host=web01}" "process_start_time_seconds" "tsd_build_info"
 # The rest: expressions, last points, look-up, plans, lists and snapshots.
 for block in "$work"/block-queries-* "$work"/block-backup-*; do

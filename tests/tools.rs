@@ -273,7 +273,9 @@ fn errors_of_queries_are_those_of_the_daemon() {
     let no_name = "No such name for 'metrics': 'absent'";
     refused(&["query", "1h-ago", "sum", "absent"], no_name);
     refused(&["scan", "1h-ago", "sum", "absent"], no_name);
-    refused(&["query", "1h-ago", "mean", "m"], "No such aggregation function: mean");
+    let unknown = tool(&["query", "--data", path(&data), "1h-ago", "mean", "m"]);
+    let nearest = "tsdb: No such aggregation function: mean. Did you mean avg? Valid names: avg, ";
+    assert!(text(&unknown.stderr).contains(nearest), "{unknown:?}");
     let time = "Invalid time: yesterday. Invalid character 'y' in yesterday";
     refused(&["query", "yesterday", "sum", "m"], time);
 }
@@ -312,6 +314,47 @@ fn a_query_as_json_is_the_same_on_a_directory_and_through_a_daemon() {
     assert_eq!(text(&query(dir.path(), &["--json", "m", "sum", "n"]).stdout), through_daemon);
     let both = query(dir.path(), &["--json", "--graph", "g", "m"]);
     assert_eq!(both.status.code(), Some(2), "{both:?}");
+}
+
+#[test]
+fn the_other_queries_of_the_api_are_the_same_on_a_directory_and_through_a_daemon() {
+    let dir = directory();
+    let daemon = tsdb(dir.path()).start();
+    let put = r#"[{"metric":"m","timestamp":1600000000,"value":1.5,"tags":{"host":"a"}},
+        {"metric":"m","timestamp":1600000010,"value":4,"tags":{"host":"a"}},
+        {"metric":"m","timestamp":1600000000,"value":2,"tags":{"host":"b"}}]"#;
+    assert_eq!(http(daemon.address(), "POST", "/api/put", Some(put)).status, 204);
+    let body = dir.path().join("exp.json");
+    let exp = r#"{"time": {"start": "1600000000", "end": "1600000100", "aggregator": "sum"},
+        "metrics": [{"id": "a", "metric": "m"}], "expressions": [{"id": "e", "expr": "a * 10"}]}"#;
+    fs::write(&body, exp).expect("write");
+    let data = path(dir.path()).to_owned();
+    let results = || {
+        let of = |words: &[&str]| {
+            let output = tool(&[&["query", "--data", &data], words].concat());
+            assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+            text(&output.stdout)
+        };
+        let scaled = "scale(sum:m{host=*},10)";
+        [
+            of(&["gexp", "1600000000", "1600000100", scaled]),
+            of(&["gexp", "1600000000", "1600000100", scaled, "--csv"]),
+            of(&["last", "m{host=a}", "m{host=b}"]),
+            of(&["exp", path(&body)]),
+        ]
+    };
+    let through_daemon = results();
+    let [gexp, csv, last, exp] = &through_daemon;
+    let scaled = "m 1600000000000 15.000000 {host=a}\nm 1600000010000 40.000000 {host=a}\n\
+                  m 1600000000000 20.000000 {host=b}\n";
+    assert_eq!(gexp, scaled);
+    assert_eq!(csv.lines().count(), 4, "{csv}");
+    assert_eq!(last, "m 1600000010000 4 {host=a}\nm 1600000000000 2 {host=b}\n");
+    assert!(exp.contains(r#""dps":[[1600000000000,35.0]"#), "{exp}");
+    assert!(daemon.terminate().success());
+    assert_eq!(results(), through_daemon);
+    let refused = tool(&["query", "--data", &data, "exp", path(&body), "--csv"]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
 }
 
 /// Output of `tsdb query --graph` for the points of [`points_file`]; `words` follow the time range.
@@ -500,9 +543,7 @@ fn a_file_has_one_result_by_directory_and_by_daemon() {
 
 #[test]
 fn an_unknown_command_has_opentsdbs_texts() {
-    for (arguments, name) in
-        [(&["qurey", "m"][..], "qurey"), (&[], ""), (&["--nonsense"], "--nonsense")]
-    {
+    for (arguments, name) in [(&["qurey", "m"][..], "qurey"), (&["--nonsense"], "--nonsense")] {
         let output = tool(arguments);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
@@ -515,6 +556,10 @@ fn an_unknown_command_has_opentsdbs_texts() {
             "Valid commands: fsck, import, mkmetric, query, tsd, scan, search, uid, version\n";
         assert!(stdout.starts_with(valid), "{stdout}");
     }
+    let alone = tool(&[]);
+    assert_eq!(alone.status.code(), Some(1), "{alone:?}");
+    assert!(text(&alone.stdout).contains("\nUsage: tsdb <COMMAND>\n"), "{alone:?}");
+    assert!(alone.stderr.is_empty(), "{alone:?}");
     for (arguments, expected) in [
         (&["uid", "--nonsense"][..], "Invalid usage.  Unrecognized option --nonsense\n"),
         (&["uid", "--idwidth"], "Invalid usage.  Missing argument for --idwidth\n"),

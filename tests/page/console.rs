@@ -5,7 +5,8 @@ use serde_json::Value;
 use crate::Bench;
 
 /// Responses with an error status that the checks provoke: the console reports them, too.
-const EXPECTED: &[&str] = &["/api/query", "/api/stats/query", "/logs", "/api/config/sources"];
+const EXPECTED: &[&str] =
+    &["/api/query", "/api/stats/query", "/logs", "/api/config/sources", "/api/config/keys"];
 
 pub(crate) fn check(bench: &Bench) {
     let mut wrong = Vec::new();

@@ -56,6 +56,30 @@ pub(crate) fn empty(bench: &Bench) {
     data::put_installation(bench.daemon.address());
 }
 
+pub(crate) fn listed(bench: &Bench) {
+    let browser = &bench.browser;
+    bench.open("");
+    browser.wait("document.querySelectorAll('.metric-list li').length > 3");
+    bench.picture("metrics.png");
+    browser.fill("#metrics [type=search]", "CPU.us");
+    let names = "[...document.querySelectorAll('.metric-list li')].map(e => e.textContent).join()";
+    browser.wait(&format!("{names} === 'sys.cpu.user'"));
+    let status = browser.text("return document.querySelector('#metrics [role=status]').innerText");
+    assert_eq!(status, "1 metric");
+    browser.click(".metric-list button");
+    bench.wait_drawn();
+    assert_eq!(legend(bench).len(), 8, "a line for each series");
+    assert!(browser.text("return location.hash").contains("sys.cpu.user"));
+    browser.back();
+    browser.wait("document.querySelector('#metrics')");
+    // The field of the metric also finds any part.
+    browser.click(METRIC);
+    browser.type_text("user");
+    browser.wait(
+        "[...document.querySelectorAll('.metric .options:not([hidden]) li')].some(e => e.textContent === 'sys.cpu.user')",
+    );
+}
+
 pub(crate) fn typed(bench: &Bench) {
     let browser = &bench.browser;
     bench.open("");

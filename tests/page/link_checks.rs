@@ -339,6 +339,8 @@ pub(crate) fn refused(bench: &Bench) {
         browser.wait(&format!(
             "document.querySelector('main .problem')?.innerText.includes({message:?})"
         ));
+        let signs_in = browser.script("return Boolean(document.querySelector('#sign-in'))");
+        assert_eq!(signs_in, status == 401, "how to sign in is said for a 401 alone");
         assert_ne!(
             browser.script(
                 "return document.querySelectorAll('[aria-label=Configuration] tbody tr').length"
@@ -397,6 +399,8 @@ fn refused_by_role(bench: &Bench) {
             "document.querySelector({shown:?}) && !document.querySelector('main .problem')"
         ));
     }
+    browser.wait("document.querySelector('#user')?.innerText.startsWith('viewer')");
+    browser.wait("document.querySelector('#sign-out')");
     println!("page:   {}", seen.join("; "));
     browser.open("about:blank");
 }

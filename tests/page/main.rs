@@ -143,6 +143,7 @@ type Check = fn(&Bench);
 /// Every check, in its order: the first ones need an empty store.
 const CHECKS: &[(&str, Check)] = &[
     ("an empty store shows how to send points, and draws the first ones", graph_checks::empty),
+    ("the metrics are listed before a query, by any part of a name", graph_checks::listed),
     ("a query is typed with completions and drawn", graph_checks::typed),
     ("dragging zooms, with Shift it pans, back goes back", graph_checks::zoomed),
     ("a link reproduces the view, also one of OpenTSDB's page", graph_checks::linked),

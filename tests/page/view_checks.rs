@@ -207,6 +207,7 @@ pub(crate) fn config(bench: &Bench) {
     let row =
         browser.text("return document.querySelector('[aria-label=Configuration] tbody').innerText");
     assert!(row.contains("opentsdb.conf line 1"), "the source is shown: {row}");
+    assert!(row.contains("Characters that names may have"), "the meaning is shown: {row}");
     println!("page:   {}", row.replace('\n', " "));
 }
 

@@ -144,7 +144,13 @@ is one line: `METRIC MILLISECONDS VALUE {TAGK=TAGV, ...}`. With --graph, argumen
 the graph, as in /q: wxh, title, ylabel, yrange, ylog, yformat, xformat, key, nokey, style, smooth, fgcolor, \
 bgcolor. A BASE that does not end in .png gets BASE.gnuplot and BASE_<n>.dat.
 
+gexp evaluates functions over series, as /api/query/gexp does. last prints the newest point of each series, \
+METRIC{TAGK=TAGV,...}, as /api/query/last does. exp reads the body of /api/query/exp from FILE, or from standard \
+input if FILE is -, and prints the JSON of its response.
+
   tsdb query 1h-ago sum sys.load host=a
+  tsdb query gexp 1h-ago 'movingAverage(avg:sys.load{host=*},3)'
+  tsdb query last --back-scan 24 'sys.load{host=a}'
   tsdb query --graph - 1h-ago sum sys.load
   tsdb query 2013/01/01-00:00:00 2013/01/02-00:00:00 avg downsample 60000 avg sys.load
 

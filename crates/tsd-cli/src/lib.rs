@@ -38,6 +38,7 @@ mod open_files;
 mod output;
 mod package_files;
 mod password;
+mod percent_encoding;
 mod port_tls;
 mod properties_file;
 mod quarantine;
@@ -128,8 +129,8 @@ Valid commands: fsck, import, mkmetric, query, tsd, scan, search, uid, version
 Further commands: cluster, config, copy, health, help, quarantine, restore, snapshot, table, user, verify
 ";
 
-/// Prints why a command line is invalid, with OpenTSDB's text and the parser's text. The exit status is 1 for an
-/// unknown command, as in OpenTSDB, else 2.
+/// Prints why a command line is invalid, with OpenTSDB's text and the parser's text; the help for an empty one. The
+/// exit status is 1 without a command or for an unknown one, as in OpenTSDB, else 2.
 fn refuse(error: &clap::Error, first: Option<&str>) -> ExitCode {
     use clap::error::ContextKind;
     let word = |kind| match error.get(kind)? {
@@ -137,13 +138,18 @@ fn refuse(error: &clap::Error, first: Option<&str>) -> ExitCode {
         clap::error::ContextValue::Strings(words) => words.first().cloned(),
         _ => None,
     };
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let Some(first) = first else {
+        // As git does: the help is the result, and a script that lost its arguments sees a failure.
+        let _ = print_lines(&Cli::command().render_help().to_string());
+        return ExitCode::from(1);
+    };
     match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            let _ = error.print();
-            return ExitCode::SUCCESS;
-        }
-        _ if first.is_none_or(|first| !is_command(first)) => {
-            tell!("tsdb: error: unknown command '{}'", first.unwrap_or_default());
+        _ if !is_command(first) => {
+            tell!("tsdb: error: unknown command '{first}'");
             if let Some(similar) = word(ContextKind::SuggestedSubcommand) {
                 tell!("a similar command is {similar}");
             }
@@ -229,7 +235,7 @@ fn import_files(args: &ImportArgs) -> anyhow::Result<()> {
 }
 
 fn print_query(args: &QueryArgs) -> anyhow::Result<()> {
-    let parsed = query::parse(&args.words)?;
+    let request = query::parse_request(&args.words, args.back_scan)?;
     let graph = args.graph.as_deref().map(GraphTarget::new);
     let output = match &graph {
         Some(graph) => QueryOutput::Graph(graph),
@@ -237,12 +243,13 @@ fn print_query(args: &QueryArgs) -> anyhow::Result<()> {
         None if args.csv => QueryOutput::Csv,
         None => QueryOutput::Lines,
     };
+    request.check_output(output)?;
     let (config, settings) = prepare(args.config()?)?;
     let clock = query::clock(&settings.zone_name);
-    let by_daemon = async |client| query::print_from_daemon(client, &parsed, &clock, output).await;
+    let by_daemon = async |client| query::print_from_daemon(client, &request, &clock, output).await;
     by_daemon_or_store(args.url.as_deref(), "querying", by_daemon, || {
         with_engine(&config, &settings, Purpose::Query, async |open| {
-            query::print(&open.engine, &parsed, &clock, output).await
+            query::print(&open.engine, &request, &clock, output).await
         })
     })
 }

@@ -1,7 +1,7 @@
 //! The common steps of sub-commands: they load the configuration, open the store or find its daemon, and return the
 //! exit status.
 
-use std::process::ExitCode;
+use std::{io::IsTerminal as _, process::ExitCode};
 
 use tokio::runtime::Runtime;
 use tracing::{info, warn};
@@ -132,6 +132,9 @@ fn daemon_in_the_way(error: anyhow::Error, what: &str) -> anyhow::Result<DaemonC
     else {
         return Err(error);
     };
-    tell!("tsdb: {} is in use by {owner}: {what} through {url}", path.display());
+    // A script gets the same result either way.
+    if std::io::stderr().is_terminal() {
+        tell!("tsdb: {} is in use by {owner}: {what} through {url}", path.display());
+    }
     Ok(DaemonClient::new(url)?)
 }

@@ -101,7 +101,8 @@ pub use tsd_query::{
 };
 pub use uid::{
     CreatableNames, FilterError, Finished, Intent, Intents, MappingPage, NameChange, NamePeers,
-    ShownNames, StoredMapping, Suggestions, UidAdmin, UidTable, UnconfirmedRemovalError,
+    NameSearch, ShownNames, StoredMapping, Suggestions, UidAdmin, UidTable,
+    UnconfirmedRemovalError,
 };
 pub use write_filter::{FilterRules, FilterRulesError, FilteredSeries, WriteFilter};
 

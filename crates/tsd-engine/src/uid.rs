@@ -17,6 +17,7 @@ mod intent;
 mod listing;
 mod loss_check;
 mod name_peers;
+mod name_search;
 mod pending_names;
 mod resolver;
 mod series_limit;
@@ -29,6 +30,7 @@ pub use self::{
     intent::{Finished, Intent, Intents, NameChange},
     listing::{MappingPage, StoredMapping},
     name_peers::{NamePeers, UnconfirmedRemovalError},
+    name_search::NameSearch,
     table::UidTable,
 };
 pub(crate) use self::{

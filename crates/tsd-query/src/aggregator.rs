@@ -134,7 +134,7 @@ const REGISTERED: &[(&str, Aggregator)] = &[
 
 impl Aggregator {
     /// Every registered name, for `/api/aggregators`.
-    pub fn names() -> impl Iterator<Item = &'static str> {
+    pub fn names() -> impl Iterator<Item = &'static str> + Clone {
         REGISTERED.iter().map(|(name, _)| *name)
     }
 

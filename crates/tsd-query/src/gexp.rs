@@ -42,6 +42,11 @@ impl Gexp {
         Ok(Self { root, metrics })
     }
 
+    /// The names of all functions.
+    pub fn function_names() -> impl Iterator<Item = &'static str> + Clone {
+        function::Function::names()
+    }
+
     /// The distinct metrics as sub queries, in order of appearance. Each sub query reads the range
     /// that the functions around its metric move into the query range.
     pub fn sub_queries(&self) -> Result<Vec<RawSubQuery>, QueryError> {

@@ -18,6 +18,7 @@ mod request;
 mod rollup;
 mod search_text;
 mod time;
+mod valid_names;
 
 pub use aggregator::{Aggregator, Estimation, Percentile, percentile};
 pub use error::{
@@ -57,3 +58,4 @@ pub use rollup::{
 };
 pub use search_text::{SearchField, SearchText, SearchTextError, Searchable};
 pub use time::{Clock, Duration, DurationError, TimeUnit, find_zone, parse_time};
+pub use valid_names::{nearest_name, valid_names};

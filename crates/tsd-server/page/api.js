@@ -84,6 +84,9 @@ export async function call(path, options) {
   return text === "" ? null : JSON.parse(text);
 }
 
+/** Maximum names of a completion. */
+const MOST_NAMES = 50;
+
 /**
  * Returns names that begin with a text.
  *
@@ -92,9 +95,43 @@ export async function call(path, options) {
  * @param {number} [max]
  * @returns {Promise<string[]>}
  */
-export async function suggest(type, prefix, max = 50) {
+export async function suggest(type, prefix, max = MOST_NAMES) {
   const names = await call(`/api/suggest?type=${type}&max=${max}&q=${encodeURIComponent(prefix)}`);
   return Array.isArray(names) ? names.map(String) : [];
+}
+
+/**
+ * @typedef {object} FoundNames
+ * @property {string[]} names the first names
+ * @property {number} matching number of all names that were found
+ * @property {boolean} complete false if the search ended before it had read all names
+ */
+
+/**
+ * Returns names that contain a text, in any case.
+ *
+ * @param {"metrics" | "tagk" | "tagv"} type
+ * @param {string} part
+ * @param {number} max
+ * @returns {Promise<FoundNames>}
+ */
+export async function searchNames(type, part, max) {
+  return /** @type {FoundNames} */ (await call(`/api/suggest?type=${type}&match=any&max=${max}&q=${encodeURIComponent(part)}`));
+}
+
+/**
+ * Returns metrics that contain a text. Those that begin with it come first.
+ *
+ * @param {string} part
+ * @returns {Promise<string[]>}
+ */
+export async function metricsWith(part) {
+  const begin = await suggest("metrics", part);
+  if (part === "" || begin.length >= MOST_NAMES) {
+    return begin;
+  }
+  const { names } = await searchNames("metrics", part, MOST_NAMES);
+  return [...new Set([...begin, ...names])];
 }
 
 /** @typedef {{ complete: boolean, tags: Map<string, Set<string>> }} KnownTags */

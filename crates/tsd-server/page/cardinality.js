@@ -1,6 +1,6 @@
 /** @file The view of the metrics and tags with the most series. */
 
-import { ApiFailure, call, suggest } from "./api.js";
+import { ApiFailure, call, metricsWith } from "./api.js";
 import { Chart } from "./chart.js";
 import { comboBox } from "./complete.js";
 import { button, el, fill, keepFocus, select } from "./dom.js";
@@ -44,7 +44,7 @@ export function cardinality() {
     again();
   };
   const combo = () =>
-    comboBox({ value: metric, label: "Metric", placeholder: "all metrics", completions: (text) => suggest("metrics", text), onChange: choose });
+    comboBox({ value: metric, label: "Metric", placeholder: "all metrics", completions: metricsWith, onChange: choose });
   fill(field, combo());
   const limits = select(LIMITS, limit, (value) => {
     limit = value;

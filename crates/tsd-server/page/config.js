@@ -1,4 +1,4 @@
-/** @file The view of the configuration: every key with its value and the source of the value. */
+/** @file The view of the configuration: every key with its meaning, its value and default, and the source of the value. */
 
 import { ApiFailure, call } from "./api.js";
 import { check, el, fill, keepFocus } from "./dom.js";
@@ -6,7 +6,8 @@ import { count } from "./format.js";
 import { polled } from "./poll.js";
 import { orderText, readOrder, sortableTable } from "./table.js";
 
-/** @typedef {{ key: string, value: string, source: string }} Setting */
+/** @typedef {{ meaning: string, values: string, default: string | null }} Meaning */
+/** @typedef {{ key: string, value: string, source: string, meaning: string, values: string, usual: string }} Setting */
 
 /** @type {import("./table.js").Order} */
 const BY_KEY = { column: 0, descending: false };
@@ -20,7 +21,7 @@ export function config() {
   let order = BY_KEY;
   const table = el("div", { class: "scroll" });
   const found = el("span", { class: "dim", role: "status" });
-  const search = el("input", { type: "search", placeholder: "key, value or source", "aria-label": "Search the configuration" });
+  const search = el("input", { type: "search", placeholder: "key, value, source or meaning", "aria-label": "Search the configuration" });
   search.addEventListener("input", () => {
     show();
     view.save();
@@ -29,7 +30,7 @@ export function config() {
     const wanted = search.value.trim().toLowerCase();
     const rows = settings.filter(
       (setting) =>
-        `${setting.key} ${setting.value} ${setting.source}`.toLowerCase().includes(wanted) && (!changedOnly || !setting.source.startsWith("default")),
+        `${setting.key} ${setting.value} ${setting.source} ${setting.meaning}`.toLowerCase().includes(wanted) && (!changedOnly || !setting.source.startsWith("default")),
     );
     found.textContent = `${count(rows.length)} of ${count(settings.length)} keys`;
     const rendered = () =>
@@ -43,8 +44,14 @@ export function config() {
           view.save();
         },
         columns: [
-          { label: "key", class: "key", cell: (row) => el("code", null, row.key), sort: (row) => row.key },
+          {
+            label: "key",
+            class: "key",
+            cell: (row) => el("span", null, el("code", null, row.key), el("div", { class: "meaning dim", title: row.values }, row.meaning)),
+            sort: (row) => row.key,
+          },
           { label: "value", class: "name", cell: (row) => el("code", null, row.value), sort: (row) => row.value },
+          { label: "default", class: "name", cell: (row) => el("code", { class: "dim" }, row.usual), sort: (row) => row.usual },
           { label: "source", cell: (row) => el("span", { class: row.source.startsWith("default") ? "dim" : "" }, row.source), sort: (row) => row.source },
         ],
       });
@@ -66,15 +73,21 @@ export function config() {
     const values = /** @type {Record<string, string>} */ (await call("/api/config"));
     /** @type {Record<string, string>} */
     let sources = {};
+    /** @type {Record<string, Meaning>} */
+    let meanings = {};
     /** @type {unknown} */
     let failure = null;
     try {
-      const named = await call("/api/config/sources");
+      const [named, described] = await Promise.all([call("/api/config/sources"), call("/api/config/keys")]);
       sources = /** @type {Record<string, string>} */ (named ?? {});
+      meanings = /** @type {Record<string, Meaning>} */ (described ?? {});
     } catch (error) {
       failure = error instanceof ApiFailure && error.status === 404 ? null : error;
     }
-    settings = Object.entries(values).map(([key, value]) => ({ key, value, source: sources[key] ?? "" }));
+    settings = Object.entries(values).map(([key, value]) => {
+      const { meaning = "", values: allowed = "", default: usual = null } = meanings[key] ?? {};
+      return { key, value, source: sources[key] ?? "", meaning, values: allowed, usual: usual ?? "" };
+    });
     show();
     if (failure) {
       // The values are already shown, without their sources.

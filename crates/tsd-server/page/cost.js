@@ -134,6 +134,22 @@ export function problemBox(error, what) {
     el("strong", null, what ? `${what}: ` : "", failure?.status ? `${failure.status} ` : ""),
     message,
     failure?.details && failure.details !== message ? el("pre", null, failure.details) : null,
+    failure?.status === 401 ? signIn() : null,
+  );
+}
+
+/**
+ * Says how to give credentials.
+ *
+ * @returns {HTMLElement}
+ */
+function signIn() {
+  return el(
+    "div",
+    { class: "row" },
+    el("span", null, "This daemon asks for a user: after a reload the browser asks for its name and password. An administrator makes users with "),
+    el("code", null, "tsdb user add NAME READER"),
+    button("Sign in", () => location.reload(), { id: "sign-in" }),
   );
 }
 

@@ -2,7 +2,7 @@
 
 import { setAddress } from "./address.js";
 import { AnnotationList, annotationDialog } from "./annotate.js";
-import { callText, suggest, tagsOf } from "./api.js";
+import { callText, searchNames, tagsOf } from "./api.js";
 import { axisForm } from "./axis_form.js";
 import { Chart, colorOf } from "./chart.js";
 import { pan, zoom } from "./chart_input.js";
@@ -13,6 +13,7 @@ import { csvOf, fileName, jsonOf } from "./export.js";
 import { count, duration, plural } from "./format.js";
 import { hiddenOf, markHidden } from "./hidden.js";
 import { parseLink, renderLink } from "./link.js";
+import { MOST_LISTED, metricList } from "./metric_list.js";
 import { QueryForm, intervalList } from "./query_form.js";
 import { rangeOf, requestsOf } from "./request.js";
 import { readResponse } from "./result.js";
@@ -479,19 +480,19 @@ export class GraphView {
   }
 
   async showEmpty() {
-    let names;
+    let found;
     try {
-      names = await suggest("metrics", "", 1);
+      found = await searchNames("metrics", "", MOST_LISTED);
     } catch (error) {
       fill(this.problems, problemBox(error));
       return;
     }
-    if (names.length || !this.isShown || asks(this.view)) {
+    if (!this.isShown || asks(this.view)) {
       return;
     }
     fill(
       this.empty,
-      emptyState((metric) => void this.showFirst(metric)),
+      found.matching ? metricList(found, (metric) => void this.choose(metric)) : emptyState((metric) => void this.showFirst(metric)),
     );
     this.empty.hidden = false;
     this.chartPanel.hidden = true;
@@ -510,19 +511,18 @@ export class GraphView {
       // Rendering the form again would lose the text being entered.
       return;
     }
-    const view = newView();
-    view.start = "15m-ago";
-    view.refresh = 1;
-    const sub = { ...newSub(), metric };
-    try {
-      const { tags } = await tagsOf(metric);
-      const keys = [...tags].filter(([, values]) => values.size <= 20).slice(0, 3);
-      sub.filters = keys.map(([tagk]) => ({ tagk, type: "wildcard", filter: "*", groupBy: true }));
-    } catch {
-      // One line for all series is enough.
-    }
-    view.subs = [sub];
-    this.setView(view, false);
+    const subs = [await subOf(metric)];
+    this.setView({ ...newView(), start: "15m-ago", refresh: 1, subs }, false);
+  }
+
+  /**
+   * Draws a metric of the list.
+   *
+   * @param {string} metric
+   */
+  async choose(metric) {
+    const subs = [await subOf(metric)];
+    this.setView({ ...this.view, subs }, true);
   }
 
   hideEmpty() {
@@ -583,6 +583,24 @@ export class GraphView {
       shown.focus();
     }
   }
+}
+
+/**
+ * Returns a sub query of a metric, with a line for each series if there are few.
+ *
+ * @param {string} metric
+ * @returns {Promise<import("./view.js").SubQuery>}
+ */
+async function subOf(metric) {
+  const sub = { ...newSub(), metric };
+  try {
+    const { tags } = await tagsOf(metric);
+    const keys = [...tags].filter(([, values]) => values.size <= 20).slice(0, 3);
+    sub.filters = keys.map(([tagk]) => ({ tagk, type: "wildcard", filter: "*", groupBy: true }));
+  } catch {
+    // One line for all series is enough.
+  }
+  return sub;
 }
 
 /** Label of a failed request, by its kind. @type {Record<QueryRequest["kind"], string>} */

@@ -12,6 +12,7 @@ import { overview } from "./overview.js";
 import { queries } from "./queries.js";
 import { storage } from "./storage.js";
 import { localZone, zoneChoices } from "./time.js";
+import { showUser } from "./user.js";
 import { ZONE_CHANGED, chooseZone, pageZone } from "./zone.js";
 
 /** @typedef {import("./poll.js").PageView} PageView */
@@ -162,7 +163,8 @@ function stored() {
 async function showHealth() {
   const health = byId("health");
   try {
-    const status = /** @type {{ status: string, problems?: { reason: string }[] }} */ (await call("/api/status"));
+    const status = /** @type {{ status: string, problems?: { reason: string }[], user?: string }} */ (await call("/api/status"));
+    showUser(status.user ?? "");
     const problems = status.problems ?? [];
     health.className = `health ${problems.length ? "warn" : "good"}`;
     health.textContent = status.status;

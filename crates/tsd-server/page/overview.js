@@ -7,6 +7,7 @@ import { bytes, count, duration, short } from "./format.js";
 import { readMetrics } from "./metrics.js";
 import { panel, polled, tile } from "./poll.js";
 import { makeSeries } from "./result.js";
+import { statsHistory } from "./self_stats.js";
 import { newAxis } from "./view.js";
 import { pageZone } from "./zone.js";
 
@@ -56,11 +57,13 @@ export function overview() {
   const samples = [];
   /** @type {Metrics | null} */
   let before = null;
+  const history = statsHistory();
   const body = el(
     "div",
     { class: "stack page-body" },
     tiles,
     panel("Points received per second", chart.element),
+    ...history.element,
     panel("Queues and memory", queues),
   );
 
@@ -76,6 +79,7 @@ export function overview() {
     fill(queues, queueTable(now));
     drawSamples(chart, samples);
     before = now;
+    await history.refresh();
   });
 }
 

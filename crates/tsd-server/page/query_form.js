@@ -1,6 +1,6 @@
 /** @file The form of a view's sub queries and expressions. Edits the view in place and reports each change. */
 
-import { suggest, tagsOf } from "./api.js";
+import { metricsWith, suggest, tagsOf } from "./api.js";
 import { comboBox } from "./complete.js";
 import { button, check, el, field, fill, keepFocus, select, textField } from "./dom.js";
 import { newExpression } from "./link.js";
@@ -100,7 +100,7 @@ export class QueryForm {
       value: sub.metric,
       label: `Metric of ${id}`,
       placeholder: "metric",
-      completions: (text) => suggest("metrics", text),
+      completions: metricsWith,
       onChange: (value) => {
         sub.metric = value;
         changed();

@@ -195,6 +195,8 @@ pub struct ServerConfig {
     pub host_name: String,
     /// Names the host tag of statistics `fqdn` (`tsd.stats.canonical`).
     pub stats_canonical: bool,
+    /// Time between two writes of the daemon's own statistics as points (`tsd.stats.self`); `None` writes none.
+    pub self_stats: Option<Duration>,
     /// Adds a `port` tag to statistics (`tsd.core.stats_with_port`).
     pub stats_with_port: bool,
     /// Limits and timeouts.
@@ -203,10 +205,23 @@ pub struct ServerConfig {
     pub properties: BTreeMap<String, String>,
     /// Where the value of each property comes from, for `/api/config/sources`.
     pub property_sources: BTreeMap<String, String>,
+    /// What each known key sets, for `/api/config/keys`.
+    pub property_meanings: BTreeMap<String, PropertyMeaning>,
     /// Build information shown by `version`.
     pub build: BuildInfo,
     /// Renders `/metrics`; see [`crate::install_metrics`]. Without it the route is unknown.
     pub metrics: Option<PrometheusHandle>,
+}
+
+/// What a key of the configuration sets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PropertyMeaning {
+    /// The key, in one line.
+    pub meaning: &'static str,
+    /// The allowed values with their unit, in words.
+    pub values: String,
+    /// The value without a configuration; `None` if there is no such value, or if it depends on other keys.
+    pub default: Option<&'static str>,
 }
 
 impl Default for ServerConfig {
@@ -243,10 +258,12 @@ impl Default for ServerConfig {
             time_zone: "UTC".to_owned(),
             host_name: "(unknown)".to_owned(),
             stats_canonical: false,
+            self_stats: None,
             stats_with_port: false,
             limits: Limits::default(),
             properties: BTreeMap::new(),
             property_sources: BTreeMap::new(),
+            property_meanings: BTreeMap::new(),
             build: BuildInfo::default(),
             metrics: None,
         }

@@ -35,6 +35,7 @@ mod refused_connection;
 mod refused_points;
 mod rollups;
 mod route;
+mod self_stats;
 mod server;
 mod server_state;
 mod stats;
@@ -54,7 +55,7 @@ pub use cluster_nodes::{
     DrainedNode, FlushedNode, HotSlotDetails, NodeDetails, NodeQueries, NodeSlots, SilentNodeError,
     SlotSummary,
 };
-pub use config::{Limits, ServerConfig, ServerMode};
+pub use config::{Limits, PropertyMeaning, ServerConfig, ServerMode};
 pub use cors::{Cors, CorsError};
 pub use health::HealthAge;
 pub use host_names::{HostNames, HostNamesError};

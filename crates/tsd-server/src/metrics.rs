@@ -93,6 +93,10 @@ tsd_engine::metrics_table! {
                 "Connections closed because the daemon stood still while they were open.";
             discarded_bytes: "tsd_server_discarded_bytes_total",
                 "Bytes discarded because they may have come before the daemon stood still.";
+            self_stats_stored: "tsd_server_self_stats_stored_total",
+                "Points of the daemon's own statistics that were stored (`tsd.stats.self`).";
+            self_stats_failed: "tsd_server_self_stats_failed_total",
+                "Points of the daemon's own statistics that were not stored.";
             telnet_long_lines: "tsd_server_telnet_long_lines_total",
                 "Telnet lines skipped because they are longer than `tsd.network.max_line_length`.";
         }

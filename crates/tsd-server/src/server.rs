@@ -21,7 +21,7 @@ use tsd_engine::{EngineHandle, Epoch, LogLimit, QueryClock, Standstills, stood_s
 
 use crate::{
     ServerConfig, connection, health::HealthAge, metrics, open_connections::NoRoom,
-    refused_connection::RefusedConnections, server_state::ServerState,
+    refused_connection::RefusedConnections, self_stats, server_state::ServerState,
 };
 
 /// Interval of the metrics recorder's upkeep of its histograms.
@@ -78,6 +78,7 @@ pub struct Server {
     acceptors: Vec<JoinHandle<()>>,
     upkeep: Option<JoinHandle<()>>,
     uid_space: JoinHandle<()>,
+    self_stats: Option<JoinHandle<()>>,
 }
 
 impl Server {
@@ -104,6 +105,9 @@ impl Server {
             .map_err(|source| BindError::Listen { address: first, source })?;
         let state = Arc::new(state);
         let uid_space = tokio::spawn(follow_uid_space(state.engine.clone()));
+        let interval = state.config.self_stats.filter(|_| state.config.mode.writes());
+        let self_stats =
+            interval.map(|every| tokio::spawn(self_stats::store(Arc::clone(&state), every)));
         let tasks = TaskTracker::new();
         let abort = CancellationToken::new();
         let acceptors = listeners
@@ -112,7 +116,7 @@ impl Server {
                 tokio::spawn(accept(listener, Arc::clone(&state), tasks.clone(), abort.clone()))
             })
             .collect();
-        Ok(Self { addresses, state, tasks, abort, acceptors, upkeep, uid_space })
+        Ok(Self { addresses, state, tasks, abort, acceptors, upkeep, uid_space, self_stats })
     }
 
     /// Returns the first listening address.
@@ -158,6 +162,9 @@ impl Server {
             let _ = acceptor.await;
         }
         self.uid_space.abort();
+        if let Some(self_stats) = self.self_stats {
+            self_stats.abort();
+        }
         if let Some(upkeep) = self.upkeep {
             upkeep.abort();
         }

@@ -7,34 +7,38 @@ use clap::Args;
 
 use crate::config::{Config, ConfigError};
 
+/// Headings that follow the options of a command in its help.
+const CONFIGURATION: &str = "Configuration and log";
+const HBASE: &str = "HBase";
+
 /// Flags of every sub-command.
 #[derive(Debug, Args)]
 pub(crate) struct Overrides {
     /// Configuration file; it must exist
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = CONFIGURATION)]
     config: Option<PathBuf>,
     /// Directory of the embedded store, or of the log in front of HBase [tsd.storage.data_directory]
-    #[arg(long, value_name = "DIRECTORY")]
+    #[arg(long, value_name = "DIRECTORY", help_heading = CONFIGURATION)]
     data: Option<PathBuf>,
     /// error, warn, info, debug, trace or off, or directives such as `info,tsd_engine=debug`
     /// [tsd.log.level]
-    #[arg(long, value_name = "LEVEL")]
+    #[arg(long, value_name = "LEVEL", help_heading = CONFIGURATION)]
     log_level: Option<String>,
     /// text or json [tsd.log.format]
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", help_heading = CONFIGURATION)]
     log_format: Option<String>,
     /// Data table [tsd.storage.hbase.data_table]
-    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    #[arg(long, value_name = "NAME", help_heading = HBASE, hide_short_help = true)]
     table: Option<String>,
     /// UID table [tsd.storage.hbase.uid_table]
-    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    #[arg(long, value_name = "NAME", help_heading = HBASE, hide_short_help = true)]
     uidtable: Option<String>,
     /// ZooKeeper quorum of HBase, host[:port],...; selects HBase as the store
     /// [tsd.storage.hbase.zk_quorum]
-    #[arg(long, value_name = "HOSTS")]
+    #[arg(long, value_name = "HOSTS", help_heading = HBASE)]
     zkquorum: Option<String>,
     /// Root znode of HBase [tsd.storage.hbase.zk_basedir]
-    #[arg(long, value_name = "PATH", hide_short_help = true)]
+    #[arg(long, value_name = "PATH", help_heading = HBASE, hide_short_help = true)]
     zkbasedir: Option<String>,
 }
 

@@ -29,7 +29,10 @@ pub(crate) struct QueryArgs {
     /// Print CSV, a row for each point, as /api/query does with format=csv
     #[arg(long, conflicts_with_all = ["graph", "json"])]
     pub(crate) csv: bool,
-    /// START [END] QUERY...
+    /// Hours before now in which `last` looks for a point; without it, the series index finds the newest point
+    #[arg(long, value_name = "HOURS")]
+    pub(crate) back_scan: Option<u32>,
+    /// START [END] QUERY..., gexp START [END] EXPRESSION..., last SERIES..., or exp FILE
     #[arg(value_name = "WORD", required = true, num_args = 1.., allow_negative_numbers = true)]
     pub(crate) words: Vec<String>,
 }

@@ -2,10 +2,11 @@
 
 use std::{collections::BTreeMap, path::Path};
 
+use tsd_query::nearest_name;
 use tsd_server::redacted;
 
 use super::{
-    Config, ConfigError, EngineKind, Key, KeyEffect, Property, Settings, ValueKind, hbase_summary,
+    Config, ConfigError, EngineKind, KeyEffect, Property, Settings, ValueKind, hbase_summary,
     is_client_key, is_true, keys, parse_properties,
 };
 
@@ -199,39 +200,7 @@ fn exactly(value: &str, word: &str) -> (String, Option<String>) {
 
 /// The known key whose name differs least, if it is similar.
 fn nearest(name: &str) -> Option<&'static str> {
-    let most = (name.len() / 4).clamp(2, 6);
-    keys::KEYS
-        .iter()
-        .map(|key: &Key| (distance(name.as_bytes(), key.name.as_bytes()), key.name))
-        .min()
-        .filter(|(changes, _)| *changes <= most)
-        .map(|(_, name)| name)
-}
-
-/// Number of bytes to insert, remove or replace to turn one text into the other; a swap of two bytes counts as one.
-fn distance(from: &[u8], to: &[u8]) -> usize {
-    let mut before: Vec<usize> = Vec::new();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    let mut last_byte = None;
-    for (at, byte) in from.iter().enumerate() {
-        let mut next = vec![at + 1];
-        for (column, other) in to.iter().enumerate() {
-            let cost =
-                |row: &[usize], column: usize| row.get(column).copied().unwrap_or(usize::MAX);
-            let replaced = cost(&row, column).saturating_add(usize::from(byte != other));
-            let removed = cost(&row, column + 1).saturating_add(1);
-            let inserted = cost(&next, column).saturating_add(1);
-            let mut best = replaced.min(removed).min(inserted);
-            let other_before = column.checked_sub(1).and_then(|column| to.get(column));
-            if last_byte == Some(other) && other_before == Some(byte) {
-                best = best.min(cost(&before, column - 1).saturating_add(1));
-            }
-            next.push(best);
-        }
-        last_byte = Some(byte);
-        before = std::mem::replace(&mut row, next);
-    }
-    row.last().copied().unwrap_or_default()
+    nearest_name(name, keys::KEYS.iter().map(|key| key.name))
 }
 
 #[cfg(test)]
@@ -396,9 +365,6 @@ mod tests {
 
     #[test]
     fn similar_names_are_near() {
-        assert_eq!(distance(b"port", b"prot"), 1);
-        assert_eq!(distance(b"port", b"ports"), 1);
-        assert_eq!(distance(b"", b"abc"), 3);
         assert_eq!(nearest("tsd.core.auto_create_metric"), Some("tsd.core.auto_create_metrics"));
         assert_eq!(nearest("tsd.storage.fix_duplicate"), Some("tsd.storage.fix_duplicates"));
         assert_eq!(nearest("something.else.entirely"), None);

@@ -27,6 +27,20 @@ pub(crate) enum QueryArgsError {
     /// An invalid tag.
     #[error("{0}")]
     Tag(String),
+    /// Too few words behind `gexp`, `last` or `exp`.
+    #[error("expected {0}")]
+    Expected(&'static str),
+    /// A flag or an output that this form of a query does not have.
+    #[error("{0}")]
+    Unsupported(&'static str),
+    /// The body of a query cannot be read.
+    #[error("cannot read {file}: {reason}")]
+    Body {
+        /// Path of the file.
+        file: String,
+        /// What the system reported.
+        reason: String,
+    },
 }
 
 /// The parsed arguments.
@@ -72,7 +86,7 @@ pub(crate) fn parse(words: &[String]) -> Result<ParsedArgs, QueryArgsError> {
 }
 
 /// True if the second argument is an end time and not an aggregator.
-fn is_time(word: &str) -> bool {
+pub(super) fn is_time(word: &str) -> bool {
     !word.starts_with('+')
         && (word == "now"
             || word.contains([':', '/', '-'])

@@ -13,8 +13,20 @@ pub(super) async fn query(
     args: &ParsedArgs,
 ) -> anyhow::Result<Vec<Series>> {
     let response = daemon.post("/api/query", body(args).to_string()).await?;
-    daemon
-        .json_of(&response)?
+    all_series(&daemon.json_of(&response)?)
+}
+
+/// The series of a response to a GET.
+pub(super) async fn series_of(
+    daemon: &mut DaemonClient,
+    path: &str,
+) -> anyhow::Result<Vec<Series>> {
+    let response = daemon.get(path).await?;
+    all_series(&daemon.json_of(&response)?)
+}
+
+fn all_series(response: &Json) -> anyhow::Result<Vec<Series>> {
+    response
         .as_array()
         .and_then(|all| all.iter().map(series).collect())
         .context("the response is not the result of a query")

@@ -13,7 +13,7 @@ use super::{
     output::UidOutput,
     status::{FAILED, NOT_FOUND, USAGE},
 };
-use crate::{daemon_client::DaemonClient, tell};
+use crate::{daemon_client::DaemonClient, percent_encoding::percent_encoded, tell};
 
 /// Width of a UID that is given as a number, as in OpenTSDB. The API does not report the daemon's widths.
 const DEFAULT_WIDTH: usize = 3;
@@ -226,14 +226,6 @@ fn page(body: &Value) -> Option<(Vec<StoredMapping>, Option<String>)> {
     Some((mappings, body.get("next").and_then(Value::as_str).map(str::to_owned)))
 }
 
-/// Encodes a value of a query string.
-fn percent_encoded(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
-    text.bytes()
-        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -264,10 +256,5 @@ mod tests {
         assert_eq!((mappings.len(), next.as_deref()), (1, Some("host")));
         assert!(page(&json!({"mappings": [{"type": "tagk"}]})).is_none());
         assert!(page(&json!([])).is_none());
-    }
-
-    #[test]
-    fn values_of_a_query_string_are_encoded() {
-        assert_eq!(percent_encoded("^a.b[0-9]+ ä&"), "%5Ea.b%5B0-9%5D%2B%20%C3%A4%26");
     }
 }

@@ -400,6 +400,30 @@ async fn suggestions_are_names_with_the_prefix_in_byte_order() {
     assert_eq!(engine.uids().suggest(UidKind::Tagv, "", 25).await.unwrap(), ["\u{e9}tage"]);
 }
 
+#[tokio::test]
+async fn a_search_counts_all_names_and_returns_the_first_ones() {
+    let store = store();
+    let engine = start(config(), &store);
+    for name in ["sys.cpu.user", "app.cpu", "sys.mem", "sys.CPU.idle"] {
+        engine.uids().assign(UidKind::Metric, name).await.unwrap();
+    }
+    engine.uids().assign(UidKind::Tagk, "cpu").await.unwrap();
+    let search = async |part: &str, max, is_shown: Option<ShownNames<'static>>| {
+        let mut search = engine.uids().search(UidKind::Metric, part, max, is_shown);
+        let mut names = Vec::new();
+        while let Some(batch) = search.next_batch().await.unwrap() {
+            names.extend(batch);
+        }
+        (names.join(" "), search.matching())
+    };
+    assert_eq!(search("cpu", 9, None).await, ("app.cpu sys.CPU.idle sys.cpu.user".to_owned(), 3));
+    assert_eq!(search("cpu", 1, None).await, ("app.cpu".to_owned(), 3));
+    assert_eq!(search("", 1, None).await, ("app.cpu".to_owned(), 4));
+    assert_eq!(search("absent", 9, None).await, (String::new(), 0));
+    let of_sys: ShownNames<'static> = Box::new(|name| name.starts_with(b"sys."));
+    assert_eq!(search("mem", 9, Some(of_sys)).await, ("sys.mem".to_owned(), 1));
+}
+
 async fn both(engine: &EngineHandle, name: &str) -> Option<u64> {
     engine.uids().uid_of(UidKind::Tagv, name).await.ok().map(tsd_model::Uid::to_number)
 }

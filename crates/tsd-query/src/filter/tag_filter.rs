@@ -3,6 +3,7 @@
 use regex::{Regex, RegexBuilder};
 
 use super::{java_pattern::translate, wildcard::Wildcard};
+use crate::valid_names::valid_names;
 
 /// Maximum size of a compiled pattern in bytes. Matching takes linear time for any pattern.
 const REGEX_SIZE_LIMIT: usize = 1 << 20;
@@ -45,7 +46,10 @@ pub enum FilterKind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
     /// Unknown type.
-    #[error("Could not find a tag value filter of the type: {0}")]
+    #[error(
+        "Could not find a tag value filter of the type: {0}{names}",
+        names = valid_names(.0, TYPES.iter().copied())
+    )]
     UnknownType(String),
     /// No tag key.
     #[error("Tagk cannot be null or empty")]
@@ -263,7 +267,8 @@ mod tests {
         let error_of = |kind, filter| TagFilter::try_new("host", kind, filter, false).unwrap_err();
         assert_eq!(
             error_of("not_key", "").to_string(),
-            "Could not find a tag value filter of the type: not_key"
+            "Could not find a tag value filter of the type: not_key. Valid names: iliteral_or, iwildcard, \
+             literal_or, not_iliteral_or, not_literal_or, regexp, wildcard"
         );
         assert_eq!(error_of("literal_or", "").to_string(), "Filter cannot be null or empty");
         assert_eq!(

@@ -17,22 +17,33 @@ pub(super) enum Function {
     Divide,
 }
 
+/// Every name.
+const NAMES: &[(&str, Function)] = &[
+    ("absolute", Function::Absolute),
+    ("alias", Function::Alias),
+    ("diffSeries", Function::Difference),
+    ("difference", Function::Difference),
+    ("divide", Function::Divide),
+    ("divideSeries", Function::Divide),
+    ("firstDiff", Function::FirstDiff),
+    ("highestCurrent", Function::HighestCurrent),
+    ("highestMax", Function::HighestMax),
+    ("movingAverage", Function::MovingAverage),
+    ("multiply", Function::Multiply),
+    ("multiplySeries", Function::Multiply),
+    ("scale", Function::Scale),
+    ("shift", Function::Shift),
+    ("sum", Function::Sum),
+    ("sumSeries", Function::Sum),
+    ("timeShift", Function::Shift),
+];
+
 impl Function {
     pub(super) fn from_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "scale" => Self::Scale,
-            "absolute" => Self::Absolute,
-            "alias" => Self::Alias,
-            "firstDiff" => Self::FirstDiff,
-            "movingAverage" => Self::MovingAverage,
-            "highestMax" => Self::HighestMax,
-            "highestCurrent" => Self::HighestCurrent,
-            "shift" | "timeShift" => Self::Shift,
-            "sumSeries" | "sum" => Self::Sum,
-            "diffSeries" | "difference" => Self::Difference,
-            "multiplySeries" | "multiply" => Self::Multiply,
-            "divideSeries" | "divide" => Self::Divide,
-            _ => return None,
-        })
+        NAMES.iter().find(|(known, _)| *known == name).map(|(_, function)| *function)
+    }
+
+    pub(super) fn names() -> impl Iterator<Item = &'static str> + Clone {
+        NAMES.iter().map(|(name, _)| *name)
     }
 }

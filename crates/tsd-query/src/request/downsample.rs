@@ -3,6 +3,7 @@
 use crate::{
     aggregator::Aggregator,
     time::{Duration, DurationError, TimeUnit},
+    valid_names::valid_names,
 };
 
 /// How a series is downsampled before aggregation.
@@ -68,13 +69,13 @@ pub enum DownsampleError {
     )]
     TooManyParts(String),
     /// An unknown function.
-    #[error("No such downsampling function: {0}")]
+    #[error("No such downsampling function: {0}{names}", names = valid_names(.0, functions()))]
     UnknownFunction(String),
     /// `none`, which does not aggregate.
     #[error("cannot use the NONE aggregator for downsampling")]
     NoneFunction,
     /// A fill policy that does not exist.
-    #[error("Unrecognized fill policy: {0}")]
+    #[error("Unrecognized fill policy: {0}{names}", names = valid_names(.0, FillPolicy::names()))]
     UnknownFill(String),
     /// The interval is not a duration.
     #[error(transparent)]
@@ -85,12 +86,17 @@ pub enum DownsampleError {
 }
 
 impl FillPolicy {
+    const ALL: [Self; 5] = [Self::None, Self::Nan, Self::Null, Self::Zero, Self::Scalar];
+
     /// The policy of that name, in any case.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        [Self::None, Self::Nan, Self::Null, Self::Zero, Self::Scalar]
-            .into_iter()
-            .find(|policy| policy.name().eq_ignore_ascii_case(name))
+        Self::ALL.into_iter().find(|policy| policy.name().eq_ignore_ascii_case(name))
+    }
+
+    /// Every name.
+    pub fn names() -> impl Iterator<Item = &'static str> + Clone {
+        Self::ALL.into_iter().map(Self::name)
     }
 
     /// Name in requests.
@@ -141,6 +147,11 @@ impl DownsampleSpec {
             DownsampleWindow::All => 0,
         }
     }
+}
+
+/// Names of the functions that downsample.
+fn functions() -> impl Iterator<Item = &'static str> + Clone {
+    Aggregator::names().filter(|name| *name != Aggregator::None.name())
 }
 
 /// Splits into interval, function and fill policy. Trailing empty parts are dropped, as by Java's
@@ -241,9 +252,12 @@ mod tests {
             "Invalid downsampling specifier '1m-avg-nan-x': must consist of interval, function, \
              and optional fill policy",
         );
-        check_error("1m-nope", false, "No such downsampling function: nope");
+        let unknown = DownsampleSpec::parse("1m-nope", false).map_err(|error| error.to_string());
+        let expected = "No such downsampling function: nope. Valid names: avg, count, ";
+        assert!(unknown.as_ref().is_err_and(|text| text.starts_with(expected)), "{unknown:?}");
         check_error("1m-none", false, "cannot use the NONE aggregator for downsampling");
-        check_error("1m-avg-bad", false, "Unrecognized fill policy: bad");
+        let bad = "Unrecognized fill policy: bad. Valid names: nan, none, null, scalar, zero";
+        check_error("1m-avg-bad", false, bad);
         check_error("1q-avg", false, "Invalid duration (suffix): 1q");
         for (text, calendar, count) in
             [("1h30mc-sum", false, "1h30"), ("1.5hc-sum", false, "1.5"), ("1.5h-sum", true, "1.5")]

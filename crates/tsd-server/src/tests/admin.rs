@@ -69,6 +69,10 @@ async fn names_are_suggested() {
         (Method::POST, "/api/suggest", "{}"),
         (Method::PUT, "/api/suggest?type=metrics", ""),
         (Method::GET, "/suggest?json", ""),
+        (Method::GET, "/api/suggest?type=metrics&q=CPU&match=any", ""),
+        (Method::GET, "/api/suggest?type=metrics&match=any&max=1", ""),
+        (Method::POST, "/api/suggest", r#"{"type":"tagv","q":"absent","match":"any"}"#),
+        (Method::GET, "/api/suggest?type=metrics&match=suffix", ""),
     ];
     insta::assert_snapshot!(show(&tsd, &requests).await);
 }

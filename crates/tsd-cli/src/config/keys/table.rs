@@ -342,6 +342,7 @@ pub static KEYS: &[Key] = &[
     no_plugin("tsd.startup.enable", "A plug-in runs at the start"),
     without_effect("tsd.startup.plugin", Some(""), PLUGIN, "Class of the start-up plug-in"),
     bool("tsd.stats.canonical", "false", "Statistics have the tag fqdn instead of host"),
+    secs("tsd.stats.self", "0", 0, 86_400, "Time between two writes of the daemon's own statistics as points; 0 writes none"),
     bool("tsd.storage.accept_clock", "false", "Trusts a clock that is far ahead of the newest stored time, so that retention follows it").on(Scope::Embedded),
     bool("tsd.storage.accept_damage", "false", "Opens a damaged log without its unreadable records").on(Scope::Persistent),
     one_of("tsd.storage.ack", "storage", &["storage", "log", "cluster"], "When a point is acknowledged: HBase has stored it, this host's log is synced, or a log in HBase has it").on(Scope::HBase),

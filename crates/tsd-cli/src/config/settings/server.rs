@@ -7,9 +7,11 @@ use std::{
     time::Duration,
 };
 
-use tsd_server::{AdminPeers, Cors, HostNames, Limits, ServerConfig, ServerMode, TrustedProxies};
+use tsd_server::{
+    AdminPeers, Cors, HostNames, Limits, PropertyMeaning, ServerConfig, ServerMode, TrustedProxies,
+};
 
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, Key, keys};
 
 /// Settings of the server.
 pub(super) fn server(config: &Config) -> Result<ServerConfig, ConfigError> {
@@ -49,13 +51,23 @@ pub(super) fn server(config: &Config) -> Result<ServerConfig, ConfigError> {
         time_zone: zone_name(config)?,
         host_name: host_name(),
         stats_canonical: config.bool("tsd.stats.canonical"),
+        self_stats: match config.int("tsd.stats.self") {
+            0 => None,
+            secs => Some(Duration::from_secs(secs)),
+        },
         stats_with_port: config.bool("tsd.core.stats_with_port"),
         limits: limits(config),
         properties: config.effective(),
         property_sources: config.sources(),
+        property_meanings: keys::KEYS.iter().map(meaning).collect(),
         build: crate::version::build_facts(),
         metrics: None,
     })
+}
+
+fn meaning(key: &Key) -> (String, PropertyMeaning) {
+    let meaning = key.meaning;
+    (key.name.to_owned(), PropertyMeaning { meaning, values: key.values(), default: key.default })
 }
 
 fn limits(config: &Config) -> Limits {

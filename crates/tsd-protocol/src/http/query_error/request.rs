@@ -1,8 +1,8 @@
 //! Responses to requests that are not valid queries.
 
 use tsd_query::{
-    BodyQueryError, RateError, RawQuery, RequestError, TagEntryError, TimeError, TimeProblem,
-    UriError,
+    Aggregator, BodyQueryError, RateError, RawQuery, RequestError, TagEntryError, TimeError,
+    TimeProblem, UriError, ValueFilter, valid_names,
 };
 
 use super::fault::RequestFault;
@@ -44,7 +44,8 @@ pub(super) fn body_error(error: &BodyQueryError) -> RequestFault {
     RequestFault::bad_json(match error {
         BodyQueryError::Filter(error) => error.to_string(),
         BodyQueryError::UnknownValueFilter(kind) => {
-            format!("Could not find a value filter of the type: {kind}")
+            let names = valid_names(kind, ValueFilter::kinds());
+            format!("Could not find a value filter of the type: {kind}{names}")
         }
         BodyQueryError::UnknownRateOption(name) => {
             format!("Unrecognized field \"{name}\" of the rate options")
@@ -109,7 +110,10 @@ pub(super) fn request_error(error: &RequestError, raw: Option<&RawQuery>) -> Req
         ),
         RequestError::UnknownZone => "The timezone specification could not be found".to_owned(),
         RequestError::NoAggregator => "Missing the aggregation function".to_owned(),
-        RequestError::UnknownAggregator(name) => format!("No such aggregation function: {name}"),
+        RequestError::UnknownAggregator(name) => {
+            let names = valid_names(name, Aggregator::names());
+            format!("No such aggregation function: {name}{names}")
+        }
         RequestError::NoSource => "Missing the metric or tsuids, provide at least one".to_owned(),
         RequestError::Downsample(error) => error.to_string(),
         RequestError::HistogramAggregator => {

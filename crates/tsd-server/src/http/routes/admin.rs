@@ -1,6 +1,6 @@
 //! Routes about the daemon: statistics, status, configuration, version, aggregators, caches.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use hyper::{Method, StatusCode};
 use serde_json::{Map, Value, json};
@@ -9,6 +9,7 @@ use tsd_protocol::{ApiError, BuildInfo};
 
 use super::{cardinality, process_stats, query_list};
 use crate::{
+    config::PropertyMeaning,
     health::HealthReport,
     http::{
         error::HttpError,
@@ -95,6 +96,9 @@ pub(super) async fn status(request: &HttpRequest<'_>) -> Result<HttpResponse, Ht
     let mut status = Map::new();
     status.insert("status".to_owned(), report.state().as_str().into());
     status.insert("problems".to_owned(), problems(&report).into());
+    if let Some(identity) = &request.identity {
+        status.insert("user".to_owned(), identity.name().into());
+    }
     if let Some(kept) = request.state.engine.retention() {
         status.insert("retention".to_owned(), retention_status(&kept));
     }
@@ -149,6 +153,9 @@ pub(super) fn config(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpErro
     if request.path.sub_path.eq_ignore_ascii_case("sources") {
         return Ok(json_response(&json!(request.state.config.property_sources)));
     }
+    if request.path.sub_path.eq_ignore_ascii_case("keys") {
+        return Ok(meanings(&request.state.config.property_meanings));
+    }
     let properties: Map<String, Value> = request
         .state
         .config
@@ -157,6 +164,14 @@ pub(super) fn config(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpErro
         .map(|(key, value)| (key.clone(), Value::from(redacted(key, value))))
         .collect();
     Ok(json_response(&Value::Object(properties)))
+}
+
+/// What each known key sets.
+fn meanings(keys: &BTreeMap<String, PropertyMeaning>) -> HttpResponse {
+    let meaning = |PropertyMeaning { meaning, values, default }: &PropertyMeaning| json!({ "meaning": meaning, "values": values, "default": default });
+    let keys: Map<String, Value> =
+        keys.iter().map(|(key, described)| (key.clone(), meaning(described))).collect();
+    json_response(&Value::Object(keys))
 }
 
 /// Name, description and example of each filter, in OpenTSDB's order.

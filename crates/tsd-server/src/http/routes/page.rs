@@ -12,8 +12,8 @@ use bytes::Bytes;
 use hyper::{
     HeaderMap, Method, StatusCode,
     header::{
-        CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETAG, HeaderValue, IF_NONE_MATCH, REFERRER_POLICY,
-        VARY,
+        CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH,
+        REFERRER_POLICY, VARY,
     },
 };
 use tsd_protocol::ApiError;
@@ -29,6 +29,11 @@ const FOLDER: &str = "page/";
 
 /// Name of the HTML file, which is served at `/`.
 const INDEX: &str = "index.html";
+
+/// Name of the file that ends the use of a name and password by the browser.
+const SIGNED_OUT: &str = "signed_out.html";
+/// With `"cookies"`, browsers also forget HTTP credentials. They heed it over TLS, and from localhost.
+const CLEAR_SITE_DATA: HeaderName = HeaderName::from_static("clear-site-data");
 
 /// Limits what the page may load and do. Names and tags are untrusted text: if one of them became markup, it could
 /// neither run code nor send data.
@@ -56,6 +61,7 @@ macro_rules! page_files {
 /// Every file of the page.
 const FILES: &[PageFile] = page_files! {
     "index.html": Html,
+    "signed_out.html": Html,
     "theme.css": Css,
     "dark.css": Css,
     "page.css": Css,
@@ -80,6 +86,7 @@ const FILES: &[PageFile] = page_files! {
     "link.js": Script,
     "log.js": Script,
     "main.js": Script,
+    "metric_list.js": Script,
     "metrics.js": Script,
     "overview.js": Script,
     "poll.js": Script,
@@ -88,11 +95,13 @@ const FILES: &[PageFile] = page_files! {
     "request.js": Script,
     "result.js": Script,
     "scale.js": Script,
+    "self_stats.js": Script,
     "stack.js": Script,
     "storage.js": Script,
     "table.js": Script,
     "time.js": Script,
     "time_bar.js": Script,
+    "user.js": Script,
     "view.js": Script,
     "zone.js": Script,
 };
@@ -129,6 +138,10 @@ fn respond(name: &str, headers: &HeaderMap) -> Option<HttpResponse> {
         HttpResponse::new(StatusCode::OK, file.content_type, Bytes::from_static(file.bytes))
     };
     let fixed = HeaderValue::from_static;
+    let response = match name {
+        SIGNED_OUT => response.with_header(CLEAR_SITE_DATA, fixed("\"cookies\"")),
+        _ => response,
+    };
     Some(
         response
             // Another version of the program may have other files under the same names.

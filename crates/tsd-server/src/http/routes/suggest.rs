@@ -1,7 +1,10 @@
-//! `/api/suggest` and `/suggest`: names with a prefix.
+//! `/api/suggest` and `/suggest`: names with a prefix, or with `match=any` names that contain a text.
+
+use std::time::Duration;
 
 use hyper::{Method, StatusCode};
 use serde_json::{Map, Value};
+use tokio::time::{Instant, timeout_at};
 use tsd_engine::{MetricAct, ShownNames, UidKind};
 use tsd_protocol::{ApiError, ParseMemory, write_json_string};
 
@@ -22,12 +25,17 @@ const LARGEST_MAX: usize = 1 << 20;
 /// Memory of a name in addition to its text, in the list and in the response.
 const NAME_BYTES: usize = 48;
 
+/// Longest time of a search by any part of a name, which reads all names.
+const SEARCH_TIME: Duration = Duration::from_secs(1);
+
 /// Parameters of a request.
 #[derive(Debug, PartialEq, Eq)]
 struct SuggestRequest {
     kind: String,
     prefix: String,
     max: Option<String>,
+    /// `prefix` or `any`.
+    matching: Option<String>,
 }
 
 /// Suggests names of a kind. Outside the API the body is ignored.
@@ -47,6 +55,7 @@ pub(super) async fn suggest(
             kind: request.query.required("type")?.to_owned(),
             prefix: request.query.get("q").unwrap_or_default().to_owned(),
             max: request.query.get("max").map(str::to_owned),
+            matching: request.query.get("match").map(str::to_owned),
         }
     };
     let max = read_max(suggest.max.as_deref())?;
@@ -67,25 +76,89 @@ pub(super) async fn suggest(
     let is_shown = (!rights.are_all()).then(|| Box::new(is_readable) as ShownNames<'_>);
     let wait = request.body.memory_wait();
     let mut memory = PointMemory::begin(&request.state.body_memory, 0, wait).await?;
+    let content_type = if api { ContentType::Json } else { ContentType::LegacyJson };
+    if is_search(suggest.matching.as_deref())? {
+        let found = search(request, (kind, &suggest.prefix, max), is_shown, &mut memory).await?;
+        let response = HttpResponse::new(StatusCode::OK, content_type, found);
+        return Ok(response.with_on_sent(Box::new(move || drop(memory))));
+    }
     let mut suggestions =
         request.state.engine.uids().suggestions(kind, &suggest.prefix, max, is_shown);
     let mut names = Vec::new();
     while let Some(batch) = suggestions.next_batch().await.map_err(|error| uid_api_error(&error))? {
-        // Counts the name itself and its text in the response.
-        let bytes = batch.iter().map(|name| NAME_BYTES + 2 * name.len()).sum();
-        if !memory.take_or_wait(bytes).await {
-            return Err(memory.refusal().into());
-        }
-        names.extend(batch);
+        keep(&mut memory, &mut names, batch).await?;
     }
     let body = render(&names);
-    // Reserves the rest for escapes, which are rare in names.
-    if !memory.take(body.len().saturating_sub(least_rendered_bytes(&names))) {
-        return Err(memory.refusal().into());
-    }
-    let content_type = if api { ContentType::Json } else { ContentType::LegacyJson };
+    take_rest(&mut memory, body.len(), &names)?;
     let response = HttpResponse::new(StatusCode::OK, content_type, body);
     Ok(response.with_on_sent(Box::new(move || drop(memory))))
+}
+
+/// Searches names by any part of them: the first ones, the number of all, and whether all names were read.
+async fn search(
+    request: &HttpRequest<'_>,
+    (kind, part, max): (UidKind, &str, usize),
+    is_shown: Option<ShownNames<'_>>,
+    memory: &mut PointMemory,
+) -> Result<Vec<u8>, HttpError> {
+    let deadline = Instant::now() + SEARCH_TIME;
+    let mut search = request.state.engine.uids().search(kind, part, max, is_shown);
+    let mut names = Vec::new();
+    let is_complete = loop {
+        match timeout_at(deadline, search.next_batch()).await {
+            Ok(Ok(Some(batch))) => keep(memory, &mut names, batch).await?,
+            Ok(Ok(None)) => break true,
+            Ok(Err(error)) => return Err(uid_api_error(&error).into()),
+            Err(_) => break false,
+        }
+        // A store whose batches are ready does not let the timeout expire.
+        if Instant::now() >= deadline {
+            break false;
+        }
+    };
+    let mut body = b"{\"names\":".to_vec();
+    body.append(&mut render(&names));
+    let matching = search.matching();
+    body.extend_from_slice(
+        format!(",\"matching\":{matching},\"complete\":{is_complete}}}").as_bytes(),
+    );
+    take_rest(memory, body.len(), &names)?;
+    Ok(body)
+}
+
+/// Reserves memory for names and their text in the response, and adds them.
+async fn keep(
+    memory: &mut PointMemory,
+    names: &mut Vec<String>,
+    batch: Vec<String>,
+) -> Result<(), HttpError> {
+    let bytes = batch.iter().map(|name| NAME_BYTES + 2 * name.len()).sum();
+    if !memory.take_or_wait(bytes).await {
+        return Err(memory.refusal().into());
+    }
+    names.extend(batch);
+    Ok(())
+}
+
+/// Reserves the rest of a body, such as escapes, which are rare in names.
+fn take_rest(memory: &mut PointMemory, body: usize, names: &[String]) -> Result<(), HttpError> {
+    if memory.take(body.saturating_sub(least_rendered_bytes(names))) {
+        Ok(())
+    } else {
+        Err(memory.refusal().into())
+    }
+}
+
+/// True if any part of a name may match.
+fn is_search(matching: Option<&str>) -> Result<bool, ApiError> {
+    match matching {
+        None | Some("" | "prefix") => Ok(false),
+        Some("any") => Ok(true),
+        Some(other) => {
+            let message = format!("Invalid 'match' parameter:{other}");
+            Err(ApiError::new(400, message).with_details("Valid values: prefix, any"))
+        }
+    }
 }
 
 /// Renders an array of names.
@@ -114,7 +187,7 @@ fn read_max(text: Option<&str>) -> Result<usize, ApiError> {
     Ok(usize::try_from(max).ok().filter(|max| *max > 0).unwrap_or(DEFAULT_MAX).min(LARGEST_MAX))
 }
 
-/// Reads `{"type":…,"q":…,"max":…}`. Reads numbers as text.
+/// Reads `{"type":…,"q":…,"max":…,"match":…}`. Reads numbers as text.
 fn read_body(body: &str) -> Result<SuggestRequest, ApiError> {
     let fields: Map<String, Value> =
         serde_json::from_str(body).map_err(|error| ApiError::bad_json(error.to_string()))?;
@@ -129,6 +202,7 @@ fn read_body(body: &str) -> Result<SuggestRequest, ApiError> {
         kind: text("type")?.ok_or_else(|| ApiError::new(400, "Missing 'type' parameter"))?,
         prefix: text("q")?.unwrap_or_default(),
         max: text("max")?,
+        matching: text("match")?,
     })
 }
 
@@ -143,7 +217,12 @@ mod tests {
         let suggest = read_body(r#"{"type":"metrics","q":"sys","max":10}"#).unwrap();
         assert_eq!(
             suggest,
-            SuggestRequest { kind: "metrics".into(), prefix: "sys".into(), max: Some("10".into()) }
+            SuggestRequest {
+                kind: "metrics".into(),
+                prefix: "sys".into(),
+                max: Some("10".into()),
+                matching: None,
+            }
         );
         assert_eq!(read_body(r#"{"type":"tagk"}"#).unwrap().prefix, "");
         assert_eq!(read_body("{}").unwrap_err().message, "Missing 'type' parameter");
