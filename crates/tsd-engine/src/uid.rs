@@ -17,6 +17,7 @@ mod intent;
 mod listing;
 mod loss_check;
 mod name_peers;
+mod new_series;
 mod pending_names;
 mod resolver;
 mod series_limit;
@@ -29,6 +30,7 @@ pub use self::{
     intent::{Finished, Intent, Intents, NameChange},
     listing::{MappingPage, StoredMapping},
     name_peers::{NamePeers, UnconfirmedRemovalError},
+    new_series::SeriesAllowance,
     table::UidTable,
 };
 pub(crate) use self::{
@@ -37,8 +39,9 @@ pub(crate) use self::{
     engine_names::EngineNames,
     filter::NameFilter,
     loss_check::LossCheck,
+    new_series::NewSeriesCheck,
     resolver::{ResolvedSeries, Resolver},
-    series_limit::SeriesLimit,
+    series_limit::{KnownSeries, SeriesLimit},
 };
 
 #[cfg(test)]

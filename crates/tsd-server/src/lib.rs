@@ -20,6 +20,7 @@ mod gentle_close;
 mod health;
 mod host_names;
 mod http;
+mod identity_limits;
 mod latency;
 mod metrics;
 mod open_connections;
@@ -47,8 +48,9 @@ pub use admin_peers::{AdminPeers, PeersError, TrustedProxies};
 pub use auth::{
     AllowAll, AuthError, AuthenticationConfig, Authenticator, Credentials, ExpiryError, HashError,
     Identity, OpenPaths, OpenPathsError, Permission, Permissions, Secret, UnknownPermission,
-    UserFileAuthenticator, UserLine, UserLineError, Users, UsersError, hash_password, hash_token,
-    new_token, parse_authorization, parse_expiry, parse_telnet_credentials,
+    UserFileAuthenticator, UserLimitError, UserLimits, UserLine, UserLineError, Users, UsersError,
+    hash_password, hash_token, new_token, parse_authorization, parse_expiry,
+    parse_telnet_credentials,
 };
 pub use cluster_nodes::{
     CancelQueryError, ClusterFuture, ClusterNode, ClusterNodes, ClusterQueryId, ClusterStatus,
@@ -60,6 +62,7 @@ pub use cors::{Cors, CorsError};
 pub use health::HealthAge;
 pub use host_names::{HostNames, HostNamesError};
 pub use http::{inflate_body, quarantine_json, running_queries, snapshot_json, verification_json};
+pub use identity_limits::IdentityLimits;
 pub use metrics::{describe_metrics, install_metrics};
 pub use plugins::{
     PluginTask, PublisherConfig, PublisherUrl, PublisherUrlError, SpoolConfig, start_publisher,

@@ -18,6 +18,7 @@ use crate::{
     body_memory::BodyMemory,
     client::Client,
     health::{HealthAge, HealthMonitor, HealthReport},
+    identity_limits::{IdentityTable, LimitedSender},
     metrics::{ReadableCounter, ServerMetrics},
     open_connections::OpenConnections,
     port_tls::REQUIRED_KEY,
@@ -70,6 +71,8 @@ pub(crate) struct ServerState {
     refusal_log: LogLimit,
     pub(crate) tls_log: LogLimit,
     pub(crate) refused_points: RefusedPointLog,
+    identities: IdentityTable,
+    limit_log: LogLimit,
     /// Cancelled when load balancers should send no more clients.
     pub(crate) leaving: CancellationToken,
     /// Cancelled when shutdown starts.
@@ -97,6 +100,7 @@ impl ServerState {
         let stopping = CancellationToken::new();
         let memory = settings.memory.clone();
         let connections = OpenConnections::new(&config.limits, memory, stopping.clone());
+        let identities = IdentityTable::new(config.identity_limits, Arc::clone(&settings.clock));
         Ok(Self {
             health: HealthMonitor::start(engine.clone())?,
             rules: Arc::new(rules),
@@ -112,6 +116,8 @@ impl ServerState {
             refusal_log: LogLimit::new(REFUSAL_LOG_INTERVAL),
             tls_log: LogLimit::new(TLS_LOG_INTERVAL),
             refused_points: RefusedPointLog::default(),
+            identities,
+            limit_log: LogLimit::new(REFUSAL_LOG_INTERVAL),
             leaving: CancellationToken::new(),
             stopping,
             stop_requested: CancellationToken::new(),
@@ -170,6 +176,25 @@ impl ServerState {
         self.metrics.tls_failed(TlsFailure::Required).increment(1);
         if let Some(suppressed) = self.tls_log.admit() {
             warn!(%peer, suppressed, "a client without TLS was refused ({REQUIRED_KEY})");
+        }
+    }
+
+    /// Returns the sender of a request or of telnet points; `None` if nothing limits or counts it.
+    pub(crate) fn limited_sender(
+        &self,
+        identity: Option<&Identity>,
+        peer: IpAddr,
+    ) -> Option<LimitedSender> {
+        let authentication = self.config.authentication.as_ref();
+        // Otherwise a client could choose its name.
+        let has_users = authentication.is_some_and(|a| !a.authenticator.accepts_anything());
+        self.identities.sender(identity.filter(|_| has_users), peer)
+    }
+
+    /// Logs a request that its sender may make later.
+    pub(crate) fn log_limited(&self, peer: IpAddr, reason: &dyn std::fmt::Display) {
+        if let Some(suppressed) = self.limit_log.admit() {
+            warn!(%peer, %reason, suppressed, "a request exceeded a limit of its sender");
         }
     }
 

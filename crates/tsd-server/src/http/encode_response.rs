@@ -6,7 +6,7 @@ use hyper::{
     header::{
         ACCEPT_ENCODING, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
         ACCESS_CONTROL_ALLOW_ORIGIN, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE,
-        HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+        HeaderValue, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
     },
 };
 
@@ -22,8 +22,6 @@ const WORTH_COMPRESSING: usize = 256;
 /// Authentication schemes for a client without valid credentials.
 const BASIC_CHALLENGE: &str = r#"Basic realm="tsdb", charset="UTF-8""#;
 const BEARER_CHALLENGE: &str = r#"Bearer realm="tsdb""#;
-/// Seconds after which a client with too many wrong attempts may retry.
-const RETRY_SECS: &str = "4";
 
 /// Options of a response that depend on the request and not on the route.
 #[derive(Debug, Default)]
@@ -53,6 +51,7 @@ pub(crate) fn encode_response(
         None => route_response.content_type,
     };
     let (body, encoding, length) = encode_body(route_response.body, wrap, encoding, active_request);
+    let body = body.with_running_query(route_response.running_query);
     let mut response = Response::new(body.with_on_sent(route_response.on_sent));
     *response.status_mut() = route_response.status;
     let headers = response.headers_mut();
@@ -74,7 +73,7 @@ pub(crate) fn encode_response(
         );
         headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, allowed);
     }
-    add_retry_headers(headers, route_response.status);
+    add_challenges(headers, route_response.status);
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if route_response.close {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
@@ -114,16 +113,10 @@ fn encode_body(
     }
 }
 
-/// Adds the headers that tell an unauthenticated client how, or when, to retry.
-fn add_retry_headers(headers: &mut HeaderMap, status: StatusCode) {
-    match status {
-        StatusCode::UNAUTHORIZED => {
-            headers.append(WWW_AUTHENTICATE, HeaderValue::from_static(BASIC_CHALLENGE));
-            headers.append(WWW_AUTHENTICATE, HeaderValue::from_static(BEARER_CHALLENGE));
-        }
-        StatusCode::TOO_MANY_REQUESTS => {
-            headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_SECS));
-        }
-        _ => {}
+/// Tells an unauthenticated client how to authenticate.
+fn add_challenges(headers: &mut HeaderMap, status: StatusCode) {
+    if status == StatusCode::UNAUTHORIZED {
+        headers.append(WWW_AUTHENTICATE, HeaderValue::from_static(BASIC_CHALLENGE));
+        headers.append(WWW_AUTHENTICATE, HeaderValue::from_static(BEARER_CHALLENGE));
     }
 }

@@ -1,6 +1,9 @@
 //! Errors of HTTP requests and their rendering.
 
-use hyper::StatusCode;
+use hyper::{
+    StatusCode,
+    header::{HeaderValue, RETRY_AFTER},
+};
 use tsd_protocol::{ApiError, LegacyFormat, QueryString};
 
 use super::response::{ContentType, HttpResponse};
@@ -55,6 +58,7 @@ impl HttpError {
             Self::Api(error) => (error, false),
             Self::ApiThenClose(error) => (error, true),
         };
+        let retry_after = error.retry_after_secs.map(HeaderValue::from);
         let response = match format {
             ErrorFormat::Api { trace } => {
                 let error = if trace && error.trace.is_empty() { with_trace(error) } else { error };
@@ -70,7 +74,11 @@ impl HttpError {
                 }
             }
         };
-        response.close_if(close)
+        let response = response.close_if(close);
+        match retry_after {
+            Some(seconds) => response.with_header(RETRY_AFTER, seconds),
+            None => response,
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use tsd_protocol::{ApiError, QueryString};
 
 use super::{
     access::{Access, ConnectionPeer},
+    admission::{Admitted, admit},
     body::read_body,
     cross_site::{is_foreign_script, is_own_page, is_same_host},
     encode_response::{ResponseOptions, encode_response},
@@ -127,6 +128,7 @@ async fn route_request(
         Access { state, headers, is_head, client, route, requirement, reach, path: path_of_uri };
     let identity = access.check(&peer.identity).await?;
     let body = read_body(headers, body, &state.config.limits, &state.body_memory).await?;
+    let admitted = admit(state, route, identity.as_ref(), client.address.ip())?;
     // Dropped with the request, also when its connection ends.
     let requester = Requester::default();
     let receipt = peer.epoch.as_ref().map(|epoch| epoch.receipt().awaited_by(&requester));
@@ -143,6 +145,7 @@ async fn route_request(
             Some(reserve_parsed(&state.body_memory, bytes, request_bytes, &mut wait).await?)
         }
     };
+    let Admitted { sender, query: running_query } = admitted;
     let request = HttpRequest {
         state,
         method: &method,
@@ -155,10 +158,11 @@ async fn route_request(
         peer: client.address,
         access,
         identity,
+        sender,
     };
     let dispatched = routes::dispatch(request).await;
     drop(requester);
-    dispatched
+    dispatched.map(|response| HttpResponse { running_query, ..response })
 }
 
 /// Checks the request line and the headers. Returns the path and the parameters. Sets the format of errors in the
