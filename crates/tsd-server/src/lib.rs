@@ -22,6 +22,7 @@ mod host_names;
 mod http;
 mod identity_limits;
 mod latency;
+mod log_origin;
 mod metrics;
 mod open_connections;
 mod plugins;

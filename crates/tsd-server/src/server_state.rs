@@ -10,7 +10,7 @@ use std::{
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use tsd_engine::{EngineHandle, LogLimit, ProcessMemory, QueryClock};
-use tsd_protocol::{RollupRules, SeriesRules};
+use tsd_protocol::{ApiError, RollupRules, SeriesRules};
 
 use crate::{
     ServerConfig,
@@ -19,6 +19,7 @@ use crate::{
     client::Client,
     health::{HealthAge, HealthMonitor, HealthReport},
     identity_limits::{IdentityTable, LimitedSender},
+    log_origin::LogOrigin,
     metrics::{ReadableCounter, ServerMetrics},
     open_connections::OpenConnections,
     port_tls::REQUIRED_KEY,
@@ -73,6 +74,7 @@ pub(crate) struct ServerState {
     pub(crate) refused_points: RefusedPointLog,
     identities: IdentityTable,
     limit_log: LogLimit,
+    failure_log: LogLimit,
     /// Cancelled when load balancers should send no more clients.
     pub(crate) leaving: CancellationToken,
     /// Cancelled when shutdown starts.
@@ -118,6 +120,7 @@ impl ServerState {
             refused_points: RefusedPointLog::default(),
             identities,
             limit_log: LogLimit::new(REFUSAL_LOG_INTERVAL),
+            failure_log: LogLimit::new(REFUSAL_LOG_INTERVAL),
             leaving: CancellationToken::new(),
             stopping,
             stop_requested: CancellationToken::new(),
@@ -137,7 +140,11 @@ impl ServerState {
     /// Logs that a telnet connection ended with points that were not stored.
     pub(crate) fn log_unstored(&self, points: u64, reason: &str) {
         if let Some(suppressed) = self.unstored_log.admit() {
-            warn!(points, reason, suppressed, "a telnet connection ended with unstored points");
+            let connection = LogOrigin::current().connection();
+            warn!(
+                connection,
+                points, reason, suppressed, "a telnet connection ended with unstored points"
+            );
         }
     }
 
@@ -194,7 +201,9 @@ impl ServerState {
     /// Logs a request that its sender may make later.
     pub(crate) fn log_limited(&self, peer: IpAddr, reason: &dyn std::fmt::Display) {
         if let Some(suppressed) = self.limit_log.admit() {
-            warn!(%peer, %reason, suppressed, "a request exceeded a limit of its sender");
+            let origin = LogOrigin::current();
+            let (request, connection) = (origin.request(), origin.connection());
+            warn!(%peer, request, connection, %reason, suppressed, "a request exceeded a limit of its sender");
         }
     }
 
@@ -207,7 +216,20 @@ impl ServerState {
     ) {
         refused.add(1);
         if let Some(suppressed) = self.refusal_log.admit() {
-            warn!(%peer, %reason, suppressed, "a request was refused");
+            let origin = LogOrigin::current();
+            let (request, connection) = (origin.request(), origin.connection());
+            warn!(%peer, request, connection, %reason, suppressed, "a request was refused");
+        }
+    }
+
+    /// Logs a request that failed inside the daemon.
+    pub(crate) fn log_failed(&self, peer: IpAddr, path: &str, error: &ApiError) {
+        if let Some(suppressed) = self.failure_log.admit() {
+            let origin = LogOrigin::current();
+            let ApiError { status, message, details, .. } = error;
+            warn!(
+                %peer, request = origin.request(), path, status, ?message, ?details, suppressed, "a request failed"
+            );
         }
     }
 

@@ -51,8 +51,8 @@ use self::{
     write_buffer::WriteBuffer,
 };
 use crate::{
-    connection_epoch::ConnectionEpoch, open_connections::OpenConnection, server_state::ServerState,
-    timeout_io::TimeoutIo,
+    connection_epoch::ConnectionEpoch, log_origin::LogOrigin, open_connections::OpenConnection,
+    server_state::ServerState, timeout_io::TimeoutIo,
 };
 
 /// Serves telnet until the connection closes.
@@ -108,10 +108,13 @@ where
     if state.config.authentication.is_none() {
         connection.lines.set_sender();
     }
-    connection.log_in_by_certificate(open.certificate_name()).await;
-    let ended = connection.run().await;
-    connection.finish().await;
-    ended
+    let work = async move {
+        connection.log_in_by_certificate(open.certificate_name()).await;
+        let ended = connection.run().await;
+        connection.finish().await;
+        ended
+    };
+    LogOrigin::of_connection().scope(work).await
 }
 
 /// Maximum reads after the start of a shutdown. Received bytes are processed, but a client that keeps

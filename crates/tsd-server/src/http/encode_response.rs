@@ -14,7 +14,10 @@ use super::{
     encoding::{Compressor, Encoding},
     response::{ContentType, HttpResponse, OutgoingBody, ResponseContent},
 };
-use crate::timeout_io::ActiveRequest;
+use crate::{
+    log_origin::{REQUEST_ID, RequestId},
+    timeout_io::ActiveRequest,
+};
 
 /// Smaller bodies are not compressed: the frame overhead outweighs the gain.
 const WORTH_COMPRESSING: usize = 256;
@@ -28,6 +31,8 @@ const BEARER_CHALLENGE: &str = r#"Bearer realm="tsdb""#;
 pub(crate) struct ResponseOptions {
     /// JSONP function to wrap the JSON in.
     pub(crate) jsonp: Option<String>,
+    /// Id of the request.
+    pub(crate) request_id: Option<RequestId>,
     /// Allowed cross-origin origin, and the headers it may send.
     pub(crate) origin: Option<(HeaderValue, HeaderValue)>,
 }
@@ -72,6 +77,9 @@ pub(crate) fn encode_response(
             HeaderValue::from_static("GET, POST, PUT, DELETE"),
         );
         headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, allowed);
+    }
+    if let Some(id) = options.request_id {
+        headers.insert(REQUEST_ID, id.into_header());
     }
     add_challenges(headers, route_response.status);
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

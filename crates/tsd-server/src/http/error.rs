@@ -51,6 +51,18 @@ impl ErrorFormat {
 }
 
 impl HttpError {
+    /// The error, if the daemon failed. An overload (503) and an API version of the future (501) are no failures.
+    pub(crate) const fn failure(&self) -> Option<&ApiError> {
+        match self {
+            Self::Api(error) | Self::ApiThenClose(error)
+                if error.status >= 500 && !matches!(error.status, 501 | 503) =>
+            {
+                Some(error)
+            }
+            _ => None,
+        }
+    }
+
     /// Renders the error as a response.
     pub(crate) fn render(self, format: ErrorFormat) -> HttpResponse {
         let (error, close) = match self {

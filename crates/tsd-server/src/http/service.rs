@@ -27,8 +27,14 @@ use super::{
     routes,
 };
 use crate::{
-    ServerConfig, auth::of_request, client::Client, config::Limits, route::Route,
-    server_state::ServerState, timeout_io::ActiveRequest,
+    ServerConfig,
+    auth::of_request,
+    client::Client,
+    config::Limits,
+    log_origin::{LogOrigin, RequestId},
+    route::Route,
+    server_state::ServerState,
+    timeout_io::ActiveRequest,
 };
 
 /// OpenTSDB treats larger bodies as chunked.
@@ -58,24 +64,33 @@ pub(crate) async fn handle_request(
     let began = Instant::now();
     state.metrics.received_http.add(1);
     let (parts, body) = request.into_parts();
+    let id = RequestId::of(&parts.headers);
     let mut context = ResponseContext {
         route: Route::Unknown,
         error_format: ErrorFormat::Legacy(tsd_protocol::LegacyFormat::Html),
-        options: ResponseOptions::default(),
+        options: ResponseOptions { request_id: Some(id.clone()), ..ResponseOptions::default() },
     };
+    let origin = LogOrigin::of_request(id);
     let routed = if active_request.is_without_memory() {
         context.error_format = ErrorFormat::Api { trace: false };
         let text = format!("no memory is left for the request ({MEMORY_LIMIT_KEY})");
         Err(HttpError::ApiThenClose(ApiError::overloaded(&text)))
     } else {
-        route_request(state, &parts, body, peer, &mut context).await
+        let routed = route_request(state, &parts, body, peer, &mut context);
+        origin.clone().scope(routed).await
     };
     let response = match routed {
         Ok(response) if context.route.is_operational() => Ok(response),
         Ok(response) => reserve_response(state, response).await,
         Err(error) => Err(error),
     };
-    let response = response.unwrap_or_else(|error| error.render(context.error_format));
+    let response = response.unwrap_or_else(|error| {
+        if let Some(failure) = error.failure() {
+            let path = parts.uri.path();
+            origin.in_scope(|| state.log_failed(peer.address.ip(), path, failure));
+        }
+        error.render(context.error_format)
+    });
     state.metrics.request_completed(context.route, response.status.as_u16(), began.elapsed());
     encode_response(response, context.options, &parts.headers, active_request)
 }

@@ -106,7 +106,7 @@ async fn unrequested_headers_are_omitted() {
     let (head, _) = answer.split_once("\r\n\r\n").unwrap();
     let names: Vec<&str> =
         head.lines().skip(1).map(|line| line.split(':').next().unwrap()).collect();
-    assert_eq!(names, ["Content-Type", "X-Content-Type-Options", "Content-Length"]);
+    assert_eq!(names, ["Content-Type", "X-Request-Id", "X-Content-Type-Options", "Content-Length"]);
     let old = tsd.exchange(b"GET /api/aggregators HTTP/1.0\r\n\r\n").await;
     assert!(old.contains("\"first\"]"), "{old}");
 }

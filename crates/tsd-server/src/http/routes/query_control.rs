@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tsd_engine::{QueryClient, QueryControl};
 use tsd_protocol::write_json_string;
 
-use crate::{http::request::HttpRequest, identity_limits::LimitedSender};
+use crate::{http::request::HttpRequest, identity_limits::LimitedSender, log_origin::LogOrigin};
 
 /// Headers whose values are masked in the query list.
 const SECRET_HEADERS: [&str; 3] = ["cookie", "authorization", "proxy-authorization"];
@@ -29,6 +29,7 @@ pub(super) fn control(request: &HttpRequest<'_>, query: Arc<str>) -> QueryContro
     });
     let client = QueryClient {
         remote: request.peer.to_string(),
+        request_id: LogOrigin::current().request().map(str::to_owned),
         user: request.identity.as_ref().map(|identity| identity.name().to_owned()),
         headers: headers.collect(),
         query,
