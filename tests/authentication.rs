@@ -347,3 +347,33 @@ fn no_credentials_of_the_configuration_are_shown() {
     }
     assert!(daemon.terminate().success());
 }
+
+#[test]
+fn limits_of_a_user_are_followed_and_known_series_are_not_new_after_a_start() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let users = directory.path().join("users");
+    let (token, line) = token("agent", "WRITER,CREATOR");
+    let write = |limits: &str| fs::write(&users, format!("{} {limits}\n", line.trim_end()));
+    write("series=2/h").expect("write");
+    let put = |daemon: &Daemon, hosts: std::ops::Range<u32>| {
+        let lines: String =
+            hosts.map(|host| format!("put m 1356998400 1 host=h{host}\n")).collect();
+        let sent = format!("auth bearer {token}\n{lines}");
+        text(&exchange(daemon.address(), sent.as_bytes()))
+    };
+    let refusal = "AUTH_SUCCESS\r\nput: Too many new series: user \"agent\" has added 2 series";
+    let running = daemon(directory.path(), &users);
+    let reply = put(&running, 0..3);
+    assert!(reply.starts_with(refusal) && reply.lines().count() == 2, "{reply}");
+    assert!(running.terminate().success(), "a clean shutdown");
+
+    let running = daemon(directory.path(), &users);
+    // The series index knows the first two.
+    assert_eq!(put(&running, 0..4), "AUTH_SUCCESS\r\n");
+    let reply = put(&running, 0..5);
+    assert!(reply.starts_with(refusal) && reply.lines().count() == 2, "{reply}");
+    write("series=off").expect("write");
+    running.signal("HUP");
+    let accepted = || (put(&running, 0..9) == "AUTH_SUCCESS\r\n").then_some(());
+    wait_for(accepted).expect("no limit");
+}

@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde_json::Value;
-use tsd_testkit::{Daemon, http};
+use tsd_testkit::{Daemon, exchange, http, http_binary, wait_for};
 
 use crate::tsdb;
 
@@ -69,6 +69,39 @@ fn slow_queries_are_logged_with_their_costs() {
     let query: Value = serde_json::from_str(slow["query"].as_str().expect("a text")).expect("JSON");
     assert_eq!(query["queries"][0]["metric"], "m");
     assert!(slow["remote"].as_str().is_some_and(|remote| remote.starts_with("127.0.0.1:")));
+}
+
+#[test]
+fn log_lines_name_the_request_or_the_connection() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = tsdb(&directory.path().join("data")).env("TSD_QUERY_SLOW_LOG", "1").start();
+    let address = daemon.address();
+    let id = "trace-42";
+    let headers = format!("X-Request-Id: {id}\r\n");
+    let get = |uri: &str, headers: &str| http_binary(address, "GET", uri, headers);
+    let answer = get("/api/version", &headers);
+    assert_eq!(answer.header("X-Request-Id"), Some(id));
+    for unsafe_id in ["", "X-Request-Id: a b\r\n", "X-Request-Id: {\"a\":1}\r\n"] {
+        let answer = get("/api/version", unsafe_id);
+        let generated = answer.header("X-Request-Id").expect("an id").to_owned();
+        assert!(generated.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-'), "{generated}");
+    }
+    let refused = get("/api/uid/rename?metric=a&name=b", &format!("{headers}Forwarded: for=x\r\n"));
+    assert_eq!((refused.status, refused.header("X-Request-Id")), (403, Some(id)));
+    let _ = daemon.wait_for_event("a request was refused", |event| event["request"] == id);
+    let slow = wait_for(|| {
+        let _ = get("/api/query?start=1h-ago&m=sum:tsd.none", &headers);
+        let _ = get("/api/search/lookup?m=*", &headers);
+        daemon.events("slow query").into_iter().next()
+    });
+    assert_eq!(slow.expect("a query of a millisecond")["request"], id);
+    let reply = exchange(address, b"put m 1356998400 x h=a\n");
+    assert!(!reply.is_empty(), "an error");
+    let refused = daemon.wait_for_event("a point was refused", |_| true);
+    assert!(refused["connection"].as_u64() > Some(0), "{refused}");
+    assert_eq!(refused.get("request"), None, "{refused}");
+    let malformed = String::from_utf8_lossy(&exchange(address, b"GET\r\n\r\n")).into_owned();
+    assert!(malformed.contains("\r\nX-Request-Id: "), "{malformed}");
 }
 
 /// Warnings other than about a slow disk.

@@ -75,11 +75,11 @@ pub use tsd_read::{
     Cardinality, CardinalityRequest, CompletedQuery, DeletedPoints, ExplainedRange, ExplainedRead,
     ExplainedSubQuery, ExplainedSummaries, GexpResult, LastPoint, LastQuery, LastSeries,
     LimitOverride, LimitOverrideError, LimitOverrides, Lookup, LookupResult, LookupSeries,
-    MetaSearch, MetricAct, MetricForbidden, MetricRights, MetricRightsError, QueryClass,
-    QueryClient, QueryConfig, QueryControl, QueryFailure, QueryGuard, QueryId, QueryList,
-    QueryOutcome, QueryResult, QueryStats, QueryTaskLost, QueryThreads, Reads, ResultSeries,
-    Rollups, RowConfig, RowScans, RunningQuery, RunningStage, ScannerStats, SearchPage,
-    SearchResult, SearchTarget, SeriesIndexUse, SubQueryResult, SubQueryStats, Tables,
+    MetaSearch, MetricAct, MetricForbidden, MetricRights, MetricRightsError, QueryBounds,
+    QueryClass, QueryClient, QueryConfig, QueryControl, QueryFailure, QueryGuard, QueryId,
+    QueryList, QueryOutcome, QueryResult, QueryStats, QueryTaskLost, QueryThreads, Reads,
+    ResultSeries, Rollups, RowConfig, RowScans, RunningQuery, RunningStage, ScannerStats,
+    SearchPage, SearchResult, SearchTarget, SeriesIndexUse, SubQueryResult, SubQueryStats, Tables,
     UnnamedSeries, WorkSizes, WorkSlices,
 };
 pub use tsd_runtime::{
@@ -101,7 +101,7 @@ pub use tsd_query::{
 };
 pub use uid::{
     CreatableNames, FilterError, Finished, Intent, Intents, MappingPage, NameChange, NamePeers,
-    NameSearch, ShownNames, StoredMapping, Suggestions, UidAdmin, UidTable,
+    NameSearch, SeriesAllowance, ShownNames, StoredMapping, Suggestions, UidAdmin, UidTable,
     UnconfirmedRemovalError,
 };
 pub use write_filter::{FilterRules, FilterRulesError, FilteredSeries, WriteFilter};

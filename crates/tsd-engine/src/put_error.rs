@@ -57,6 +57,9 @@ pub enum PutError {
     /// The sender may not write the metric.
     #[error(transparent)]
     Forbidden(#[from] MetricForbidden),
+    /// The series is new, and the sender has added as many series as it may; the text names the limit.
+    #[error("{0}")]
+    NewSeriesLimit(String),
     /// The interval of a rolled-up value is not configured.
     #[error("rollups are not configured")]
     NoRollups,
@@ -102,6 +105,7 @@ impl From<UidError> for PutError {
         match error {
             UidError::Throttled => Self::Throttled("too many names are waiting for a UID"),
             UidError::Closed => Self::Closed,
+            UidError::NewSeriesLimit(text) => Self::NewSeriesLimit(text),
             // The name may have a UID, so the point can be sent again.
             UidError::Storage(error) => error.into(),
             other => Self::Uid(other),

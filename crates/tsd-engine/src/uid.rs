@@ -18,6 +18,7 @@ mod listing;
 mod loss_check;
 mod name_peers;
 mod name_search;
+mod new_series;
 mod pending_names;
 mod resolver;
 mod series_limit;
@@ -31,6 +32,7 @@ pub use self::{
     listing::{MappingPage, StoredMapping},
     name_peers::{NamePeers, UnconfirmedRemovalError},
     name_search::NameSearch,
+    new_series::SeriesAllowance,
     table::UidTable,
 };
 pub(crate) use self::{
@@ -39,8 +41,9 @@ pub(crate) use self::{
     engine_names::EngineNames,
     filter::NameFilter,
     loss_check::LossCheck,
+    new_series::NewSeriesCheck,
     resolver::{ResolvedSeries, Resolver},
-    series_limit::SeriesLimit,
+    series_limit::{KnownSeries, SeriesLimit},
 };
 
 #[cfg(test)]

@@ -77,6 +77,10 @@ pub enum UidError {
         /// Most series of a metric.
         limit: u64,
     },
+    /// The series is new, and its sender has added as many series as it may; the text names the limit and the time at
+    /// which the next one is accepted.
+    #[error("{0}")]
+    NewSeriesLimit(String),
     /// Every UID of the kind's width is assigned.
     #[error("All Unique IDs for {kind} on {width} bytes are already assigned!")]
     AllAssigned {

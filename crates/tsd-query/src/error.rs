@@ -280,6 +280,13 @@ pub enum LimitError {
         /// The limit, in MiB.
         limit_mb: u64,
     },
+    /// Bytes read by a query of a client with a limit of its own.
+    ClientBytes {
+        /// The limit, in bytes.
+        limit: u64,
+        /// Setting of the limit.
+        key: &'static str,
+    },
     /// Memory of the query.
     Memory {
         /// The limit, in MiB.

@@ -38,10 +38,10 @@ pub use metric_rights::{MetricAct, MetricForbidden, MetricRights, MetricRightsEr
 pub use metrics::describe_metrics;
 pub use query::{
     CompletedQuery, DeletedPoints, ExplainedRange, ExplainedRead, ExplainedSubQuery,
-    ExplainedSummaries, GexpResult, LimitOverride, LimitOverrideError, LimitOverrides, QueryClass,
-    QueryClient, QueryControl, QueryFailure, QueryGuard, QueryId, QueryList, QueryOutcome,
-    QueryResult, QueryStats, QueryTaskLost, QueryThreads, ResultSeries, RowScans, RunningQuery,
-    RunningStage, ScannerStats, SubQueryResult, SubQueryStats, WorkSlices,
+    ExplainedSummaries, GexpResult, LimitOverride, LimitOverrideError, LimitOverrides, QueryBounds,
+    QueryClass, QueryClient, QueryControl, QueryFailure, QueryGuard, QueryId, QueryList,
+    QueryOutcome, QueryResult, QueryStats, QueryTaskLost, QueryThreads, ResultSeries, RowScans,
+    RunningQuery, RunningStage, ScannerStats, SubQueryResult, SubQueryStats, WorkSlices,
 };
 pub use query_pool::QueryPool;
 pub use read_shared::{MetaTableWriter, ReadShared};

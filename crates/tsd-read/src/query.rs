@@ -51,7 +51,7 @@ pub use self::{
     run::{
         admission::QueryClass,
         limit_overrides::{LimitOverride, LimitOverrideError, LimitOverrides},
-        query_control::QueryControl,
+        query_control::{QueryBounds, QueryControl},
         query_guard::{QueryGuard, QueryTaskLost, QueryThreads, WorkSlices},
         query_list::{
             CompletedQuery, QueryClient, QueryId, QueryList, QueryOutcome, RunningQuery,

@@ -77,7 +77,8 @@ impl Reads {
         let subject = ReadSubject::Query(request.query());
         subject.check(&control.rights, &self.runner.engine.shared).await?;
         match &self.shared_executions {
-            Some(shared) if request.may_share() => {
+            // A shared execution has the limits of the client that began it.
+            Some(shared) if request.may_share() && control.bounds.are_off() => {
                 list_of(shared).run(&self.runner, request, control).await
             }
             _ => {

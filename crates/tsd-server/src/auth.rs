@@ -10,6 +10,7 @@ mod permissions;
 mod requirements;
 mod secrets;
 mod user_file;
+mod user_limits;
 mod user_line;
 mod users;
 mod verified_cache;
@@ -27,6 +28,7 @@ pub use self::{
     permissions::{Permission, Permissions, UnknownPermission},
     secrets::{HashError, hash_password, hash_token, new_token},
     user_file::UserFileAuthenticator,
+    user_limits::{UserLimitError, UserLimits},
     user_line::{ExpiryError, UserLine, UserLineError, parse_expiry},
     users::{Users, UsersError},
 };
@@ -50,6 +52,7 @@ pub struct Identity {
     expires: Option<Timestamp>,
     /// The metrics on which the user may use its permissions.
     rights: MetricRights,
+    limits: UserLimits,
 }
 
 /// Why a client is not authenticated.
@@ -135,6 +138,7 @@ impl Identity {
             credential,
             expires: None,
             rights: MetricRights::default(),
+            limits: UserLimits::default(),
         }
     }
 
@@ -146,6 +150,17 @@ impl Identity {
     fn with_rights(mut self, rights: MetricRights) -> Self {
         self.rights = rights;
         self
+    }
+
+    const fn with_limits(mut self, limits: UserLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Limits of the user, which replace the configured ones.
+    #[must_use]
+    pub const fn limits(&self) -> UserLimits {
+        self.limits
     }
 
     /// The metrics on which the user may use its permissions.
@@ -164,6 +179,11 @@ impl Identity {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Name of the user, without a copy.
+    pub(crate) fn shared_name(&self) -> Arc<str> {
+        Arc::clone(&self.name)
     }
 
     /// Returns true if the user has a permission.

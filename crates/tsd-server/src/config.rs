@@ -17,8 +17,8 @@ use tsd_engine::Standstills;
 use tsd_protocol::BuildInfo;
 
 use crate::{
-    AdminPeers, AuthenticationConfig, ClusterNodes, Cors, HostNames, LogControl, PortTls,
-    TrustedProxies,
+    AdminPeers, AuthenticationConfig, ClusterNodes, Cors, HostNames, IdentityLimits, LogControl,
+    PortTls, TrustedProxies,
 };
 
 /// Which commands and routes a daemon serves.
@@ -201,6 +201,8 @@ pub struct ServerConfig {
     pub stats_with_port: bool,
     /// Limits and timeouts.
     pub limits: Limits,
+    /// Limits of each identity (`tsd.limits.*`).
+    pub identity_limits: IdentityLimits,
     /// Every effective property, for `/api/config`, which hides credentials.
     pub properties: BTreeMap<String, String>,
     /// Where the value of each property comes from, for `/api/config/sources`.
@@ -261,6 +263,7 @@ impl Default for ServerConfig {
             self_stats: None,
             stats_with_port: false,
             limits: Limits::default(),
+            identity_limits: IdentityLimits::default(),
             properties: BTreeMap::new(),
             property_sources: BTreeMap::new(),
             property_meanings: BTreeMap::new(),

@@ -27,6 +27,7 @@ pub(crate) fn uid_api_error(error: &UidError) -> ApiError {
         | UidError::BlockedByFilter { .. }
         | UidError::CreationForbidden { .. }
         | UidError::SeriesLimit { .. }
+        | UidError::NewSeriesLimit(_)
         | UidError::AllAssigned { .. }
         | UidError::BeingChanged { .. } => ApiError::wrapped(400, error.to_string()),
     }

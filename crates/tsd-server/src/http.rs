@@ -1,6 +1,7 @@
 //! HTTP/1.1 on one connection: hyper with OpenTSDB's routes and response formats.
 
 mod access;
+mod admission;
 mod body;
 mod connection_io;
 mod cross_site;

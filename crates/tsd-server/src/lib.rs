@@ -20,7 +20,9 @@ mod gentle_close;
 mod health;
 mod host_names;
 mod http;
+mod identity_limits;
 mod latency;
+mod log_origin;
 mod metrics;
 mod open_connections;
 mod plugins;
@@ -48,7 +50,8 @@ pub use admin_peers::{AdminPeers, PeersError, TrustedProxies};
 pub use auth::{
     AllowAll, AuthError, AuthenticationConfig, Authenticator, ExpiryError, HashError, Identity,
     OpenPaths, OpenPathsError, Permission, Permissions, UnknownPermission, UserFileAuthenticator,
-    UserLine, UserLineError, Users, UsersError, hash_password, hash_token, new_token, parse_expiry,
+    UserLimitError, UserLimits, UserLine, UserLineError, Users, UsersError, hash_password,
+    hash_token, new_token, parse_expiry,
 };
 pub use cluster_nodes::{
     CancelQueryError, ClusterFuture, ClusterNode, ClusterNodes, ClusterQueryId, ClusterStatus,
@@ -60,6 +63,7 @@ pub use cors::{Cors, CorsError};
 pub use health::HealthAge;
 pub use host_names::{HostNames, HostNamesError};
 pub use http::{quarantine_json, running_queries, snapshot_json, verification_json};
+pub use identity_limits::IdentityLimits;
 pub use metrics::{describe_metrics, install_metrics};
 pub use plugins::{
     PluginTask, PublisherConfig, PublisherUrl, PublisherUrlError, SpoolConfig, start_publisher,

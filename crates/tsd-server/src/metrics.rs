@@ -17,7 +17,10 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 
 use tsd_protocol::{BuildInfo, PutErrorKind};
 
-use crate::{auth, latency::LatencyHistogram, process, route::Route, tls_failure::TlsFailure};
+use crate::{
+    auth, identity_limits::IdentityMetrics, latency::LatencyHistogram, process, route::Route,
+    tls_failure::TlsFailure,
+};
 
 /// Upper bounds of the buckets of `_seconds` histograms: steps of factor four to five, from a call of the
 /// embedded store to a slow query. Each bound costs a series in every histogram.
@@ -268,6 +271,7 @@ pub(crate) fn publish_build(build: &BuildInfo) {
 pub fn describe_metrics() {
     process::describe();
     auth::AuthMetrics::describe();
+    IdentityMetrics::describe();
     ServerMetrics::describe();
     RouteMetrics::describe();
 }

@@ -16,6 +16,7 @@ pub(crate) fn to_telnet_error(error: &PutError) -> TelnetPutError {
         PutError::Expired { .. } => TelnetPutError::Expired(error.to_string()),
         PutError::Filtered(_) => TelnetPutError::Filtered(error.to_string()),
         PutError::Forbidden(_) => TelnetPutError::Forbidden(error.to_string()),
+        PutError::NewSeriesLimit(text) => TelnetPutError::NewSeriesLimit(text.clone()),
         PutError::Storage(_) | PutError::Lost | PutError::Closed => {
             TelnetPutError::Storage(error.to_string())
         }
@@ -34,6 +35,7 @@ pub(crate) fn to_http_error(error: &PutError) -> PutPointError {
         PutError::Expired { .. } => PutPointError::Expired(error.to_string()),
         PutError::Filtered(_) => PutPointError::Filtered(error.to_string()),
         PutError::Forbidden(_) => PutPointError::Forbidden(error.to_string()),
+        PutError::NewSeriesLimit(text) => PutPointError::NewSeriesLimit(text.clone()),
         PutError::Storage(cause) if cause.is_permanent() => {
             PutPointError::Unstorable(error.to_string())
         }

@@ -72,7 +72,7 @@ pub struct ShutdownReport {
 #[derive(Debug)]
 pub struct Server {
     addresses: Vec<SocketAddr>,
-    state: Arc<ServerState>,
+    pub(crate) state: Arc<ServerState>,
     tasks: TaskTracker,
     abort: CancellationToken,
     acceptors: Vec<JoinHandle<()>>,

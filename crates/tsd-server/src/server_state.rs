@@ -10,7 +10,7 @@ use std::{
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use tsd_engine::{EngineHandle, LogLimit, ProcessMemory, QueryClock};
-use tsd_protocol::{RollupRules, SeriesRules};
+use tsd_protocol::{ApiError, RollupRules, SeriesRules};
 
 use crate::{
     ServerConfig,
@@ -18,6 +18,8 @@ use crate::{
     body_memory::BodyMemory,
     client::Client,
     health::{HealthAge, HealthMonitor, HealthReport},
+    identity_limits::{IdentityTable, LimitedSender},
+    log_origin::LogOrigin,
     metrics::{ReadableCounter, ServerMetrics},
     open_connections::OpenConnections,
     port_tls::REQUIRED_KEY,
@@ -70,6 +72,9 @@ pub(crate) struct ServerState {
     refusal_log: LogLimit,
     pub(crate) tls_log: LogLimit,
     pub(crate) refused_points: RefusedPointLog,
+    identities: IdentityTable,
+    limit_log: LogLimit,
+    failure_log: LogLimit,
     /// Cancelled when load balancers should send no more clients.
     pub(crate) leaving: CancellationToken,
     /// Cancelled when shutdown starts.
@@ -97,6 +102,7 @@ impl ServerState {
         let stopping = CancellationToken::new();
         let memory = settings.memory.clone();
         let connections = OpenConnections::new(&config.limits, memory, stopping.clone());
+        let identities = IdentityTable::new(config.identity_limits, Arc::clone(&settings.clock));
         Ok(Self {
             health: HealthMonitor::start(engine.clone())?,
             rules: Arc::new(rules),
@@ -112,6 +118,9 @@ impl ServerState {
             refusal_log: LogLimit::new(REFUSAL_LOG_INTERVAL),
             tls_log: LogLimit::new(TLS_LOG_INTERVAL),
             refused_points: RefusedPointLog::default(),
+            identities,
+            limit_log: LogLimit::new(REFUSAL_LOG_INTERVAL),
+            failure_log: LogLimit::new(REFUSAL_LOG_INTERVAL),
             leaving: CancellationToken::new(),
             stopping,
             stop_requested: CancellationToken::new(),
@@ -131,7 +140,11 @@ impl ServerState {
     /// Logs that a telnet connection ended with points that were not stored.
     pub(crate) fn log_unstored(&self, points: u64, reason: &str) {
         if let Some(suppressed) = self.unstored_log.admit() {
-            warn!(points, reason, suppressed, "a telnet connection ended with unstored points");
+            let connection = LogOrigin::current().connection();
+            warn!(
+                connection,
+                points, reason, suppressed, "a telnet connection ended with unstored points"
+            );
         }
     }
 
@@ -173,6 +186,27 @@ impl ServerState {
         }
     }
 
+    /// Returns the sender of a request or of telnet points; `None` if nothing limits or counts it.
+    pub(crate) fn limited_sender(
+        &self,
+        identity: Option<&Identity>,
+        peer: IpAddr,
+    ) -> Option<LimitedSender> {
+        let authentication = self.config.authentication.as_ref();
+        // Otherwise a client could choose its name.
+        let has_users = authentication.is_some_and(|a| !a.authenticator.accepts_anything());
+        self.identities.sender(identity.filter(|_| has_users), peer)
+    }
+
+    /// Logs a request that its sender may make later.
+    pub(crate) fn log_limited(&self, peer: IpAddr, reason: &dyn std::fmt::Display) {
+        if let Some(suppressed) = self.limit_log.admit() {
+            let origin = LogOrigin::current();
+            let (request, connection) = (origin.request(), origin.connection());
+            warn!(%peer, request, connection, %reason, suppressed, "a request exceeded a limit of its sender");
+        }
+    }
+
     /// Counts and logs a request that its sender may not make.
     pub(crate) fn log_refusal(
         &self,
@@ -182,7 +216,20 @@ impl ServerState {
     ) {
         refused.add(1);
         if let Some(suppressed) = self.refusal_log.admit() {
-            warn!(%peer, %reason, suppressed, "a request was refused");
+            let origin = LogOrigin::current();
+            let (request, connection) = (origin.request(), origin.connection());
+            warn!(%peer, request, connection, %reason, suppressed, "a request was refused");
+        }
+    }
+
+    /// Logs a request that failed inside the daemon.
+    pub(crate) fn log_failed(&self, peer: IpAddr, path: &str, error: &ApiError) {
+        if let Some(suppressed) = self.failure_log.admit() {
+            let origin = LogOrigin::current();
+            let ApiError { status, message, details, .. } = error;
+            warn!(
+                %peer, request = origin.request(), path, status, ?message, ?details, suppressed, "a request failed"
+            );
         }
     }
 

@@ -7,6 +7,7 @@
 //!   only commands, and TCP slows the client down.
 //! - Errors of points are queued for the client, and dropped if the client does not read them.
 //! - A connection with few points per read is read at intervals.
+//! - A connection whose identity sends more points than it may is read more slowly.
 
 mod access;
 mod connection;
@@ -17,6 +18,7 @@ mod read_buffer;
 mod read_pace;
 mod rollup_histogram_lines;
 mod storage_errors;
+mod throttle;
 mod unstored;
 mod write_buffer;
 
@@ -44,12 +46,13 @@ use self::{
     login::LoginProgress,
     read_buffer::ReadBuffer,
     read_pace::ReadPace,
+    throttle::Throttle,
     unstored::Unstored,
     write_buffer::WriteBuffer,
 };
 use crate::{
-    connection_epoch::ConnectionEpoch, open_connections::OpenConnection, server_state::ServerState,
-    timeout_io::TimeoutIo,
+    connection_epoch::ConnectionEpoch, log_origin::LogOrigin, open_connections::OpenConnection,
+    server_state::ServerState, timeout_io::TimeoutIo,
 };
 
 /// Serves telnet until the connection closes.
@@ -73,6 +76,7 @@ where
         tracker: Arc::clone(&connection.tracker),
         read_buffer: ReadBuffer::new(state.memory().clone()),
         pace: ReadPace::new(),
+        throttle: Throttle::default(),
         lines: LineProcessor {
             splitter: LineSplitter::new(state.config.limits.telnet_line_bytes),
             commands: TelnetCommands {
@@ -87,6 +91,8 @@ where
             session,
             access: TelnetAccess::new(&state),
             refuses_points: false,
+            sender: None,
+            pause: None,
             reply_text: String::new(),
             tag_buffer: Vec::new(),
             received: ReceivedCounts::default(),
@@ -99,10 +105,16 @@ where
         stopping: Box::pin(connection.closing.clone().cancelled_owned()),
         closing: connection.closing.clone(),
     };
-    connection.log_in_by_certificate(open.certificate_name()).await;
-    let ended = connection.run().await;
-    connection.finish().await;
-    ended
+    if state.config.authentication.is_none() {
+        connection.lines.set_sender();
+    }
+    let work = async move {
+        connection.log_in_by_certificate(open.certificate_name()).await;
+        let ended = connection.run().await;
+        connection.finish().await;
+        ended
+    };
+    LogOrigin::of_connection().scope(work).await
 }
 
 /// Maximum reads after the start of a shutdown. Received bytes are processed, but a client that keeps
@@ -169,6 +181,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     // The runtime may not have polled bytes that the system has already received.
                     rechecked = true;
                     self.pace.end();
+                    self.throttle.end();
                     yield_now().await;
                 }
                 ConnectionEvent::Read(0) => return Ok(()),
@@ -180,7 +193,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     let active_request = self.tracker.request_received();
                     let processed = self.process_input().await?;
                     self.tracker.set_half_read(!self.read_buffer.bytes().is_empty());
-                    drop(active_request);
+                    match self.lines.pause.take() {
+                        Some(pause) if !self.closing.is_cancelled() => {
+                            self.throttle.pause(pause, active_request);
+                            self.read_buffer.rest();
+                        }
+                        _ => drop(active_request),
+                    }
                     match processed {
                         // After the start of a shutdown, reads are not delayed.
                         Processed::Points if !self.closing.is_cancelled() => {
@@ -206,7 +225,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if let Poll::Ready(Err(error)) = self.lines.write_buffer.poll_send(cx, &mut self.io) {
             return Poll::Ready(Err(error));
         }
-        if self.pace.poll(cx).is_ready()
+        if self.throttle.poll(cx).is_ready()
+            && self.pace.poll(cx).is_ready()
             && let Poll::Ready(read) = self.read_buffer.poll_read(cx, &mut self.io)
         {
             return Poll::Ready(read.map(ConnectionEvent::Read));

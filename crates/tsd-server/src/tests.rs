@@ -20,6 +20,7 @@ mod health;
 mod histograms;
 mod hostile;
 mod hostile_lines;
+mod identity_limits;
 mod impossible_bodies;
 mod last_times;
 mod malformed_heads;

@@ -150,6 +150,7 @@ fn is_about_the_point(error: &PutError) -> bool {
         | PutError::Forbidden(_)
         | PutError::NoTags
         | PutError::TooManyTags { .. }
+        | PutError::NewSeriesLimit(_)
         | PutError::Name(_)
         | PutError::UnmappableName(_) => true,
         PutError::Uid(error) => matches!(

@@ -109,6 +109,11 @@ impl UnresolvedPoint {
         PointRecord::new(&self.names, SmallVec::new(), self.body.view())
     }
 
+    /// Returns true if it is a rolled-up value or a histogram.
+    pub(crate) const fn is_cell(&self) -> bool {
+        matches!(self.body, EntryBody::Cell(..))
+    }
+
     /// Its names, for messages: `metric tagk=tagv ...`.
     pub(crate) fn series(&self) -> String {
         let mut names = self.names.iter().map(decode_latin1);

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 /// Names of one point as they are stored: metric, then key and value of each tag. OpenTSDB assigns their UIDs in this
 /// order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct NameList {
     bytes: Vec<u8>,
     ends: SmallVec<[u32; 9]>,

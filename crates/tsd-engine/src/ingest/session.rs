@@ -26,7 +26,7 @@ use super::{
 use crate::{
     put_error::{CommitReport, PointFailure, PutError},
     series_cache::{CachedSeries, GROUP, SeriesOrder},
-    uid::CreatableNames,
+    uid::{CreatableNames, SeriesAllowance},
 };
 
 /// After a chunk smaller than this, the session sends to a single write shard.
@@ -58,6 +58,8 @@ pub struct IngestSession {
     pub(super) creatable: CreatableNames,
     /// The metrics that the sender may write.
     rights: MetricRights,
+    /// Decides about new series; `None` if the sender may add any.
+    pub(super) new_series: Option<Arc<dyn SeriesAllowance>>,
     /// When the daemon received the points of the chunk, if they have a deadline.
     pub(super) receipt: Option<Receipt>,
     /// Predicts where the cache has the series of the next point.
@@ -85,6 +87,7 @@ impl IngestSession {
             stored: 0,
             creatable: CreatableNames::default(),
             rights: MetricRights::default(),
+            new_series: None,
             receipt: None,
             order: SeriesOrder::default(),
         }
@@ -112,6 +115,11 @@ impl IngestSession {
     pub fn restrict(&mut self, creatable: CreatableNames, rights: MetricRights) {
         self.creatable = creatable;
         self.rights = rights;
+    }
+
+    /// Limits the new series that the points may add. Points of other new series fail, and their names get no UIDs.
+    pub fn limit_new_series(&mut self, allowance: Option<Arc<dyn SeriesAllowance>>) {
+        self.new_series = allowance;
     }
 
     /// Sets when the daemon received the points of the chunks that end from now on. Points that were received before the

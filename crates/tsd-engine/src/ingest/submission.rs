@@ -20,7 +20,7 @@ use crate::{
     point_plugins::PointRecord,
     put_error::{PointFailure, PutError},
     series_cache::NewSeries,
-    uid::{CreatableNames, ResolvedSeries},
+    uid::{CreatableNames, NewSeriesCheck, ResolvedSeries},
     writer::WriteRequest,
 };
 
@@ -131,10 +131,22 @@ impl IngestSession {
                 LogEntry::Cached { .. } => None,
             })
             .collect();
-        let mut resolved_names = shared.resolver.resolve(&names, self.creatable).await;
+        let allowance = self.new_series.clone();
+        let is_cell = |entry: &LogEntry| matches!(entry, LogEntry::New(point) if point.is_cell());
+        let uses_index = allowance.is_some() && !self.log.iter().any(is_cell);
+        let mut new = allowance.as_deref().map(|all| NewSeriesCheck::new(all, uses_index));
+        let mut resolved_names =
+            shared.resolver.resolve(&names, self.creatable, new.as_mut()).await;
         if group.holds() {
-            hold_names(&shared, &names, self.creatable, &mut resolved_names).await;
+            hold_names(
+                &shared,
+                &names,
+                self.creatable,
+                (resolved_names.as_mut_slice(), new.as_mut()),
+            )
+            .await;
         }
+        drop(new);
         let mut series = resolved_names.into_iter();
         let Self { chunk, log, due_before, text, .. } = self;
         let (mut failures, mut resolved) = (Vec::new(), Vec::new());
@@ -191,11 +203,11 @@ impl IngestSession {
 }
 
 /// Resolves names again while the store does not accept them.
-async fn hold_names(
+async fn hold_names<'n>(
     shared: &IngestShared,
-    names: &[&NameList],
+    names: &[&'n NameList],
     creatable: CreatableNames,
-    results: &mut [Result<ResolvedSeries, UidError>],
+    (results, mut new): (&mut [Result<ResolvedSeries, UidError>], Option<&mut NewSeriesCheck<'n>>),
 ) {
     let may_pass = |result: &Result<ResolvedSeries, UidError>| match result {
         Err(UidError::Storage(error)) => error.is_transient(),
@@ -216,7 +228,8 @@ async fn hold_names(
         held = Some(shared.hold.hold(open.len())).or(held);
         shared.hold.pause(n).await;
         let again: Vec<&NameList> = open.iter().filter_map(|i| names.get(*i).copied()).collect();
-        for (i, result) in open.into_iter().zip(shared.resolver.resolve(&again, creatable).await) {
+        let resolved = shared.resolver.resolve(&again, creatable, new.as_deref_mut()).await;
+        for (i, result) in open.into_iter().zip(resolved) {
             if let Some(slot) = results.get_mut(i) {
                 *slot = result;
             }

@@ -7,8 +7,8 @@ use tsd_read::Rollups;
 use tsd_runtime::ActorRef;
 
 use super::{
-    AssignerSettings, AssignerStats, LossCheck, NameFilter, Resolver, SeriesLimit, UidAdmin,
-    UidAssigner, UidCaches, UidMessage, UidTable,
+    AssignerSettings, AssignerStats, KnownSeries, LossCheck, NameFilter, Resolver, SeriesLimit,
+    UidAdmin, UidAssigner, UidCaches, UidMessage, UidTable,
 };
 use crate::{config::UidConfig, engine_start::EngineStart, ingest::NameRules};
 
@@ -42,6 +42,7 @@ impl EngineNames {
             auto_create: auto_create(&config.uids),
             shards: start.shard_count(),
             limit: series_limit(start),
+            known: known_series(start),
             creations_forbidden: metrics::counter!("tsd_uid_creations_forbidden_total"),
         };
         let rules = NameRules {
@@ -87,12 +88,16 @@ const fn auto_create(config: &UidConfig) -> PerKind<bool> {
     }
 }
 
+fn known_series(start: EngineStart<'_>) -> KnownSeries {
+    let EngineStart { config, storage, .. } = start;
+    KnownSeries { storage: Arc::clone(storage), table: config.tables.data.clone() }
+}
+
 /// The limit on the series of a metric, if there is one.
 fn series_limit(start: EngineStart<'_>) -> Option<SeriesLimit> {
-    let EngineStart { config, storage, .. } = start;
+    let config = start.config;
     (config.uids.max_series_per_metric > 0).then(|| SeriesLimit {
-        storage: Arc::clone(storage),
-        table: config.tables.data.clone(),
+        known: known_series(start),
         most: config.uids.max_series_per_metric,
         refused: metrics::counter!("tsd_limits_refused_series_points_total"),
     })

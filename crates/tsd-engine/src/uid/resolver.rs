@@ -17,7 +17,8 @@ use tsd_model::{
 use tsd_runtime::{ActorRef, AskError};
 
 use super::{
-    CreatableNames, NameFilter, SeriesLimit, UidAssigning, UidCaches, UidMessage,
+    CreatableNames, KnownSeries, NameFilter, NewSeriesCheck, SeriesLimit, UidAssigning, UidCaches,
+    UidMessage,
     assigner::{AssignerStats, UidAssignment, UidLookup},
 };
 use crate::ingest::NameList;
@@ -43,6 +44,7 @@ pub(crate) struct Resolver {
     pub(crate) auto_create: PerKind<bool>,
     pub(crate) shards: usize,
     pub(crate) limit: Option<SeriesLimit>,
+    pub(crate) known: KnownSeries,
     pub(crate) creations_forbidden: metrics::Counter,
 }
 
@@ -99,18 +101,20 @@ fn find<K: KnownKind>(
 }
 
 impl Resolver {
-    /// The series of points, in their order. Creates only new names that are `creatable`.
-    pub(crate) async fn resolve(
+    /// The series of points, in their order. Creates only new names that are `creatable`, and only series that `new`
+    /// admits.
+    pub(crate) async fn resolve<'n>(
         &self,
-        points: &[&NameList],
+        points: &[&'n NameList],
         creatable: CreatableNames,
+        mut new: Option<&mut NewSeriesCheck<'n>>,
     ) -> Vec<Result<ResolvedSeries, UidError>> {
         let mut results: Vec<Result<ResolvedSeries, UidError>> = Vec::with_capacity(points.len());
         let mut open = Vec::new();
         for (index, names) in points.iter().enumerate() {
             let uids = PointUids::of(names, |kind, name| self.caches.uid(kind, name));
             results.push(if let Some(uids) = uids {
-                self.admitted_series(names, &uids)
+                self.admitted_series(names, &uids, new.as_deref_mut())
             } else {
                 open.push(OpenPoint { names, index });
                 Err(UidError::Lost)
@@ -126,11 +130,27 @@ impl Resolver {
                 *result = Err(error);
             }
         }
+        if let Some(new) = new.as_deref_mut() {
+            open.retain(|point| {
+                let is_new = point.missing(&resolved).next().is_some();
+                let taken = if is_new { new.take(point.names) } else { Ok(()) };
+                let Err(error) = taken else { return true };
+                if let Some(result) = results.get_mut(point.index) {
+                    *result = Err(error);
+                }
+                false
+            });
+        }
         self.create_missing(&open, &mut resolved).await;
         for point in open {
             if let Some(result) = results.get_mut(point.index) {
                 let uids = resolved_uids(point.names, &resolved);
-                *result = uids.and_then(|uids| self.admitted_series(point.names, &uids));
+                let admitted = uids
+                    .and_then(|uids| self.admitted_series(point.names, &uids, new.as_deref_mut()));
+                if let (Err(_), Some(new)) = (&admitted, new.as_deref_mut()) {
+                    new.put_back(point.names);
+                }
+                *result = admitted;
             }
         }
         results
@@ -158,20 +178,27 @@ impl Resolver {
         refused
     }
 
-    /// The series; an error if it is new and its metric is at its limit.
-    fn admitted_series(
+    /// The series; an error if it is new, and its metric or its sender is at its limit.
+    fn admitted_series<'n>(
         &self,
-        names: &NameList,
+        names: &'n NameList,
         uids: &PointUids,
+        new: Option<&mut NewSeriesCheck<'n>>,
     ) -> Result<ResolvedSeries, UidError> {
         let resolved = self.series(uids)?;
+        let tags = resolved.template.get(self.schema.tags_start()..).unwrap_or_default();
         if let Some(limit) = &self.limit
             && let Some(series) = limit.full_metric(uids.metric)
         {
-            let tags = resolved.template.get(self.schema.tags_start()..).unwrap_or_default();
             if series.of_tags([tags]).is_empty() {
                 return Err(limit.error(names));
             }
+        }
+        if let Some(new) = new
+            && new.uses_index
+            && self.known.lacks(uids.metric, tags)
+        {
+            new.take(names)?;
         }
         Ok(resolved)
     }

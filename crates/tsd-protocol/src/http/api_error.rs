@@ -1,6 +1,6 @@
 //! Error responses of the HTTP API and of the legacy pages.
 
-use std::{borrow::Cow, fmt::Write};
+use std::{borrow::Cow, fmt::Write, time::Duration};
 
 /// Maximum bytes of each text of a response. Texts repeat names and values of the request, whose body may be large.
 const MAX_TEXT_BYTES: usize = 16 << 10;
@@ -24,6 +24,8 @@ pub struct ApiError {
     pub details: String,
     /// Stack trace, if the daemon shows it; omitted if empty.
     pub trace: String,
+    /// Seconds after which the client may send the request again, for the header `Retry-After`.
+    pub retry_after_secs: Option<u64>,
 }
 
 /// Format of the error of a legacy page.
@@ -40,7 +42,13 @@ pub enum LegacyFormat {
 impl ApiError {
     /// Creates an error without details.
     pub fn new(status: u16, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), details: String::new(), trace: String::new() }
+        Self {
+            status,
+            message: message.into(),
+            details: String::new(),
+            trace: String::new(),
+            retry_after_secs: None,
+        }
     }
 
     /// Sets the details.
@@ -71,9 +79,11 @@ impl ApiError {
         Self::new(403, format!("Forbidden for {path}")).with_details(reason)
     }
 
-    /// 429 after too many wrong credentials.
-    pub fn too_many_attempts(reason: &str) -> Self {
-        Self::new(429, "Too Many Requests").with_details(reason)
+    /// 429 for a client that sends too much; it may retry after this time.
+    pub fn too_many_requests(reason: impl Into<String>, retry_after: Duration) -> Self {
+        let secs = retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0);
+        let error = Self::new(429, "Too Many Requests").with_details(reason);
+        Self { retry_after_secs: Some(secs.max(1)), ..error }
     }
 
     /// 421 for a browser that asks for another host than this daemon.

@@ -115,6 +115,9 @@ pub enum PutPointError {
     /// The user may not write the metric. OpenTSDB has no rights by metric.
     #[error("Forbidden: {0}")]
     Forbidden(String),
+    /// The series is new, and the sender has added as many series as it may. OpenTSDB has no such limit.
+    #[error("Too many new series: {0}")]
+    NewSeriesLimit(String),
     /// The write failed.
     #[error("Storage exception: {0}")]
     Storage(String),

@@ -191,6 +191,10 @@ fn limit_text(error: &LimitError) -> String {
             "Sorry, you have attempted to fetch more than our maximum amount of {limit_mb}MB from \
              storage. {ADVICE}"
         ),
+        LimitError::ClientBytes { limit, key } => format!(
+            "Sorry, your query reads more than your limit of {limit} bytes from storage ({key}). \
+             {ADVICE}"
+        ),
         LimitError::Memory { limit_mb, key } => format!(
             "Sorry, your query needs more than our maximum of {limit_mb}MB of memory ({key}). \
              {ADVICE}"

@@ -93,6 +93,9 @@ pub enum TelnetPutError {
     /// The user may not write the metric. OpenTSDB has no rights by metric.
     #[error("illegal argument: {0}")]
     Forbidden(String),
+    /// The series is new, and the sender has added as many series as it may. OpenTSDB has no such limit.
+    #[error("Too many new series: {0}")]
+    NewSeriesLimit(String),
     /// The write was rejected because the queues are full.
     #[error("Please throttle writes: {0}")]
     PleaseThrottle(String),
@@ -118,9 +121,11 @@ impl TelnetPutError {
     pub fn kind(&self) -> PutErrorKind {
         match self {
             Self::UnknownName { .. } => PutErrorKind::UnknownMetric,
-            Self::NoUid(_) | Self::Expired(_) | Self::Filtered(_) | Self::Forbidden(_) => {
-                PutErrorKind::IllegalArgument
-            }
+            Self::NoUid(_)
+            | Self::Expired(_)
+            | Self::Filtered(_)
+            | Self::Forbidden(_)
+            | Self::NewSeriesLimit(_) => PutErrorKind::IllegalArgument,
             _ => PutErrorKind::Storage,
         }
     }

@@ -4,6 +4,7 @@
 //! - ROLES are roles and permissions separated by commas.
 //! - The field `expires` is the time at which the credential ends.
 //! - The field `metrics` names the metrics for which the permissions count.
+//! - The fields `points`, `series`, `queries`, `bytes` and `memory` are limits of the user.
 //! - `#` begins a comment, at the start of a line or of a word after the roles.
 
 use jiff::{Timestamp, civil::Date, tz::TimeZone};
@@ -17,6 +18,7 @@ use super::{
         MAX_MEMORY_KIB, MAX_PARALLELISM, MAX_PASSES, StoredPassword, StoredPasswordError,
         TOKEN_HASH, from_hex, to_hex,
     },
+    user_limits::{UserLimitError, UserLimits},
 };
 
 /// Stands for the hash in the line of a client certificate.
@@ -51,7 +53,7 @@ pub(super) enum StoredSecret {
 pub enum UserLineError {
     /// The line does not have three words.
     #[error(
-        "expected NAME HASH ROLES [expires=TIME] [metrics=RIGHTS], with commas and no blanks between roles"
+        "expected NAME HASH ROLES [expires=TIME] [metrics=RIGHTS] [LIMIT=VALUE ...], with commas and no blanks between roles"
     )]
     Words,
     /// The first word is not a name.
@@ -76,7 +78,9 @@ pub enum UserLineError {
     )]
     HashCost,
     /// A word after the roles has an unknown name.
-    #[error("unknown field {0:?}: expected expires=TIME or metrics=RIGHTS")]
+    #[error(
+        "unknown field {0:?}: expected expires=, metrics=, points=, series=, queries=, bytes= or memory="
+    )]
     UnknownField(String),
     /// A field occurs twice.
     #[error("the line has the field {0} twice")]
@@ -87,6 +91,9 @@ pub enum UserLineError {
     /// The rights by metric cannot be read.
     #[error(transparent)]
     Rights(#[from] MetricRightsError),
+    /// A limit cannot be read.
+    #[error(transparent)]
+    Limit(#[from] UserLimitError),
     /// The token occurs twice.
     #[error("an earlier line has the same token")]
     SameToken,
@@ -125,13 +132,16 @@ impl UserLine {
         if !(is_user_name(name) || is_certificate && is_certificate_name(name)) {
             return Err(UserLineError::Name);
         }
-        let (mut expires, mut rights) = (None, None);
+        let (mut expires, mut rights, mut limits) = (None, None, UserLimits::default());
         for word in fields.iter().take_while(|word| !word.starts_with('#')) {
             let (field, value) = word.split_once('=').ok_or(UserLineError::Words)?;
             let is_repeated = match field {
                 "expires" => expires.replace(parse_expiry(value)?).is_some(),
                 "metrics" => rights.replace((MetricRights::parse(value)?, value)).is_some(),
-                _ => return Err(UserLineError::UnknownField(field.to_owned())),
+                _ => match limits.set(field, value) {
+                    Some(set) => set?,
+                    None => return Err(UserLineError::UnknownField(field.to_owned())),
+                },
             };
             if is_repeated {
                 return Err(UserLineError::RepeatedField(field.to_owned()));
@@ -143,7 +153,8 @@ impl UserLine {
         let credential = if is_certificate { Sha256::digest(name) } else { Sha256::digest(hash) };
         let identity = Identity::new(name, permissions, credential.into())
             .expiring(expires)
-            .with_rights(rights.as_ref().map(|(rights, _)| rights.clone()).unwrap_or_default());
+            .with_rights(rights.as_ref().map(|(rights, _)| rights.clone()).unwrap_or_default())
+            .with_limits(limits);
         let metrics = rights.map(|(_, text)| text.to_owned());
         Ok(Self { secret, identity, roles: (*roles).to_owned(), metrics })
     }
@@ -152,6 +163,12 @@ impl UserLine {
     #[must_use]
     pub fn name(&self) -> &str {
         self.identity.name()
+    }
+
+    /// The user with its rights and limits.
+    #[cfg(test)]
+    pub(crate) const fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     /// Kind of the credential: `password`, `token` or `certificate`.

@@ -4,7 +4,7 @@
 //! connection. The client certificate of the connection counts for requests without others. With a setting, a request inherits the identity of the previous request on its
 //! connection, as in OpenTSDB.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 
@@ -199,7 +199,10 @@ impl Access<'_> {
         }
         match error {
             AuthError::Busy => ApiError::overloaded(&error.to_string()),
-            AuthError::TooManyFailures { .. } => ApiError::too_many_attempts(&error.to_string()),
+            AuthError::TooManyFailures { retry_after_secs } => {
+                let retry_after = Duration::from_secs(retry_after_secs);
+                ApiError::too_many_requests(error.to_string(), retry_after)
+            }
             _ => ApiError::unauthorized(self.path, &format!("{error}; {HOW_TO_AUTHENTICATE}")),
         }
     }

@@ -6,14 +6,17 @@ use hyper::{
     header::{
         ACCEPT_ENCODING, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
         ACCESS_CONTROL_ALLOW_ORIGIN, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE,
-        HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+        HeaderValue, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
     },
 };
 
 use tsd_protocol::{Compressor, Encoding};
 
 use super::response::{ContentType, HttpResponse, OutgoingBody, ResponseContent};
-use crate::timeout_io::ActiveRequest;
+use crate::{
+    log_origin::{REQUEST_ID, RequestId},
+    timeout_io::ActiveRequest,
+};
 
 /// Smaller bodies are not compressed: the frame overhead outweighs the gain.
 const WORTH_COMPRESSING: usize = 256;
@@ -21,14 +24,14 @@ const WORTH_COMPRESSING: usize = 256;
 /// Authentication schemes for a client without valid credentials.
 const BASIC_CHALLENGE: &str = r#"Basic realm="tsdb", charset="UTF-8""#;
 const BEARER_CHALLENGE: &str = r#"Bearer realm="tsdb""#;
-/// Seconds after which a client with too many wrong attempts may retry.
-const RETRY_SECS: &str = "4";
 
 /// Options of a response that depend on the request and not on the route.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseOptions {
     /// JSONP function to wrap the JSON in.
     pub(crate) jsonp: Option<String>,
+    /// Id of the request.
+    pub(crate) request_id: Option<RequestId>,
     /// Allowed cross-origin origin, and the headers it may send.
     pub(crate) origin: Option<(HeaderValue, HeaderValue)>,
 }
@@ -52,6 +55,7 @@ pub(crate) fn encode_response(
         None => route_response.content_type,
     };
     let (body, encoding, length) = encode_body(route_response.body, wrap, encoding, active_request);
+    let body = body.with_running_query(route_response.running_query);
     let mut response = Response::new(body.with_on_sent(route_response.on_sent));
     *response.status_mut() = route_response.status;
     let headers = response.headers_mut();
@@ -73,7 +77,10 @@ pub(crate) fn encode_response(
         );
         headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, allowed);
     }
-    add_retry_headers(headers, route_response.status);
+    if let Some(id) = options.request_id {
+        headers.insert(REQUEST_ID, id.into_header());
+    }
+    add_challenges(headers, route_response.status);
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if route_response.close {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
@@ -113,16 +120,10 @@ fn encode_body(
     }
 }
 
-/// Adds the headers that tell an unauthenticated client how, or when, to retry.
-fn add_retry_headers(headers: &mut HeaderMap, status: StatusCode) {
-    match status {
-        StatusCode::UNAUTHORIZED => {
-            headers.append(WWW_AUTHENTICATE, HeaderValue::from_static(BASIC_CHALLENGE));
-            headers.append(WWW_AUTHENTICATE, HeaderValue::from_static(BEARER_CHALLENGE));
-        }
-        StatusCode::TOO_MANY_REQUESTS => {
-            headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_SECS));
-        }
-        _ => {}
+/// Tells an unauthenticated client how to authenticate.
+fn add_challenges(headers: &mut HeaderMap, status: StatusCode) {
+    if status == StatusCode::UNAUTHORIZED {
+        headers.append(WWW_AUTHENTICATE, HeaderValue::from_static(BASIC_CHALLENGE));
+        headers.append(WWW_AUTHENTICATE, HeaderValue::from_static(BEARER_CHALLENGE));
     }
 }

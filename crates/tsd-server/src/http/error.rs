@@ -1,6 +1,9 @@
 //! Errors of HTTP requests and their rendering.
 
-use hyper::StatusCode;
+use hyper::{
+    StatusCode,
+    header::{HeaderValue, RETRY_AFTER},
+};
 use tsd_protocol::{ApiError, LegacyFormat, QueryString};
 
 use super::response::{ContentType, HttpResponse};
@@ -48,6 +51,18 @@ impl ErrorFormat {
 }
 
 impl HttpError {
+    /// The error, if the daemon failed. An overload (503) and an API version of the future (501) are no failures.
+    pub(crate) const fn failure(&self) -> Option<&ApiError> {
+        match self {
+            Self::Api(error) | Self::ApiThenClose(error)
+                if error.status >= 500 && !matches!(error.status, 501 | 503) =>
+            {
+                Some(error)
+            }
+            _ => None,
+        }
+    }
+
     /// Renders the error as a response.
     pub(crate) fn render(self, format: ErrorFormat) -> HttpResponse {
         let (error, close) = match self {
@@ -55,6 +70,7 @@ impl HttpError {
             Self::Api(error) => (error, false),
             Self::ApiThenClose(error) => (error, true),
         };
+        let retry_after = error.retry_after_secs.map(HeaderValue::from);
         let response = match format {
             ErrorFormat::Api { trace } => {
                 let error = if trace && error.trace.is_empty() { with_trace(error) } else { error };
@@ -70,7 +86,11 @@ impl HttpError {
                 }
             }
         };
-        response.close_if(close)
+        let response = response.close_if(close);
+        match retry_after {
+            Some(seconds) => response.with_header(RETRY_AFTER, seconds),
+            None => response,
+        }
     }
 }
 

@@ -7,10 +7,11 @@ use hyper::{HeaderMap, Method};
 use tsd_engine::{MetricRights, Receipt};
 use tsd_protocol::{ApiError, QueryString};
 
-use super::{access::Access, body::RequestBody, request_path::RequestPath};
+use super::{access::Access, admission::refusal, body::RequestBody, request_path::RequestPath};
 use crate::{
     ClusterNodes,
     auth::{Identity, takes_override},
+    identity_limits::LimitedSender,
     server_state::ServerState,
 };
 
@@ -32,6 +33,8 @@ pub(crate) struct HttpRequest<'r> {
     pub(super) access: Access<'r>,
     /// The authenticated user; `None` without authentication, and on open routes.
     pub(crate) identity: Option<Identity>,
+    /// The sender of points or of a query, if its identity is limited or counted.
+    pub(crate) sender: Option<LimitedSender>,
 }
 
 impl HttpRequest<'_> {
@@ -42,6 +45,13 @@ impl HttpRequest<'_> {
         } else {
             Err(ApiError::method_not_allowed(self.method.as_str()))
         }
+    }
+
+    /// Admits the points of the request, all or none, by the rate of its sender.
+    pub(crate) fn admit_points(&self, points: usize) -> Result<(), ApiError> {
+        let Some(sender) = &self.sender else { return Ok(()) };
+        let admitted = sender.admit_points(points as u64);
+        admitted.map_err(|exceeded| refusal(self.state, self.peer.ip(), &exceeded))
     }
 
     /// Fails unless the sender may administer the daemon. For operations that path and method do not determine;

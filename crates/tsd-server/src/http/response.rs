@@ -14,7 +14,7 @@ use hyper::{
 };
 use tsd_protocol::Compressor;
 
-use crate::timeout_io::ActiveRequest;
+use crate::{identity_limits::RunningQuery, timeout_io::ActiveRequest};
 
 /// Maximum bytes to hand to the connection at once. The connection copies them to its write buffer, and accepts the
 /// next bytes when less than its buffer size is unsent. So at most
@@ -110,6 +110,8 @@ pub(crate) struct HttpResponse {
     /// Headers in addition to the headers of every response.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) on_sent: Option<OnSent>,
+    /// Held until the response is sent.
+    pub(crate) running_query: Option<RunningQuery>,
 }
 
 impl HttpResponse {
@@ -137,6 +139,7 @@ impl HttpResponse {
             close: false,
             headers: Vec::new(),
             on_sent: None,
+            running_query: None,
         }
     }
 
@@ -197,6 +200,7 @@ pub(crate) struct OutgoingBody {
     rest: Bytes,
     active_request: Option<ActiveRequest>,
     on_sent: Option<OnSent>,
+    running_query: Option<RunningQuery>,
 }
 
 enum Source {
@@ -231,7 +235,19 @@ impl OutgoingBody {
     }
 
     const fn new(source: Source, active_request: ActiveRequest) -> Self {
-        Self { source, rest: Bytes::new(), active_request: Some(active_request), on_sent: None }
+        Self {
+            source,
+            rest: Bytes::new(),
+            active_request: Some(active_request),
+            on_sent: None,
+            running_query: None,
+        }
+    }
+
+    /// Holds a query until the last byte is handed to the connection.
+    pub(crate) fn with_running_query(mut self, query: Option<RunningQuery>) -> Self {
+        self.running_query = query;
+        self
     }
 
     /// Sets the callback for the last byte handed to the connection.
@@ -324,6 +340,7 @@ impl Body for OutgoingBody {
         }
         if this.is_end_stream() {
             this.active_request = None;
+            this.running_query = None;
             let on_sent = this.on_sent.take();
             if let (Some(call), None | Some(Ok(_))) = (on_sent, &next) {
                 call();

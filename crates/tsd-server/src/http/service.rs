@@ -13,6 +13,7 @@ use tsd_protocol::{ApiError, QueryString};
 
 use super::{
     access::{Access, ConnectionPeer},
+    admission::{Admitted, admit},
     body::read_body,
     cross_site::{is_foreign_script, is_own_page, is_same_host},
     encode_response::{ResponseOptions, encode_response},
@@ -26,8 +27,14 @@ use super::{
     routes,
 };
 use crate::{
-    ServerConfig, auth::of_request, client::Client, config::Limits, route::Route,
-    server_state::ServerState, timeout_io::ActiveRequest,
+    ServerConfig,
+    auth::of_request,
+    client::Client,
+    config::Limits,
+    log_origin::{LogOrigin, RequestId},
+    route::Route,
+    server_state::ServerState,
+    timeout_io::ActiveRequest,
 };
 
 /// OpenTSDB treats larger bodies as chunked.
@@ -57,24 +64,33 @@ pub(crate) async fn handle_request(
     let began = Instant::now();
     state.metrics.received_http.add(1);
     let (parts, body) = request.into_parts();
+    let id = RequestId::of(&parts.headers);
     let mut context = ResponseContext {
         route: Route::Unknown,
         error_format: ErrorFormat::Legacy(tsd_protocol::LegacyFormat::Html),
-        options: ResponseOptions::default(),
+        options: ResponseOptions { request_id: Some(id.clone()), ..ResponseOptions::default() },
     };
+    let origin = LogOrigin::of_request(id);
     let routed = if active_request.is_without_memory() {
         context.error_format = ErrorFormat::Api { trace: false };
         let text = format!("no memory is left for the request ({MEMORY_LIMIT_KEY})");
         Err(HttpError::ApiThenClose(ApiError::overloaded(&text)))
     } else {
-        route_request(state, &parts, body, peer, &mut context).await
+        let routed = route_request(state, &parts, body, peer, &mut context);
+        origin.clone().scope(routed).await
     };
     let response = match routed {
         Ok(response) if context.route.is_operational() => Ok(response),
         Ok(response) => reserve_response(state, response).await,
         Err(error) => Err(error),
     };
-    let response = response.unwrap_or_else(|error| error.render(context.error_format));
+    let response = response.unwrap_or_else(|error| {
+        if let Some(failure) = error.failure() {
+            let path = parts.uri.path();
+            origin.in_scope(|| state.log_failed(peer.address.ip(), path, failure));
+        }
+        error.render(context.error_format)
+    });
     state.metrics.request_completed(context.route, response.status.as_u16(), began.elapsed());
     encode_response(response, context.options, &parts.headers, active_request)
 }
@@ -127,6 +143,7 @@ async fn route_request(
         Access { state, headers, is_head, client, route, requirement, reach, path: path_of_uri };
     let identity = access.check(&peer.identity).await?;
     let body = read_body(headers, body, &state.config.limits, &state.body_memory).await?;
+    let admitted = admit(state, route, identity.as_ref(), client.address.ip())?;
     // Dropped with the request, also when its connection ends.
     let requester = Requester::default();
     let receipt = peer.epoch.as_ref().map(|epoch| epoch.receipt().awaited_by(&requester));
@@ -143,6 +160,7 @@ async fn route_request(
             Some(reserve_parsed(&state.body_memory, bytes, request_bytes, &mut wait).await?)
         }
     };
+    let Admitted { sender, query: running_query } = admitted;
     let request = HttpRequest {
         state,
         method: &method,
@@ -155,10 +173,11 @@ async fn route_request(
         peer: client.address,
         access,
         identity,
+        sender,
     };
     let dispatched = routes::dispatch(request).await;
     drop(requester);
-    dispatched
+    dispatched.map(|response| HttpResponse { running_query, ..response })
 }
 
 /// Checks the request line and the headers. Returns the path and the parameters. Sets the format of errors in the

@@ -7,7 +7,8 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tsd_engine::PointFailure;
 
 use super::{
-    lines::LineProcessor, read_buffer::ReadBuffer, read_pace::ReadPace, unstored::Unstored,
+    lines::LineProcessor, read_buffer::ReadBuffer, read_pace::ReadPace, throttle::Throttle,
+    unstored::Unstored,
 };
 use crate::{
     connection_epoch::ConnectionEpoch,
@@ -20,6 +21,7 @@ pub(super) struct Connection<S> {
     pub(super) tracker: Arc<RequestTracker>,
     pub(super) read_buffer: ReadBuffer,
     pub(super) pace: ReadPace,
+    pub(super) throttle: Throttle,
     pub(super) lines: LineProcessor,
     pub(super) failures: mpsc::UnboundedReceiver<PointFailure>,
     pub(super) unstored: Unstored,

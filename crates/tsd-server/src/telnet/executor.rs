@@ -10,6 +10,7 @@ use super::write_buffer::WriteBuffer;
 use crate::{
     auth::{Identity, Requirement, of_telnet},
     client::Client,
+    log_origin::LogOrigin,
     server_state::ServerState,
     stats::Stats,
 };
@@ -44,7 +45,7 @@ impl Executor<'_> {
                 telnet_reply::CACHES_DROPPED.to_owned()
             }
             AdminCommand::DieDieDie => {
-                info!("a client requested a stop");
+                info!(connection = LogOrigin::current().connection(), "a client requested a stop");
                 telnet_reply::CLEANING_UP.to_owned()
             }
         };

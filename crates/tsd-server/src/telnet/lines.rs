@@ -7,6 +7,7 @@ use std::{
     fmt::{Display, Write},
     net::SocketAddr,
     sync::Arc,
+    time::Duration,
 };
 
 use tsd_engine::{IngestSession, PointFailure, PutError, Sample, SampleContent};
@@ -19,6 +20,7 @@ use tsd_protocol::{
 use super::{access::TelnetAccess, unstored::Unstored, write_buffer::WriteBuffer};
 use crate::{
     auth::Identity,
+    identity_limits::LimitedSender,
     put_error_mapping::{telnet_cause, to_telnet_error},
     refused_points::RefusalCause,
     server_state::ServerState,
@@ -45,6 +47,10 @@ pub(super) struct LineProcessor {
     pub(super) access: TelnetAccess,
     /// True if the user may not put points.
     pub(super) refuses_points: bool,
+    /// The sender of the points, if its identity is limited or counted.
+    pub(super) sender: Option<LimitedSender>,
+    /// How long the connection must not be read, because its identity sent too many points.
+    pub(super) pause: Option<Duration>,
     pub(super) write_buffer: WriteBuffer,
     /// Scratch space for replies.
     pub(super) reply_text: String,
@@ -220,6 +226,9 @@ impl LineProcessor {
         let received = std::mem::take(&mut self.received);
         self.state.metrics.received_telnet.add(received.lines);
         self.state.metrics.received_put.add(received.points);
+        if let Some(sender) = &self.sender {
+            self.pause = sender.count_points(received.points).or(self.pause);
+        }
     }
 
     /// Reports a rejected line.
@@ -310,6 +319,14 @@ impl LineProcessor {
         self.session.restrict(identity.creatable_names(), identity.rights().clone());
         self.access = TelnetAccess::User { identity, epoch };
         self.refuses_points = self.access.refuses_points();
+        self.set_sender();
+    }
+
+    /// Limits the points by the identity of the connection.
+    pub(super) fn set_sender(&mut self) {
+        self.sender = self.state.limited_sender(self.access.identity(), self.peer.ip());
+        let allowance = self.sender.as_ref().map(LimitedSender::new_series);
+        self.session.limit_new_series(allowance);
     }
 
     /// Rejects a line with a point if the user lacks the permission.

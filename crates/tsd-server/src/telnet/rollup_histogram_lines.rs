@@ -113,7 +113,8 @@ impl LineProcessor {
             PutError::Throttled(_)
             | PutError::Expired { .. }
             | PutError::Filtered(_)
-            | PutError::Forbidden(_) => to_telnet_error(&failure.error),
+            | PutError::Forbidden(_)
+            | PutError::NewSeriesLimit(_) => to_telnet_error(&failure.error),
             other => TelnetPutError::Storage(other.to_string()),
         };
         self.reply_error("histogram", &reply, failure.series.as_deref());

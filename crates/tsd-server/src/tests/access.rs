@@ -202,6 +202,7 @@ async fn no_content_type_is_guessed() {
     ] {
         let answer = tsd.send(method, uri, &[], "").await;
         assert_eq!(answer.header("x-content-type-options"), Some("nosniff"), "{uri}");
+        assert!(answer.header("x-request-id").is_some_and(|id| id.len() > 8), "{uri}");
     }
 }
 

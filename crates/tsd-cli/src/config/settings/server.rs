@@ -8,7 +8,8 @@ use std::{
 };
 
 use tsd_server::{
-    AdminPeers, Cors, HostNames, Limits, PropertyMeaning, ServerConfig, ServerMode, TrustedProxies,
+    AdminPeers, Cors, HostNames, IdentityLimits, Limits, PropertyMeaning, ServerConfig, ServerMode,
+    TrustedProxies,
 };
 
 use crate::config::{Config, ConfigError, Key, keys};
@@ -57,6 +58,7 @@ pub(super) fn server(config: &Config) -> Result<ServerConfig, ConfigError> {
         },
         stats_with_port: config.bool("tsd.core.stats_with_port"),
         limits: limits(config),
+        identity_limits: identity_limits(config),
         properties: config.effective(),
         property_sources: config.sources(),
         property_meanings: keys::KEYS.iter().map(meaning).collect(),
@@ -86,6 +88,18 @@ fn limits(config: &Config) -> Limits {
         inflated_bytes: config.int("tsd.http.request.max_inflated"),
         telnet_line_bytes: config.int("tsd.network.max_line_length"),
         ..defaults
+    }
+}
+
+fn identity_limits(config: &Config) -> IdentityLimits {
+    IdentityLimits {
+        points_per_second: config.int("tsd.limits.points_per_second"),
+        points_burst: Duration::from_secs(config.int("tsd.limits.points_burst")),
+        new_series_per_hour: config.int("tsd.limits.new_series_per_hour"),
+        concurrent_queries: config.int("tsd.limits.concurrent_queries"),
+        query_bytes: config.int("tsd.limits.query_bytes"),
+        query_memory: config.int("tsd.limits.query_memory"),
+        measure: config.bool("tsd.limits.measure"),
     }
 }
 

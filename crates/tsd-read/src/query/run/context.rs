@@ -23,6 +23,7 @@ use tsd_runtime::ActorRef;
 use super::{
     admission::Claim,
     memory_budget::MemoryBudget,
+    query_control::QueryBounds,
     query_list::{QueryClient, QueryId, RunningQuery, RunningStage},
     query_message::QueryMessage,
     scheduler::{SchedulerHandle, TimeSlice},
@@ -72,6 +73,8 @@ pub(crate) struct NewQuery {
     /// Permits for open scans.
     pub(crate) scans: Semaphore,
     pub(crate) time_limit: Option<Duration>,
+    /// Most bytes that the query may read, by the limit of its client; 0 means no limit.
+    pub(crate) max_bytes: u64,
     /// True if identical queries may share the execution, which then continues without this query.
     pub(crate) is_shareable: bool,
     /// True if the intact data of damaged files is enough.
@@ -246,6 +249,16 @@ impl QueryContext {
         self.progress.rows.fetch_add(rows, Ordering::Relaxed);
         self.progress.cells.fetch_add(cells, Ordering::Relaxed);
         self.progress.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Fails if the query has read more than its client may read at once.
+    pub(crate) fn check_client_bytes(&self) -> Result<(), QueryError> {
+        let limit = self.query.max_bytes;
+        if limit > 0 && self.progress.bytes.load(Ordering::Relaxed) > limit {
+            self.record_limit("client_bytes");
+            return Err(LimitError::ClientBytes { limit, key: QueryBounds::BYTES_KEY }.into());
+        }
+        Ok(())
     }
 
     /// Reserves memory until [`Self::release`] or the end of the query.

@@ -18,8 +18,31 @@ pub struct QueryControl {
     pub client: Arc<QueryClient>,
     /// The metrics that the client may read and delete.
     pub rights: MetricRights,
+    /// Limits of the client, in addition to the configured limits of every query.
+    pub bounds: QueryBounds,
     /// True if the intact data of damaged files is enough. The result may then be partial, and says so.
     pub allows_damaged: bool,
     /// Bytes that the response needs in addition to the result, such as those of a picture.
     pub response_bytes: usize,
+}
+
+/// Limits on the queries of one client; 0 means no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueryBounds {
+    /// Most bytes that a query reads from storage, by all of its sub queries.
+    pub max_bytes: u64,
+    /// Most bytes of memory of a query.
+    pub max_memory_bytes: u64,
+}
+
+impl QueryBounds {
+    /// Setting of [`Self::max_bytes`].
+    pub(crate) const BYTES_KEY: &'static str = "tsd.limits.query_bytes";
+    /// Setting of [`Self::max_memory_bytes`].
+    pub(crate) const MEMORY_KEY: &'static str = "tsd.limits.query_memory";
+
+    /// Returns true if queries have no limit of their client.
+    pub(crate) const fn are_off(self) -> bool {
+        self.max_bytes == 0 && self.max_memory_bytes == 0
+    }
 }

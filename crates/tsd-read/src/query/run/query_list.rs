@@ -17,6 +17,8 @@ pub struct QueryId(pub u64);
 pub struct QueryClient {
     /// Address and port of the client.
     pub remote: String,
+    /// Id of its request, for the log.
+    pub request_id: Option<String>,
     /// User name, as claimed by the client.
     pub user: Option<String>,
     /// Headers of the request, with secrets masked.

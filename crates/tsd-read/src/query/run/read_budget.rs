@@ -57,6 +57,7 @@ impl ReadBudget {
             self.context.record_limit("bytes");
             return Err(LimitError::Bytes { limit_mb: max_bytes / 1_024 / 1_024 }.into());
         }
+        self.context.check_client_bytes()?;
         self.context.check_time()
     }
 

@@ -15,7 +15,7 @@ use super::{
     memory_budget::MemoryBudget,
     metrics::{QueryMetrics, QueryTimer},
     query_actor::{NewQueryActor, QueryActor},
-    query_control::QueryControl,
+    query_control::{QueryBounds, QueryControl},
     query_guard::QueryGuard,
     query_message::{QueryMessage, QueryWork},
     registry::{QueryRegistry, RegisteredQuery},
@@ -140,7 +140,8 @@ impl QueryRunner {
                 let files = context.losses();
                 if !files.is_empty() {
                     metrics::counter!("tsd_query_partial_total").increment(1);
-                    tracing::info!(id = ?context.id, ?files, "a query got what is left of damaged files");
+                    let request = context.query.client.request_id.as_deref();
+                    tracing::info!(request, id = ?context.id, ?files, "a query got what is left of damaged files");
                 }
                 registered.begin_response();
                 Ok((output, QueryGuard::new(registered, self.engine.runtime.clone())))
@@ -166,11 +167,12 @@ impl QueryRunner {
             client: Arc::clone(&control.client),
             started_ms: self.engine.shared.clock.now_ms(),
             ignore_limits,
-            memory: self.query_memory(),
+            memory: self.query_memory(control.bounds),
             response_bytes: config.sizes.response_bytes.saturating_add(control.response_bytes),
             scheduler: Arc::new(SchedulerHandle::new(&self.scheduler)),
             scans: Semaphore::new(config.max_scans.max(1)),
             time_limit: [own, config.timeout].into_iter().flatten().min(),
+            max_bytes: control.bounds.max_bytes,
             is_shareable,
             allows_damaged: control.allows_damaged || config.allow_damaged,
         })
@@ -178,13 +180,19 @@ impl QueryRunner {
 
     /// Memory budget of one query. Its limit is below the total, so that a query that runs alone fails as too large,
     /// not with an error that suggests a retry.
-    fn query_memory(&self) -> MemoryBudget {
+    fn query_memory(&self, bounds: QueryBounds) -> MemoryBudget {
         let own = self.engine.shared.config.max_memory_bytes;
         let most = self.admission.limit() / 4 * 3;
         let (limit, key) = if most > 0 && (own == 0 || most < own) {
             (most, self.admission.key())
         } else {
             (own, "tsd.query.max_memory_bytes")
+        };
+        let of_client = bounds.max_memory_bytes;
+        let (limit, key) = if of_client > 0 && (limit == 0 || of_client < limit) {
+            (of_client, QueryBounds::MEMORY_KEY)
+        } else {
+            (limit, key)
         };
         let margin = self.engine.shared.config.sizes.margin_bytes;
         MemoryBudget::new(Arc::clone(&self.admission), margin, limit, key)

@@ -104,6 +104,7 @@ mod tests {
             scheduler: Arc::new(SchedulerHandle::new(scheduler)),
             scans: Semaphore::new(1),
             time_limit: None,
+            max_bytes: 0,
             is_shareable: false,
             allows_damaged: false,
         };

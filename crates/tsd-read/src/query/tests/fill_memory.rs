@@ -138,6 +138,7 @@ fn job(engine: Arc<QueryEngine>, limit: usize) -> ScanJob {
         scheduler: Arc::new(SchedulerHandle::new(&Scheduler::new(1))),
         scans: Semaphore::new(1),
         time_limit: None,
+        max_bytes: 0,
         is_shareable: false,
         allows_damaged: false,
     };

@@ -21,6 +21,7 @@ use crate::{
         request::HttpRequest,
         response::{ContentType, HttpResponse},
     },
+    identity_limits::LimitedSender,
     put_error_mapping::{http_cause, to_http_error},
     rollups::{RollupInput, RollupWriter, put_one},
     server_state::ServerState,
@@ -78,6 +79,7 @@ pub(super) async fn put(request: HttpRequest<'_>) -> Result<HttpResponse, HttpEr
     let mut batch = PutBatch::default();
     let read = batch.read(put.body, put.common.as_ref(), &mut memory);
     read.map_err(|error| body_error(error, &memory))?;
+    request.admit_points(batch.points().len())?;
     let outcome = PutOutcome::new(&batch);
     let mut pending = PendingPut::new(&request, outcome, batch.points().len(), memory)?;
     put_points(&mut pending, &request.state.rules, &batch)?;
@@ -92,6 +94,7 @@ pub(super) async fn rollup(request: HttpRequest<'_>) -> Result<HttpResponse, Htt
     let read = batch.read(put.body, put.common.as_ref(), &mut memory);
     read.map_err(|error| body_error(error, &memory))?;
     let state = request.state;
+    request.admit_points(batch.points().len())?;
     let outcome = PutOutcome::of_rollups(&batch);
     let mut pending = PendingPut::new(&request, outcome, batch.points().len(), memory)?;
     let mut tag_buffer = Vec::new();
@@ -129,6 +132,7 @@ pub(super) async fn histogram(request: HttpRequest<'_>) -> Result<HttpResponse, 
     let mut batch = HistogramBatch::default();
     let read = batch.read(put.body, put.common.as_ref(), &mut memory);
     read.map_err(|error| body_error(error, &memory))?;
+    request.admit_points(batch.points().len())?;
     let outcome = PutOutcome::of_histograms(&batch);
     let mut pending = PendingPut::new(&request, outcome, batch.points().len(), memory)?;
     for point in batch.points() {
@@ -231,6 +235,7 @@ impl<'a> PutRequest<'a> {
 /// The points of one write request and their outcome.
 struct PendingPut<'a> {
     state: &'a ServerState,
+    sender: Option<LimitedSender>,
     session: IngestSession,
     outcome: PutOutcome,
     // Body offsets of the accepted points, which identify them in the response.
@@ -257,11 +262,14 @@ impl<'a> PendingPut<'a> {
         if let Some(identity) = &request.identity {
             session.restrict(identity.creatable_names(), identity.rights().clone());
         }
+        let sender = request.sender.clone();
+        session.limit_new_series(sender.as_ref().map(LimitedSender::new_series));
         if points <= MAX_SINGLE_BATCH_POINTS {
             session.use_single_shard(points);
         }
         Ok(Self {
             state,
+            sender,
             session,
             outcome,
             accepted: Vec::with_capacity(points),
@@ -313,6 +321,17 @@ impl<'a> PendingPut<'a> {
         }
     }
 
+    /// Returns the 429 of a request of which nothing was stored, because every point would add a series over the limit
+    /// of its sender. Other requests report such points like all rejected ones.
+    fn limit_refusal(&self, stored: usize) -> Option<ApiError> {
+        let errors = self.outcome.errors();
+        let (_, PutPointError::NewSeriesLimit(reason)) = errors.first()? else { return None };
+        let is_limit = |error: &PutPointError| matches!(error, PutPointError::NewSeriesLimit(_));
+        let nothing_else = stored == 0 && errors.iter().all(|(_, error)| is_limit(error));
+        let retry_after = self.sender.as_ref().filter(|_| nothing_else)?.new_series_wait();
+        Some(ApiError::too_many_requests(reason, retry_after))
+    }
+
     /// Waits until the points are stored and builds the response.
     async fn finish(mut self, request: &PutRequest<'_>) -> Result<HttpResponse, ApiError> {
         let PutRequest { options, body, .. } = request;
@@ -352,6 +371,9 @@ impl<'a> PendingPut<'a> {
         let rendered = if listed > 0 { details_bytes(listed, body.len()) } else { 0 };
         if self.lacks_errors || !self.memory.take(rendered) {
             return Err(self.memory.refusal());
+        }
+        if let Some(refusal) = self.limit_refusal(report.stored) {
+            return Err(refusal);
         }
         let mut response = self.outcome.response(*options, body);
         let retryable = report.failures.iter().find(|f| is_retryable(&f.error, *options));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tsd_engine::{QueryClient, QueryControl};
 use tsd_protocol::write_json_string;
 
-use crate::http::request::HttpRequest;
+use crate::{http::request::HttpRequest, identity_limits::LimitedSender, log_origin::LogOrigin};
 
 /// Headers whose values are masked in the query list.
 const SECRET_HEADERS: [&str; 3] = ["cookie", "authorization", "proxy-authorization"];
@@ -29,13 +29,16 @@ pub(super) fn control(request: &HttpRequest<'_>, query: Arc<str>) -> QueryContro
     });
     let client = QueryClient {
         remote: request.peer.to_string(),
+        request_id: LogOrigin::current().request().map(str::to_owned),
         user: request.identity.as_ref().map(|identity| identity.name().to_owned()),
         headers: headers.collect(),
         query,
     };
     let allows_damaged = allows_damaged(request);
     let rights = request.rights();
-    QueryControl { client: Arc::new(client), rights, allows_damaged, ..QueryControl::default() }
+    let bounds = request.sender.as_ref().map(LimitedSender::query_bounds).unwrap_or_default();
+    let client = Arc::new(client);
+    QueryControl { client, rights, bounds, allows_damaged, ..QueryControl::default() }
 }
 
 /// Returns true if the URI accepts a result without damaged data.
