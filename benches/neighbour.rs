@@ -311,7 +311,7 @@ impl Flood {
     /// Counts a refusal, and waits as it says.
     fn refused(&self, rude: bool, stop: &AtomicBool) {
         self.refusals.fetch_add(1, SeqCst);
-        let end = Instant::now() + Duration::from_secs(if rude { 0 } else { 1 });
+        let end = Instant::now() + Duration::from_secs(u64::from(!rude));
         while Instant::now() < end && !stop.load(SeqCst) {
             thread::sleep(Duration::from_millis(20));
         }

@@ -356,9 +356,9 @@ fn limits_of_a_user_are_followed_and_known_series_are_not_new_after_a_start() {
     let write = |limits: &str| fs::write(&users, format!("{} {limits}\n", line.trim_end()));
     write("series=2/h").expect("write");
     let put = |daemon: &Daemon, hosts: std::ops::Range<u32>| {
-        let lines: String =
+        let lines: Vec<String> =
             hosts.map(|host| format!("put m 1356998400 1 host=h{host}\n")).collect();
-        let sent = format!("auth bearer {token}\n{lines}");
+        let sent = format!("auth bearer {token}\n{}", lines.concat());
         text(&exchange(daemon.address(), sent.as_bytes()))
     };
     let refusal = "AUTH_SUCCESS\r\nput: Too many new series: user \"agent\" has added 2 series";

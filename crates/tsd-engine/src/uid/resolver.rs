@@ -189,10 +189,9 @@ impl Resolver {
         let tags = resolved.template.get(self.schema.tags_start()..).unwrap_or_default();
         if let Some(limit) = &self.limit
             && let Some(series) = limit.full_metric(uids.metric)
+            && series.of_tags([tags]).is_empty()
         {
-            if series.of_tags([tags]).is_empty() {
-                return Err(limit.error(names));
-            }
+            return Err(limit.error(names));
         }
         if let Some(new) = new
             && new.uses_index
