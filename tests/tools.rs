@@ -274,7 +274,7 @@ fn errors_of_queries_are_those_of_the_daemon() {
     refused(&["query", "1h-ago", "sum", "absent"], no_name);
     refused(&["scan", "1h-ago", "sum", "absent"], no_name);
     let unknown = tool(&["query", "--data", path(&data), "1h-ago", "mean", "m"]);
-    let nearest = "tsdb: No such aggregation function: mean. Did you mean avg? Valid names: avg, ";
+    let nearest = "tsdb: No such aggregation function: mean: Did you mean avg? Valid names: avg, ";
     assert!(text(&unknown.stderr).contains(nearest), "{unknown:?}");
     let time = "Invalid time: yesterday. Invalid character 'y' in yesterday";
     refused(&["query", "yesterday", "sum", "m"], time);

@@ -43,14 +43,14 @@ pub fn nearest_name(
         .map(|(_, name)| name)
 }
 
-/// Sentences to append to the message about an unknown name.
+/// Sentences that follow the message about an unknown name.
 #[must_use]
 pub fn valid_names(unknown: &str, valid: impl Iterator<Item = &'static str> + Clone) -> String {
     let nearest = nearest_name(unknown, valid.clone());
-    let question = nearest.map_or_else(String::new, |name| format!(" Did you mean {name}?"));
+    let question = nearest.map_or_else(String::new, |name| format!("Did you mean {name}? "));
     let mut names: Vec<&str> = valid.collect();
     names.sort_unstable();
-    format!(".{question} Valid names: {}", names.join(", "))
+    format!("{question}Valid names: {}", names.join(", "))
 }
 
 #[cfg(test)]
@@ -88,7 +88,7 @@ mod tests {
     fn the_text_has_all_names() {
         let valid = "Valid names: avg, dev, max, min, squareSum, sum";
         let text = |unknown| valid_names(unknown, NAMES.into_iter());
-        assert_eq!(text("summ"), format!(". Did you mean sum? {valid}"));
-        assert_eq!(text("percentile"), format!(". {valid}"));
+        assert_eq!(text("summ"), format!("Did you mean sum? {valid}"));
+        assert_eq!(text("percentile"), valid);
     }
 }

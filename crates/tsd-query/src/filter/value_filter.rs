@@ -58,11 +58,6 @@ impl ValueFilter {
     /// The tag key of value filters in the short notation.
     pub const KEY: &'static str = "value";
 
-    /// The names of the types.
-    pub fn kinds() -> impl Iterator<Item = &'static str> + Clone {
-        KINDS.iter().copied()
-    }
-
     /// True if `kind` is the name of a type, ignoring case.
     #[must_use]
     pub fn is_kind(kind: &str) -> bool {

@@ -69,13 +69,13 @@ pub enum DownsampleError {
     )]
     TooManyParts(String),
     /// An unknown function.
-    #[error("No such downsampling function: {0}{names}", names = valid_names(.0, functions()))]
+    #[error("No such downsampling function: {0}")]
     UnknownFunction(String),
     /// `none`, which does not aggregate.
     #[error("cannot use the NONE aggregator for downsampling")]
     NoneFunction,
     /// A fill policy that does not exist.
-    #[error("Unrecognized fill policy: {0}{names}", names = valid_names(.0, FillPolicy::names()))]
+    #[error("Unrecognized fill policy: {0}")]
     UnknownFill(String),
     /// The interval is not a duration.
     #[error(transparent)]
@@ -83,6 +83,18 @@ pub enum DownsampleError {
     /// A calendar interval with text between number and unit.
     #[error("Invalid count \"{0}\" of a calendar interval: must be a whole number")]
     CalendarCount(String),
+}
+
+impl DownsampleError {
+    /// The nearest and all valid names, if a name is unknown.
+    #[must_use]
+    pub fn valid_names(&self) -> Option<String> {
+        match self {
+            Self::UnknownFunction(name) => Some(valid_names(name, functions())),
+            Self::UnknownFill(name) => Some(valid_names(name, FillPolicy::names())),
+            _ => None,
+        }
+    }
 }
 
 impl FillPolicy {
@@ -252,12 +264,15 @@ mod tests {
             "Invalid downsampling specifier '1m-avg-nan-x': must consist of interval, function, \
              and optional fill policy",
         );
-        let unknown = DownsampleSpec::parse("1m-nope", false).map_err(|error| error.to_string());
-        let expected = "No such downsampling function: nope. Valid names: avg, count, ";
-        assert!(unknown.as_ref().is_err_and(|text| text.starts_with(expected)), "{unknown:?}");
+        check_error("1m-nope", false, "No such downsampling function: nope");
+        let names = |text| DownsampleSpec::parse(text, false).unwrap_err().valid_names();
+        let functions = names("1m-smu").unwrap_or_default();
+        assert!(functions.starts_with("Did you mean sum? Valid names: avg, "), "{functions}");
         check_error("1m-none", false, "cannot use the NONE aggregator for downsampling");
-        let bad = "Unrecognized fill policy: bad. Valid names: nan, none, null, scalar, zero";
-        check_error("1m-avg-bad", false, bad);
+        check_error("1m-avg-bad", false, "Unrecognized fill policy: bad");
+        let policies = "Valid names: nan, none, null, scalar, zero";
+        assert_eq!(names("1m-avg-bad").as_deref(), Some(policies));
+        assert_eq!(names("1q-avg"), None);
         check_error("1q-avg", false, "Invalid duration (suffix): 1q");
         for (text, calendar, count) in
             [("1h30mc-sum", false, "1h30"), ("1.5hc-sum", false, "1.5"), ("1.5h-sum", true, "1.5")]

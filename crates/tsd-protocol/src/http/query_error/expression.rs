@@ -1,6 +1,6 @@
 //! Responses to expressions without a result.
 
-use tsd_query::{ExpError, FillError, FillPolicy, Gexp, GexpError, QueryError, valid_names};
+use tsd_query::{ExpError, FillError, Gexp, GexpError, QueryError, valid_names};
 
 use super::fault::RequestFault;
 
@@ -35,10 +35,7 @@ pub(super) fn exp_error(
             format!("The expression {id} is too long or nested too deeply")
         }
         ExpError::SetOperator(name) => format!("Unrecognized set operator: {name}"),
-        ExpError::Fill(FillError::Unknown(name)) => {
-            let names = valid_names(name, FillPolicy::names());
-            format!("Unrecognized fill policy: {name}{names}")
-        }
+        ExpError::Fill(FillError::Unknown(name)) => format!("Unrecognized fill policy: {name}"),
         ExpError::Fill(FillError::Zero) => "The value for ZERO must be 0".to_owned(),
         ExpError::Fill(FillError::Null) => "The value for NULL must be 0".to_owned(),
         ExpError::Fill(FillError::NotANumber) => {
@@ -80,8 +77,8 @@ pub(super) fn gexp_error(error: &GexpError) -> RequestFault {
         }
         GexpError::UnknownFunction(name) => {
             let names = valid_names(name, Gexp::function_names());
-            let message = format!("Function {name} has not been implemented{names}");
-            return RequestFault::bad_request(message);
+            let message = format!("Function {name} has not been implemented");
+            return RequestFault::bad_request(message).with_details(names);
         }
         GexpError::ParameterBeforeInput(word) => format!("Unknown parameter type: {word}"),
         GexpError::Sets { min, max, given } => {

@@ -2,7 +2,7 @@
 
 use tsd_query::{
     Aggregator, BodyQueryError, RateError, RawQuery, RequestError, TagEntryError, TimeError,
-    TimeProblem, UriError, ValueFilter, valid_names,
+    TimeProblem, UriError, valid_names,
 };
 
 use super::fault::RequestFault;
@@ -44,8 +44,7 @@ pub(super) fn body_error(error: &BodyQueryError) -> RequestFault {
     RequestFault::bad_json(match error {
         BodyQueryError::Filter(error) => error.to_string(),
         BodyQueryError::UnknownValueFilter(kind) => {
-            let names = valid_names(kind, ValueFilter::kinds());
-            format!("Could not find a value filter of the type: {kind}{names}")
+            format!("Could not find a value filter of the type: {kind}")
         }
         BodyQueryError::UnknownRateOption(name) => {
             format!("Unrecognized field \"{name}\" of the rate options")
@@ -111,11 +110,17 @@ pub(super) fn request_error(error: &RequestError, raw: Option<&RawQuery>) -> Req
         RequestError::UnknownZone => "The timezone specification could not be found".to_owned(),
         RequestError::NoAggregator => "Missing the aggregation function".to_owned(),
         RequestError::UnknownAggregator(name) => {
-            let names = valid_names(name, Aggregator::names());
-            format!("No such aggregation function: {name}{names}")
+            // Instead of a dump of the query: clients match on the message.
+            return RequestFault::bad_request(format!("No such aggregation function: {name}"))
+                .with_details(valid_names(name, Aggregator::names()));
         }
         RequestError::NoSource => "Missing the metric or tsuids, provide at least one".to_owned(),
-        RequestError::Downsample(error) => error.to_string(),
+        RequestError::Downsample(error) => {
+            if let Some(names) = error.valid_names() {
+                return RequestFault::bad_request(error.to_string()).with_details(names);
+            }
+            error.to_string()
+        }
         RequestError::HistogramAggregator => {
             "Only NONE or SUM aggregation function supported for histogram query".to_owned()
         }
