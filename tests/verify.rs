@@ -206,7 +206,7 @@ fn a_daemon_verifies_and_repairs_its_own_store() {
     let text_of = verify(&data, &[]);
     assert_eq!(text_of.status.code(), Some(0), "{text_of:?}");
     assert!(text(&text_of.stdout).contains("No damage found"), "{text_of:?}");
-    assert!(text(&text_of.stderr).contains("verifying through"), "{text_of:?}");
+    assert!(text_of.stderr.is_empty(), "{text_of:?}");
     flip_middle(&file);
     let manifest = data.join("store/points/t.tsdb/manifest.copy");
     flip_middle(&manifest);

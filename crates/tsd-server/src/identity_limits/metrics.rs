@@ -1,4 +1,4 @@
-//! Metrics of identities, for the first of them in the life of the process; the others share one label.
+//! Metrics of identities, for the first of them since the start of the process; the others share one label.
 
 use metrics::Counter;
 
