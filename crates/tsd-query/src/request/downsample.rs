@@ -265,7 +265,7 @@ mod tests {
              and optional fill policy",
         );
         check_error("1m-nope", false, "No such downsampling function: nope");
-        let names = |text| DownsampleSpec::parse(text, false).unwrap_err().valid_names();
+        let names = |text| DownsampleSpec::parse(text, false).err().and_then(|e| e.valid_names());
         let functions = names("1m-smu").unwrap_or_default();
         assert!(functions.starts_with("Did you mean sum? Valid names: avg, "), "{functions}");
         check_error("1m-none", false, "cannot use the NONE aggregator for downsampling");

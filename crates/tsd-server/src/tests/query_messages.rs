@@ -287,7 +287,7 @@ async fn of_bodies() {
                 Dump,
             ),
             sub(&json!({"aggregator": null}), 400, "Missing the aggregation function", Dump),
-            sub(&json!({"aggregator": "SUM"}), 400, "No such aggregation function: SUM", Dump),
+            sub(&json!({"aggregator": "SUM"}), 400, "No such aggregation function: SUM", Names),
             sub(
                 &json!({"metric": null}),
                 400,
