@@ -232,9 +232,12 @@ fn writes_through(fault: Fault, appends: bool) {
     }
     abandon(faulty.address(), &tsuids);
     thread::sleep(FORGOTTEN.max(DEADLINE));
-    if fault == Fault::Pause {
+    match fault {
         // Its slots wait for it.
-        faulty.signal("CONT");
+        Fault::Pause => faulty.signal("CONT"),
+        // A node that tries to join is asked by every delete, and nobody reaches it.
+        Fault::Cut => drop(faulty.wait_for_event("cannot join the cluster again yet", |_| true)),
+        Fault::Eviction => {}
     }
     correct(all[0], &tsuids);
     // Waits until the faulty node confirms, or has gone.
