@@ -41,6 +41,7 @@ mod hbase_series;
 mod hbase_tables;
 mod http;
 mod http_doc;
+mod imports;
 mod in_process;
 mod invariants;
 mod logs;
