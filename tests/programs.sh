@@ -41,19 +41,37 @@ run() {
     cd "$directory" && CARGO_MANIFEST_DIR=$directory "$program" "${@:2}"
 }
 
+# Runs the tests that failed once more, alone: what passes then has failed because the machine was busy, or now and then, and is listed
+# as such. NAME LOG
+again() {
+    local tests
+    mapfile -t tests < <(sed -nE 's/^test (.*) \.\.\. FAILED( .*)?$/\1/p' "$2" | sort -u)
+    # A program that ended before its last test, or all of them, is no matter of a busy machine.
+    grep -q '^test result: FAILED' "$2" && [ ${#tests[@]} -gt 0 ] && [ ${#tests[@]} -le 3 ] || return 1
+    echo "--- $1: once more: ${tests[*]}" >>"$2"
+    run "$1" --exact "${tests[@]}" >>"$2" 2>&1 || return 1
+    printf '%s\n' "${tests[@]}" >>"$ROWS.again"
+}
+
 # One of all: its output as a whole, and its row of the table.
 row() {
-    local log status=0 begin=$SECONDS TIMEFORMAT='%U %S' times=()
+    local log first=0 status begin=$SECONDS TIMEFORMAT='%U %S' times=()
     log=$(mktemp)
     # The times of tests are an unstable option of the test harness, which one program does not have.
     [ "$1" = saltern/soak ] || times=(-Z unstable-options --report-time)
-    { time RUSTC_BOOTSTRAP=1 run "$1" "${times[@]}" >"$log" 2>&1 || status=$?; } 2>"$log.time"
+    { time RUSTC_BOOTSTRAP=1 run "$1" "${times[@]}" >"$log" 2>&1 || first=$?; } 2>"$log.time"
+    status=$first
+    [ "$first" = 0 ] || { again "$1" "$log" && status=0; }
     {
         flock 9
         echo "--- $1: status $status after $((SECONDS - begin)) s"
         cat "$log"
         printf '%s\t%d\t%s\t%d\n' "$1" $((SECONDS - begin)) "$(tail -n 1 "$log.time")" "$status" >>"$ROWS"
         sed -nE 's/^test (.*) \.\.\. ok <([0-9]+)\.[0-9]+s>$/\2\t\1/p' "$log" | awk '$1 >= 5' >>"$ROWS.tests"
+        [ "$first" = 0 ] || {
+            echo "$1: status $first, then $status"
+            grep -E -A 4 "^test .* FAILED( |$)|panicked at" "$log" | grep -vE '^test .* ok( |$)|^--$|^stack backtrace|^ +[0-9]+: ' | head -n 40
+        } | cut -c 1-300 >>"$ROWS.failures"
     } 9>>"$ROWS.lock"
     rm -f "$log" "$log.time"
 }
@@ -65,7 +83,7 @@ row) row "$2" ;;
 all)
     ROWS=$(mktemp)
     export ROWS
-    touch "$ROWS.tests"
+    touch "$ROWS.tests" "$ROWS.failures" "$ROWS.again"
     cut -f 1 "$PROGRAMS" | xargs -P "${2:-2}" -n 1 "$here/tests/programs.sh" row
     echo
     sort -rn "$ROWS.tests" | awk -F '\t' '
@@ -75,10 +93,13 @@ all)
             for (name in reasons) if (index($2, name) == 1) reason = ": " reasons[name]
             printf "%6d s  %s%s\n", $1, $2, reason
         }' "$here/tests/waits.txt" -
+    sed 's/^/failed, and passed when run once more: /' "$ROWS.again"
     echo
     awk -F '\t' '
         { split($3, cpu, " "); printf "%-40s %8d %8d%s\n", $1, $2, cpu[1] + cpu[2], $4 == 0 ? "" : "  FAILED"; failed += $4 != 0 }
-        END { printf "%d programs, %d failed\n", NR, failed; exit failed > 0 }' "$ROWS"
+        END { printf "%d programs, %d failed\n", NR, failed; exit failed > 0 }' "$ROWS" || failed=1
+    cat "$ROWS.failures"
+    exit "${failed:-0}"
     ;;
 *) echo "programs: see the beginning of $0" >&2; exit 2 ;;
 esac

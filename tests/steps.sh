@@ -29,7 +29,7 @@ step() {
             echo "=== $name: status $status"
             grep -E -A 3 'panicked at|^error|FAILED$|not found' "$log" | tail -n 20
             echo "--- its end:"
-            tail -n 6 "$log"
+            tail -n 40 "$log"
         } | cut -c 1-300 >>"$STEPS/failures"
     } 9>>"$STEPS/lock"
     rm -f "$log" "$log.time"

@@ -1,6 +1,7 @@
 //! A client of WebDriver's protocol (W3C) for one session of Chromium, spoken to chromedriver over HTTP.
 
 use std::{
+    collections::BTreeMap,
     io::{self, BufRead, BufReader, Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpStream},
     path::Path,
@@ -180,10 +181,37 @@ impl Browser {
         while self.script(&script) != Value::Bool(true) {
             if Instant::now() > deadline {
                 let shown = self.text("return (document.querySelector('main') ?? document.body).innerText.slice(0, 3000)");
-                panic!("never true: {expression}\n{shown}");
+                panic!("never true: {expression}\n{shown}\n{}", self.troubles());
             }
             thread::sleep(LOOK);
         }
+    }
+
+    /// What may explain a page that does not become as expected: errors in the console, requests without a response.
+    fn troubles(&self) -> String {
+        let mut lines: Vec<String> = self.log("browser").iter().map(Value::to_string).collect();
+        let mut open = BTreeMap::new();
+        for entry in self.log("performance") {
+            let event: Value = serde_json::from_str(entry["message"].as_str().unwrap_or_default())
+                .unwrap_or_default();
+            let (event, parameters) = (&event["message"]["method"], &event["message"]["params"]);
+            let id = parameters["requestId"].as_str().unwrap_or_default().to_owned();
+            match event.as_str().unwrap_or_default() {
+                "Network.requestWillBeSent" => {
+                    open.insert(id, parameters["request"]["url"].to_string());
+                }
+                "Network.loadingFinished" => {
+                    open.remove(&id);
+                }
+                "Network.loadingFailed" => {
+                    let url = open.remove(&id).unwrap_or(id);
+                    lines.push(format!("{url}: {}", parameters["errorText"]));
+                }
+                _ => {}
+            }
+        }
+        lines.extend(open.into_values().map(|url| format!("{url}: no response")));
+        lines.join("\n")
     }
 
     /// Waits until the page has painted its current state.
