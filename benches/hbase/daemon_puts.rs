@@ -211,6 +211,8 @@ fn held_round(
         ("tsd.storage.hold_seconds", &format!("{hold:.3}")),
         ("tsd.storage.memtable.size", "2147483648"),
         ("tsd.storage.log.segment_size", "1073741824"),
+        // A stop writes all rows to HBase, as long as it takes.
+        ("tsd.shutdown.timeout", "600"),
     ];
     let tsdb = daemon::start(cluster, data, &settings);
     // Assigns UIDs, in an hour that is not counted.

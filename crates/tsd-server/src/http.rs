@@ -38,6 +38,10 @@ use crate::{
 /// Maximum read buffer of a connection. Bodies are read in chunks of up to this size, and a head must fit.
 const READ_BUFFER: usize = 32 << 10;
 
+/// Maximum headers of a request. hyper fills an array of this length for each request: with the 1 638 headers that fit into 8 KiB,
+/// that took 5 % of the CPU time of puts of 50 points.
+const MAX_HEADERS: usize = 256;
+
 /// Serves HTTP until the connection closes.
 pub(crate) async fn serve<S>(
     state: Arc<ServerState>,
@@ -74,8 +78,7 @@ where
                 .auto_date_header(false)
                 .title_case_headers(true)
                 .max_buf_size(READ_BUFFER)
-                // The effective limit is in bytes.
-                .max_headers(service::max_headers(&state.config.limits))
+                .max_headers(MAX_HEADERS)
                 .serve_connection(TokioIo::new(&mut io), service)
         );
         tokio::select! {

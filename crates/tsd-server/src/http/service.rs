@@ -299,12 +299,6 @@ fn check_head(parts: &Parts, limits: &Limits) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Number of headers that [`check_head`] allows.
-pub(super) const fn max_headers(limits: &Limits) -> usize {
-    let shortest = "a".len() + HEADER_FRAMING.len();
-    limits.header_bytes / shortest
-}
-
 /// Returns true if OpenTSDB treats the request as chunked.
 fn counts_as_chunked(parts: &Parts, body: &Incoming) -> bool {
     let declared = parts
