@@ -171,12 +171,15 @@ fn users_are_added_listed_checked_and_removed() {
     assert!(added.status.success(), "{}", text(&added.stderr));
     let refused = user(&["add", "alice", "WRITER"], "other\n");
     assert!(text(&refused.stderr).contains("alice has a password already"), "{refused:?}");
-    let added = user(&["add", "alice", "WRITER", "--token", "--expires", "90d"], "");
+    let limited = ["--expires", "90d", "--points", "50k/s", "--memory", "off"];
+    let added = user(&[&["add", "alice", "WRITER", "--token"], &limited[..]].concat(), "");
     let token = text(&added.stdout).trim().to_owned();
     assert_eq!(token.len(), 43, "{added:?}");
     let list = user(&["list", "--json"], "");
     let list: serde_json::Value = serde_json::from_slice(&list.stdout).expect("JSON");
     assert_eq!((&list[0]["kind"], &list[1]["kind"]), (&"password".into(), &"token".into()));
+    let limits = serde_json::json!({"points": "50k/s", "memory": "off"});
+    assert_eq!((&list[0]["limits"], &list[1]["limits"]), (&serde_json::json!({}), &limits));
     assert_eq!((&list[1]["line"], &list[1]["expired"]), (&3.into(), &false.into()));
     assert!(list[0]["expires"].is_null() && list[1]["expires"].is_string(), "{list}");
     let table = text(&user(&["list"], "").stdout);
@@ -186,12 +189,12 @@ fn users_are_added_listed_checked_and_removed() {
         (
             "secret",
             0,
-            "alice, password of line 2: HTTP_QUERY; metrics: read:sys.*; does not expire",
+            "alice, password of line 2: HTTP_QUERY; metrics: read:sys.*; limits: the configured ones; does not expire",
         ),
         (
             &token[..],
             0,
-            "alice, token of line 3: TELNET_PUT, HTTP_PUT, CREATE_TAGV; metrics: all; expires 20",
+            "alice, token of line 3: TELNET_PUT, HTTP_PUT, CREATE_TAGV; metrics: all; limits: points=50k/s memory=off; expires 20",
         ),
         ("guess", 1, "alice has no such password or token"),
     ] {
@@ -199,6 +202,15 @@ fn users_are_added_listed_checked_and_removed() {
         assert_eq!(checked.status.code(), Some(status), "{checked:?}");
         assert!(text(&checked.stdout).starts_with(expected), "{checked:?}");
     }
+    let set = user(
+        &["set", "alice", "--id", list[1]["id"].as_str().expect("an id"), "--points", "default"],
+        "",
+    );
+    assert!(set.status.success(), "{set:?}");
+    let table = text(&user(&["list"], "").stdout);
+    assert!(table.contains("memory=off") && !table.contains("points="), "{table}");
+    let wrong = user(&["set", "alice", "--queries", "many"], "");
+    assert!(text(&wrong.stderr).contains("--queries: \"many\" is not a limit"), "{wrong:?}");
     let checked = user(&["check"], "");
     assert!(checked.status.success() && text(&checked.stdout).contains("2 credentials, no errors"));
     let id = list[1]["id"].as_str().expect("an id");

@@ -9,6 +9,7 @@ use std::{io::Write, path::Path};
 use tsd_testkit::DaemonBuilder;
 
 mod all_times;
+mod audit;
 mod authentication;
 mod cluster_balancer;
 mod cluster_forward;

@@ -46,7 +46,10 @@ pub(crate) use self::{
     table::{TableCommand, TableCreateArgs},
     tsd::TsdArgs,
     uid::{MkmetricArgs, UidArgs, UidLocation},
-    user::{UserAddArgs, UserCheckArgs, UserCommand, UserFileArgs, UserListArgs, UserRemoveArgs},
+    user::{
+        UserAddArgs, UserCheckArgs, UserCommand, UserFileArgs, UserListArgs, UserRemoveArgs,
+        UserSetArgs,
+    },
 };
 
 /// A time series daemon that speaks OpenTSDB's protocols, and its tools.
@@ -344,7 +347,7 @@ read.
   tsdb config example --data /var/lib/tsdb > opentsdb.conf"
     )]
     Config(ConfigCommand),
-    /// List, add, remove or check the users of a daemon
+    /// List, add, change, remove or check the users of a daemon
     #[command(
         subcommand,
         after_help = "\
@@ -358,7 +361,8 @@ cannot be read.
 
   tsdb user add alice READER
   tsdb user add collector WRITER --token --expires 90d
-  tsdb user add app READER --metrics 'read:app.*'
+  tsdb user add app READER --metrics 'read:app.*' --queries 4
+  tsdb user set app --queries 8 --memory default
   tsdb user list --file /etc/opentsdb/users
   tsdb user remove collector --tokens
   tsdb user check alice"

@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 
+use serde_json::json;
 use tsd_engine::EngineConfig;
-use tsd_server::{AllowAll, AuthenticationConfig, Authenticator, UserFileAuthenticator, Users};
+use tsd_server::{
+    AllowAll, AuditLog, AuthenticationConfig, Authenticator, UserFileAuthenticator, Users,
+    UsersChange,
+};
 
 use crate::{
     config::{AuthenticationMethod, AuthenticationSettings, Config, USERS_FILE},
@@ -21,6 +25,7 @@ pub(crate) fn start(
     config: &Config,
     settings: &AuthenticationSettings,
     engine: &EngineConfig,
+    audit: Option<Arc<AuditLog>>,
 ) -> anyhow::Result<StartedAuthentication> {
     let mut follower = None;
     let authenticator: Arc<dyn Authenticator> = match &settings.method {
@@ -34,7 +39,12 @@ pub(crate) fn start(
             let (memory, clock) = (engine.memory.clone(), Arc::clone(&engine.clock));
             let authenticator = Arc::new(UserFileAuthenticator::new(users, memory, clock)?);
             let target = Arc::clone(&authenticator);
-            let apply = move |users| target.replace(users);
+            let apply = move |users| {
+                let change = target.replace(users);
+                if let Some(audit) = &audit {
+                    record(audit, &change);
+                }
+            };
             follower = Some(file.follow(engine.file_problems.clone(), Users::parse, apply));
             authenticator
         }
@@ -42,4 +52,11 @@ pub(crate) fn start(
     let AuthenticationSettings { open_paths, per_connection, .. } = settings.clone();
     let config = AuthenticationConfig { authenticator, open_paths, per_connection };
     Ok(StartedAuthentication { config, follower })
+}
+
+/// Records in the audit log which users a new version of the file changes.
+fn record(audit: &AuditLog, change: &UsersChange) {
+    let UsersChange { added, removed, changed, users } = change;
+    let details = json!({"users": users, "added": added, "removed": removed, "changed": changed});
+    audit.record("users replaced", details);
 }

@@ -27,13 +27,13 @@ pub(crate) use file_check::{CheckedEntry, FileCheck, KeyVerdict, check_file};
 pub use keys::{Key, KeyEffect, ValueKind};
 pub use origin::Origin;
 pub use properties::{PropertiesError, Property, parse as parse_properties};
+pub(crate) use settings::{
+    AUDIT_FILE, RULES_FILE, TLS_CERTIFICATE, TLS_CLIENT_CA, TLS_KEY, USERS_FILE, host_name,
+};
 pub use settings::{
     Ack, AuthenticationMethod, AuthenticationSettings, ClusterNetSettings, EngineKind,
     HBaseSettings, ImportSettings, LogFormat, LogSettings, PluginSettings, PointPluginSettings,
     RetentionSettings, Settings, StorageSettings, TlsSettings,
-};
-pub(crate) use settings::{
-    RULES_FILE, TLS_CERTIFICATE, TLS_CLIENT_CA, TLS_KEY, USERS_FILE, host_name,
 };
 use size::parse_size;
 use tsd_server::redacted;

@@ -15,15 +15,15 @@ use tsd_engine::{
     Engine, EngineConfig, EngineHandle, FilterRules, Standstills, WeakEngineHandle, plugin_queue,
 };
 use tsd_server::{
-    BindError, ClusterNodes, HealthAge, PluginTask, Server, install_metrics, start_publisher,
-    start_spool,
+    AuditLog, BindError, ClusterNodes, HealthAge, PluginTask, Server, install_metrics,
+    start_publisher, start_spool,
 };
 use tsd_storage::Storage;
 use tsd_storage_hbase::publish_metrics;
 
 use crate::{
     authentication,
-    config::{Config, PointPluginSettings, RULES_FILE, Settings},
+    config::{AUDIT_FILE, Config, ConfigError, PointPluginSettings, RULES_FILE, Settings},
     daemon_url::PublishedUrl,
     data_directory::DataDirectory,
     followed_file::{FileFollower, FollowedFile},
@@ -97,12 +97,14 @@ impl Node {
         let descriptors = open_files::plan()?;
         settings.storage.open_files = descriptors.store;
         let metrics = metrics_recorder();
+        let audit = open_audit(config, &settings)?;
         let mut open = OpenEngine::open(config, &settings, Purpose::Daemon).await?;
         let mut server = settings.server.clone();
+        server.audit.clone_from(&audit);
         server.metrics = metrics.cloned();
         let mut followers = Vec::new();
         if let Some(authentication) = &settings.authentication {
-            match authentication::start(config, authentication, open.engine.config()) {
+            match authentication::start(config, authentication, open.engine.config(), audit) {
                 Ok(started) => {
                     server.authentication = Some(started.config);
                     followers.extend(started.follower);
@@ -290,6 +292,17 @@ impl Node {
         self.server.shutdown(for_clients).await;
         self.open.close(self.shutdown_timeout / 2).await
     }
+}
+
+/// Opens the audit log before the store, since its file may be a wrong setting.
+fn open_audit(config: &Config, settings: &Settings) -> Result<Option<Arc<AuditLog>>, ConfigError> {
+    let Some(audit) = settings.audit.clone() else { return Ok(None) };
+    let problems = settings.engine.file_problems.clone();
+    let opened = AuditLog::open(audit, problems);
+    let log = opened.map_err(|error| {
+        config.bad_value(AUDIT_FILE, format!("the audit log cannot be opened: {error}"))
+    })?;
+    Ok(Some(log))
 }
 
 impl OpenEngine {

@@ -2,6 +2,8 @@
 //!
 //! The command works on the file, since only its owner decides who is a user. A daemon follows the file.
 
+mod limits;
+mod new_line;
 mod users_file;
 
 use std::{
@@ -10,17 +12,20 @@ use std::{
     process::ExitCode,
 };
 
-use anyhow::{Context as _, anyhow, bail, ensure};
-use jiff::{SignedDuration, Timestamp};
-use serde_json::json;
-use tsd_query::Duration;
-use tsd_server::{UserLine, Users, hash_password, hash_token, new_token, parse_expiry};
+use anyhow::{Context as _, bail, ensure};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use tsd_server::{UserLine, Users, hash_password, hash_token, new_token};
 
-use self::users_file::UsersFile;
+use self::{
+    limits::with_limits,
+    new_line::{Fields, expiry, line},
+    users_file::UsersFile,
+};
 use crate::{
     args::{
         Overrides, UserAddArgs, UserCheckArgs, UserCommand, UserFileArgs, UserListArgs,
-        UserRemoveArgs,
+        UserRemoveArgs, UserSetArgs,
     },
     columns::table,
     config::USERS_FILE,
@@ -31,13 +36,14 @@ use crate::{
 };
 
 /// Titles of the columns of `tsdb user list`.
-const TITLES: [&str; 6] = ["NAME", "KIND", "ID", "ROLES", "METRICS", "EXPIRES"];
+const TITLES: [&str; 7] = ["NAME", "KIND", "ID", "ROLES", "METRICS", "LIMITS", "EXPIRES"];
 
 /// Runs `tsdb user`.
 pub(crate) fn main(command: &UserCommand) -> ExitCode {
     let done = match command {
         UserCommand::List(args) => list(args),
         UserCommand::Add(args) => add(args),
+        UserCommand::Set(args) => set(args),
         UserCommand::Remove(args) => remove(args),
         UserCommand::Check(args) => return checked(check(args)),
     };
@@ -87,6 +93,7 @@ fn list(args: &UserListArgs) -> anyhow::Result<()> {
             "roles": line.roles().split(',').collect::<Vec<_>>(),
             "permissions": line.permissions(),
             "metrics": line.metrics(),
+            "limits": limits_object(line),
             "expires": line.expires().map(|at| at.to_string()),
             "expired": is_expired(line, now),
         })
@@ -96,7 +103,8 @@ fn list(args: &UserListArgs) -> anyhow::Result<()> {
         rows.extend(lines.iter().map(|(_, line)| {
             let (name, kind) = (line.name().to_owned(), line.kind().to_owned());
             let metrics = line.metrics().unwrap_or("all").to_owned();
-            [name, kind, line.id(), line.roles().to_owned(), metrics, expiry_of(line, now)]
+            let (roles, limits) = (line.roles().to_owned(), line.limits().join(" "));
+            [name, kind, line.id(), roles, metrics, limits, expiry_of(line, now)]
         }));
         Ok(table(&rows)?)
     })?;
@@ -107,6 +115,12 @@ fn list(args: &UserListArgs) -> anyhow::Result<()> {
         path.display()
     );
     Ok(())
+}
+
+/// The limits of a line by field, as written.
+fn limits_object(line: &UserLine) -> Map<String, Value> {
+    let fields = line.limits().iter().filter_map(|limit| limit.split_once('='));
+    fields.map(|(field, value)| (field.to_owned(), value.into())).collect()
 }
 
 fn is_expired(line: &UserLine, now: Timestamp) -> bool {
@@ -121,8 +135,8 @@ fn expiry_of(line: &UserLine, now: Timestamp) -> String {
 fn add(args: &UserAddArgs) -> anyhow::Result<()> {
     let path = path_of(args.file.as_ref(), &args.overrides)?;
     let expires = args.expires.as_deref().map(|text| expiry(text, Timestamp::now())).transpose()?;
-    let metrics = args.metrics.as_deref();
-    let line = |hash: &str| line(&args.name, hash, &args.roles, (expires, metrics));
+    let fields = Fields { expires, metrics: args.metrics.as_deref(), limits: args.limits.fields() };
+    let line = |hash: &str| line(&args.name, hash, &args.roles, &fields);
     // Reports wrong arguments before the user types anything.
     line(&hash_token(""))?;
     if path == Path::new("-") {
@@ -186,50 +200,6 @@ fn read_new_password(name: &str) -> anyhow::Result<String> {
     Ok(password)
 }
 
-/// Parses the argument of `--expires`, which must be later than `now`.
-fn expiry(text: &str, now: Timestamp) -> anyhow::Result<Timestamp> {
-    let at = match Duration::parse_exact(text) {
-        Ok(duration) => now.checked_add(SignedDuration::from_millis(duration.millis))?,
-        Err(_) => parse_expiry(text).map_err(|_| {
-            anyhow!("--expires {text}: expected a duration such as 90d, a date such as 2027-03-01, or a time such as 2027-03-01T00:00:00Z")
-        })?,
-    };
-    ensure!(at > now, "--expires {text}: {} has passed", utc(at));
-    Ok(Timestamp::from_second(at.as_second())?)
-}
-
-/// The line of a user, checked as a daemon reads it.
-fn line(
-    name: &str,
-    hash: &str,
-    roles: &str,
-    (expires, metrics): (Option<Timestamp>, Option<&str>),
-) -> anyhow::Result<String> {
-    check_word("NAME", name)?;
-    ensure!(!name.starts_with('#'), "NAME {name:?}: the name of a user does not begin with #");
-    let fields = expires.map(|at| format!(" expires={at}")).unwrap_or_default();
-    let user = |name: &str, roles: &str| format!("{name} {hash} {roles}{fields}\n");
-    let parsed = |argument: &str, line: String| match Users::parse(&line) {
-        Ok(_) => Ok(line),
-        // Omits the line number, which would refer to a file.
-        Err(error) => Err(anyhow!("{argument}: {}", error.what())),
-    };
-    parsed(&format!("NAME {name:?}"), user(name, "GUEST"))?;
-    check_word("ROLES", roles)?;
-    let line = parsed(&format!("ROLES {roles:?}"), user(name, roles))?;
-    let Some(metrics) = metrics else { return Ok(line) };
-    check_word("--metrics", metrics)?;
-    parsed("--metrics", format!("{} metrics={metrics}\n", line.trim_end()))
-}
-
-/// Fails if an argument is not one word of a line.
-fn check_word(argument: &str, text: &str) -> anyhow::Result<()> {
-    ensure!(!text.is_empty(), "{argument} is empty");
-    let separated = if argument == "ROLES" { ": separate roles by commas only" } else { "" };
-    ensure!(!text.contains(char::is_whitespace), "{argument} {text:?} has white space{separated}");
-    Ok(())
-}
-
 fn remove(args: &UserRemoveArgs) -> anyhow::Result<()> {
     let path = location(&args.location)?;
     let shown = path.display();
@@ -250,6 +220,29 @@ fn remove(args: &UserRemoveArgs) -> anyhow::Result<()> {
     file.replace(&kept)?;
     for line in removed {
         tell!("tsdb: removed the {} of {} with the id {}", line.kind(), line.name(), line.id());
+    }
+    Ok(())
+}
+
+/// Changes the limits of a user.
+fn set(args: &UserSetArgs) -> anyhow::Result<()> {
+    let limits = args.limits.fields();
+    ensure!(!limits.is_empty(), "nothing to change: give a limit, such as --points 50k/s");
+    let path = location(&args.location)?;
+    let shown = path.display();
+    let file = UsersFile::open(&path, false).with_context(|| format!("cannot open {shown}"))?;
+    Users::parse(&file.text).with_context(|| format!("{shown} has an error; correct it first"))?;
+    let is_changed = |line: &UserLine| {
+        line.name() == args.name && args.id.as_ref().is_none_or(|id| line.id() == *id)
+    };
+    let (text, changed) = with_limits(&file.text, is_changed, &limits)?;
+    if changed.is_empty() {
+        bail!("{shown} has no such credential of {}; tsdb user list shows all", args.name);
+    }
+    Users::parse(&text).with_context(|| format!("{shown} is unchanged"))?;
+    file.replace(&text)?;
+    for line in changed {
+        tell!("tsdb: changed the {} of {} with the id {}", line.kind(), line.name(), line.id());
     }
     Ok(())
 }
@@ -308,9 +301,13 @@ fn check(args: &UserCheckArgs) -> anyhow::Result<bool> {
         held => held.join(", "),
     };
     let metrics = line.metrics().unwrap_or("all");
+    let limits = match line.limits() {
+        [] => "the configured ones".to_owned(),
+        limits => limits.join(" "),
+    };
     let kind = line.kind();
     print_lines(&format!(
-        "{name}, {kind} of line {number}: {permissions}; metrics: {metrics}; {expires}\n"
+        "{name}, {kind} of line {number}: {permissions}; metrics: {metrics}; limits: {limits}; {expires}\n"
     ))?;
     Ok(!is_expired(line, now))
 }
@@ -320,61 +317,6 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
-
-    #[test]
-    fn a_line_is_checked_as_a_daemon_reads_it() {
-        let hash = hash_token("t");
-        let expected = format!("alice {hash} READER,WRITER\n");
-        assert_eq!(line("alice", &hash, "READER,WRITER", (None, None)).unwrap(), expected);
-        let march = Some(parse_expiry("2027-03-01").unwrap());
-        let expected = format!("alice {hash} READER expires=2027-03-01T00:00:00Z metrics=read:a\n");
-        assert_eq!(line("alice", &hash, "READER", (march, Some("read:a"))).unwrap(), expected);
-        for (metrics, expected) in
-            [("a", "--metrics: \"a\" is not a right"), ("read:a b", "--metrics \"read:a b\" has")]
-        {
-            let error =
-                line("alice", &hash, "READER", (None, Some(metrics))).unwrap_err().to_string();
-            assert!(error.starts_with(expected), "{error}");
-        }
-    }
-
-    /// Issue 37.
-    #[test]
-    fn an_error_names_the_argument_that_is_wrong() {
-        let hash = hash_token("t");
-        for (name, roles, expected) in [
-            ("al ice", "READER", "NAME \"al ice\" has white space"),
-            ("a:b", "READER", "NAME \"a:b\": a name has at most 128 bytes, no colon"),
-            ("#a", "READER", "NAME \"#a\": the name of a user does not begin with #"),
-            ("", "READER", "NAME is empty"),
-            ("a:b", "BOSS", "NAME \"a:b\""),
-            ("a", "BOSS", "ROLES \"BOSS\": \"BOSS\" is neither a role"),
-            ("a", "", "ROLES is empty"),
-            ("a", "READER, WRITER", "ROLES \"READER, WRITER\" has white space: separate roles by"),
-        ] {
-            let error = line(name, &hash, roles, (None, None)).unwrap_err().to_string();
-            assert!(error.starts_with(expected), "{name:?} {roles:?}: {error}");
-        }
-    }
-
-    #[test]
-    fn an_expiry_is_a_duration_or_a_time_in_the_future() {
-        let now = parse_expiry("2027-01-01").unwrap();
-        let at = |text: &str| expiry(text, now).map(|at| at.to_string());
-        assert_eq!(at("90d").unwrap(), "2027-04-01T00:00:00Z");
-        assert_eq!(at("2h").unwrap(), "2027-01-01T02:00:00Z");
-        assert_eq!(at("2027-03-01").unwrap(), "2027-03-01T00:00:00Z");
-        assert_eq!(at("2027-03-01T01:00:00+01:00").unwrap(), "2027-03-01T00:00:00Z");
-        for (text, expected) in [
-            ("2027-01-01", "--expires 2027-01-01: 2027-01-01 00:00:00 UTC has passed"),
-            ("soon", "--expires soon: expected a duration such as 90d"),
-            ("90", "--expires 90: expected a duration such as 90d"),
-            ("999999999999d", "--expires 999999999999d: "),
-        ] {
-            let error = at(text).unwrap_err().to_string();
-            assert!(error.starts_with(expected), "{text}: {error}");
-        }
-    }
 
     #[test]
     fn a_removal_keeps_comments_and_the_order_of_lines() {

@@ -23,7 +23,7 @@ pub enum HealthComponent {
     Uid,
     /// The memory budget of the process.
     Memory,
-    /// Files that are re-read while the daemon runs.
+    /// Files that are re-read while the daemon runs, and the audit log.
     Files,
 }
 

@@ -13,6 +13,7 @@ mod user_file;
 mod user_limits;
 mod user_line;
 mod users;
+mod users_change;
 mod verified_cache;
 
 use std::{fmt::Debug, net::IpAddr, sync::Arc};
@@ -31,12 +32,14 @@ pub use self::{
     user_limits::{UserLimitError, UserLimits},
     user_line::{ExpiryError, UserLine, UserLineError, parse_expiry},
     users::{Users, UsersError},
+    users_change::UsersChange,
 };
 #[cfg(test)]
 pub(crate) use self::{requirements::tests as requirement_table, secrets::tests::cheap_hash};
 pub(crate) use self::{
     requirements::{
-        MetricReach, Requirement, TELNET_POINTS, of_request, of_telnet, takes_override,
+        Audited, MetricReach, Requirement, TELNET_POINTS, audited_request, audited_telnet,
+        of_request, of_telnet, takes_override,
     },
     user_file::AuthMetrics,
 };
@@ -53,6 +56,14 @@ pub struct Identity {
     /// The metrics on which the user may use its permissions.
     rights: MetricRights,
     limits: UserLimits,
+}
+
+/// The name that a client claims; `None` for a token, which names its user only if it is right.
+pub(crate) fn claimed_name(credentials: &Credentials) -> Option<&str> {
+    match credentials {
+        Credentials::Basic { user, .. } | Credentials::Certificate(user) => Some(user),
+        Credentials::Bearer(_) => None,
+    }
 }
 
 /// Why a client is not authenticated.
@@ -77,6 +88,9 @@ pub enum AuthError {
         /// When they expired.
         at: Timestamp,
     },
+    /// The user of an open connection was changed or removed, or has expired.
+    #[error("the credentials are no longer valid")]
+    NoLongerValid,
     /// The peer sent wrong credentials too often.
     #[error("too many attempts with wrong credentials")]
     TooManyFailures {

@@ -17,8 +17,8 @@ use tsd_engine::Standstills;
 use tsd_protocol::BuildInfo;
 
 use crate::{
-    AdminPeers, AuthenticationConfig, ClusterNodes, Cors, HostNames, IdentityLimits, LogControl,
-    PortTls, TrustedProxies,
+    AdminPeers, AuditLog, AuthenticationConfig, ClusterNodes, Cors, HostNames, IdentityLimits,
+    LogControl, PortTls, TrustedProxies,
 };
 
 /// Which commands and routes a daemon serves.
@@ -173,6 +173,8 @@ pub struct ServerConfig {
     /// Authentication of clients (`tsd.core.authentication.*`). With `None`, nobody is authenticated, and
     /// everybody may put and query.
     pub authentication: Option<AuthenticationConfig>,
+    /// The audit log (`tsd.audit.*`); `None` without one.
+    pub audit: Option<Arc<AuditLog>>,
     /// TLS of the port (`tsd.tls.*`); with `None`, handshakes are refused.
     pub tls: Option<Arc<PortTls>>,
     /// Host names that browsers may use for this daemon (`tsd.http.hosts`).
@@ -251,6 +253,7 @@ impl Default for ServerConfig {
             hosts: HostNames::default(),
             trusted_proxies: TrustedProxies::default(),
             authentication: None,
+            audit: None,
             tls: None,
             cors: Cors::default(),
             static_root: None,

@@ -13,6 +13,7 @@ mod own_host;
 mod parsed_body;
 mod raw_error;
 mod request;
+mod request_act;
 mod request_path;
 mod response;
 mod routes;

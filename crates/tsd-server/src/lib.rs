@@ -5,6 +5,8 @@
 //! storage backends.
 
 mod admin_peers;
+mod audit;
+mod audit_upkeep;
 mod auth;
 mod body_memory;
 mod client;
@@ -36,6 +38,7 @@ mod redaction;
 mod refused_connection;
 mod refused_points;
 mod rollups;
+mod rotated_file;
 mod route;
 mod self_stats;
 mod server;
@@ -47,10 +50,11 @@ mod tls_failure;
 mod tls_handshake;
 
 pub use admin_peers::{AdminPeers, PeersError, TrustedProxies};
+pub use audit::{AuditConfig, AuditLog};
 pub use auth::{
     AllowAll, AuthError, AuthenticationConfig, Authenticator, ExpiryError, HashError, Identity,
     OpenPaths, OpenPathsError, Permission, Permissions, UnknownPermission, UserFileAuthenticator,
-    UserLimitError, UserLimits, UserLine, UserLineError, Users, UsersError, hash_password,
+    UserLimitError, UserLimits, UserLine, UserLineError, Users, UsersChange, UsersError, hash_password,
     hash_token, new_token, parse_expiry,
 };
 pub use cluster_nodes::{

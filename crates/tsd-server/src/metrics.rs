@@ -18,8 +18,8 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 use tsd_protocol::{BuildInfo, PutErrorKind};
 
 use crate::{
-    auth, identity_limits::IdentityMetrics, latency::LatencyHistogram, process, route::Route,
-    tls_failure::TlsFailure,
+    audit::AuditMetrics, auth, identity_limits::IdentityMetrics, latency::LatencyHistogram,
+    process, route::Route, tls_failure::TlsFailure,
 };
 
 /// Upper bounds of the buckets of `_seconds` histograms: steps of factor four to five, from a call of the
@@ -270,6 +270,7 @@ pub(crate) fn publish_build(build: &BuildInfo) {
 /// Describes every metric of this crate to the current recorder. Idempotent.
 pub fn describe_metrics() {
     process::describe();
+    AuditMetrics::describe();
     auth::AuthMetrics::describe();
     IdentityMetrics::describe();
     ServerMetrics::describe();

@@ -20,8 +20,9 @@ use tracing::{debug, info, warn};
 use tsd_engine::{EngineHandle, Epoch, LogLimit, QueryClock, Standstills, stood_still_since};
 
 use crate::{
-    ServerConfig, connection, health::HealthAge, metrics, open_connections::NoRoom,
-    refused_connection::RefusedConnections, self_stats, server_state::ServerState,
+    ServerConfig, audit_upkeep::AuditUpkeep, connection, health::HealthAge, metrics,
+    open_connections::NoRoom, refused_connection::RefusedConnections, self_stats,
+    server_state::ServerState,
 };
 
 /// Interval of the metrics recorder's upkeep of its histograms.
@@ -78,6 +79,7 @@ pub struct Server {
     acceptors: Vec<JoinHandle<()>>,
     upkeep: Option<JoinHandle<()>>,
     uid_space: JoinHandle<()>,
+    audit: Option<AuditUpkeep>,
     self_stats: Option<JoinHandle<()>>,
 }
 
@@ -105,6 +107,7 @@ impl Server {
             .map_err(|source| BindError::Listen { address: first, source })?;
         let state = Arc::new(state);
         let uid_space = tokio::spawn(follow_uid_space(state.engine.clone()));
+        let audit = AuditUpkeep::start(&state.config);
         let interval = state.config.self_stats.filter(|_| state.config.mode.writes());
         let self_stats =
             interval.map(|every| tokio::spawn(self_stats::store(Arc::clone(&state), every)));
@@ -116,7 +119,7 @@ impl Server {
                 tokio::spawn(accept(listener, Arc::clone(&state), tasks.clone(), abort.clone()))
             })
             .collect();
-        Ok(Self { addresses, state, tasks, abort, acceptors, upkeep, uid_space, self_stats })
+        Ok(Self { addresses, state, tasks, abort, acceptors, upkeep, uid_space, audit, self_stats })
     }
 
     /// Returns the first listening address.
@@ -175,6 +178,9 @@ impl Server {
             warn!(cut_off, "closed connections that did not finish in time");
             self.abort.cancel();
             self.tasks.wait().await;
+        }
+        if let Some(audit) = self.audit {
+            audit.stop();
         }
         ShutdownReport { cut_off }
     }

@@ -14,7 +14,8 @@ use tsd_protocol::{ApiError, RollupRules, SeriesRules};
 
 use crate::{
     ServerConfig,
-    auth::{Identity, Permission},
+    audit::{ActOutcome, AuditLine, Protocol},
+    auth::{AuthError, Identity, Permission},
     body_memory::BodyMemory,
     client::Client,
     health::{HealthAge, HealthMonitor, HealthReport},
@@ -51,6 +52,15 @@ pub(crate) enum NotAdmin {
          tsd.http.trusted_proxies"
     )]
     Forwarded { operation: &'static str, proxy: IpAddr },
+}
+
+/// An attempt to sign in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SignIn<'a> {
+    /// The name that the client claims.
+    pub(crate) user: Option<&'a str>,
+    pub(crate) client: SocketAddr,
+    pub(crate) protocol: Protocol,
 }
 
 /// State of a server.
@@ -219,6 +229,21 @@ impl ServerState {
             let origin = LogOrigin::current();
             let (request, connection) = (origin.request(), origin.connection());
             warn!(%peer, request, connection, %reason, suppressed, "a request was refused");
+        }
+    }
+
+    /// Counts, logs and audits a refused sign-in. A client that sent no credentials did not try to sign in.
+    pub(crate) async fn refuse_sign_in(&self, attempt: SignIn<'_>, error: AuthError) {
+        let SignIn { user, client, protocol } = attempt;
+        let refused = match protocol {
+            Protocol::Http => &self.metrics.unauthorized_http,
+            Protocol::Telnet => &self.metrics.unauthorized_telnet,
+        };
+        self.log_refusal(client.ip(), refused, &error);
+        if let (Some(log), false) = (&self.config.audit, error == AuthError::Missing) {
+            let outcome = ActOutcome::Refused { status: None, reason: error.to_string() };
+            let line = AuditLine::new("sign-in").sent_by(user, client, protocol).ended(&outcome);
+            log.write_refusal(line).await;
         }
     }
 

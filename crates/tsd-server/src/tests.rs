@@ -11,6 +11,7 @@
 mod access;
 mod admin;
 mod annotations;
+mod audit;
 mod authentication;
 mod bad_texts;
 mod connections;

@@ -1,5 +1,6 @@
 //! The typed configuration. This is the only place that maps keys to settings.
 
+mod audit;
 mod authentication;
 mod cluster;
 mod engine;
@@ -19,10 +20,11 @@ use std::{path::PathBuf, time::Duration};
 
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 use tsd_engine::EngineConfig;
-use tsd_server::ServerConfig;
+use tsd_server::{AuditConfig, ServerConfig};
 use tsd_storage::ByteBudget;
 
 pub(crate) use self::{
+    audit::AUDIT_FILE,
     authentication::USERS_FILE,
     server::host_name,
     tls::{TLS_CERTIFICATE, TLS_CLIENT_CA, TLS_KEY},
@@ -63,6 +65,8 @@ pub struct Settings {
     pub server: ServerConfig,
     /// Authentication of clients; `None` if it is off.
     pub authentication: Option<AuthenticationSettings>,
+    /// The audit log; `None` if it is off.
+    pub audit: Option<AuditConfig>,
     /// TLS of the port; `None` if it is off.
     pub tls: Option<TlsSettings>,
     /// File of the rules of the time series filter, if it is on.
@@ -159,6 +163,7 @@ impl Settings {
             worker_threads: worker_threads(config),
             shutdown_timeout: Duration::from_secs(config.int("tsd.shutdown.timeout")),
             log: LogSettings::from_config(config)?,
+            audit: audit::audit(config)?,
             authentication: authentication::authentication(config)?,
             tls: tls::tls(config)?,
             filter_rules: write_filter::filter_rules(config)?,

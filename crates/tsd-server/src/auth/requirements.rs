@@ -81,6 +81,19 @@ pub(crate) enum MetricReach {
 
 use MetricReach::{AllMetrics, EachMetric, NoMetric};
 
+/// Which requests the audit log records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Audited {
+    /// No request: they read, or only add points.
+    Never,
+    /// Each request, as this act.
+    Always(&'static str),
+    /// Requests that the handler finds to be this act, since only the query string or the body tells.
+    IfFound(&'static str),
+}
+
+use Audited::{Always, IfFound, Never};
+
 /// Any path below a route that has no own rows.
 const ANY: &str = "*";
 const GET: &[Method] = &[Method::GET];
@@ -101,92 +114,179 @@ pub(crate) struct Row {
     methods: &'static [Method],
     requirement: Requirement,
     reach: MetricReach,
+    audited: Audited,
 }
 
-const fn row(
-    route: Route,
-    sub_path: &'static str,
-    methods: &'static [Method],
-    requirement: Requirement,
-    reach: MetricReach,
-) -> Row {
-    Row { route, sub_path, methods, requirement, reach }
+impl Row {
+    /// A row for any path below a route.
+    const fn new(
+        route: Route,
+        methods: &'static [Method],
+        requirement: Requirement,
+        reach: MetricReach,
+        audited: Audited,
+    ) -> Self {
+        Self { route, sub_path: ANY, methods, requirement, reach, audited }
+    }
+
+    /// The row for one path component below the route.
+    const fn below(self, sub_path: &'static str) -> Self {
+        Self { sub_path, ..self }
+    }
 }
 
 /// Every route. The rows of a path are ordered from its weakest to its strongest requirement.
 pub(crate) const ROWS: &[Row] = &[
-    row(Route::Put, ANY, POST, Put, EachMetric),
-    row(Route::Rollup, ANY, POST, Put, EachMetric),
-    row(Route::Histogram, ANY, POST, Put, EachMetric),
-    row(Route::Annotation, ANY, GET, Read, EachMetric),
-    row(Route::Annotation, ANY, EDIT, Put, EachMetric),
-    row(Route::Annotation, ANY, DELETE, Administer("annotation delete"), EachMetric),
-    row(Route::Annotations, ANY, GET, Read, NoMetric),
-    row(Route::Annotations, ANY, EDIT, Put, EachMetric),
-    row(Route::Annotations, ANY, DELETE, Administer("annotation delete"), EachMetric),
-    row(Route::Tree, ANY, GET, Read, AllMetrics),
-    row(Route::Tree, ANY, EDIT, Define, AllMetrics),
-    row(Route::Tree, ANY, DELETE, Administer("tree delete"), AllMetrics),
-    row(Route::Tree, "branch", GET, Read, AllMetrics),
-    row(Route::Tree, "test", GET_EDIT, Read, AllMetrics),
-    row(Route::Tree, "collisions", GET_EDIT, Read, AllMetrics),
-    row(Route::Tree, "notmatched", GET_EDIT, Read, AllMetrics),
-    row(Route::Tree, "rule", GET, Read, AllMetrics),
-    row(Route::Tree, "rule", EDIT, Define, AllMetrics),
-    row(Route::Tree, "rule", DELETE, Administer("tree rule delete"), AllMetrics),
-    row(Route::Tree, "rules", POST, Define, AllMetrics),
+    Row::new(Route::Put, POST, Put, EachMetric, Never),
+    Row::new(Route::Rollup, POST, Put, EachMetric, Never),
+    Row::new(Route::Histogram, POST, Put, EachMetric, Never),
+    Row::new(Route::Annotation, GET, Read, EachMetric, Never),
+    Row::new(Route::Annotation, EDIT, Put, EachMetric, Always("annotation edit")),
+    Row::new(
+        Route::Annotation,
+        DELETE,
+        Administer("annotation delete"),
+        EachMetric,
+        Always("annotation delete"),
+    ),
+    Row::new(Route::Annotations, GET, Read, NoMetric, Never),
+    Row::new(Route::Annotations, EDIT, Put, EachMetric, Always("annotation edit")),
+    Row::new(
+        Route::Annotations,
+        DELETE,
+        Administer("annotation delete"),
+        EachMetric,
+        Always("annotation delete"),
+    ),
+    Row::new(Route::Tree, GET, Read, AllMetrics, Never),
+    Row::new(Route::Tree, EDIT, Define, AllMetrics, Always("tree edit")),
+    Row::new(Route::Tree, DELETE, Administer("tree delete"), AllMetrics, Always("tree delete")),
+    Row::new(Route::Tree, GET, Read, AllMetrics, Never).below("branch"),
+    Row::new(Route::Tree, GET_EDIT, Read, AllMetrics, Never).below("test"),
+    Row::new(Route::Tree, GET_EDIT, Read, AllMetrics, Never).below("collisions"),
+    Row::new(Route::Tree, GET_EDIT, Read, AllMetrics, Never).below("notmatched"),
+    Row::new(Route::Tree, GET, Read, AllMetrics, Never).below("rule"),
+    Row::new(Route::Tree, EDIT, Define, AllMetrics, Always("tree rule edit")).below("rule"),
+    Row::new(
+        Route::Tree,
+        DELETE,
+        Administer("tree rule delete"),
+        AllMetrics,
+        Always("tree rule delete"),
+    )
+    .below("rule"),
+    Row::new(Route::Tree, POST, Define, AllMetrics, Always("tree rules edit")).below("rules"),
     // A PUT deletes the rules that are not listed.
-    row(Route::Tree, "rules", &[Method::PUT], Administer("tree rules replace"), AllMetrics),
-    row(Route::Tree, "rules", DELETE, Administer("tree rules delete"), AllMetrics),
-    row(Route::Query, ANY, GET_POST_DELETE, Read, EachMetric),
-    row(Route::Search, ANY, GET_POST, Read, EachMetric),
-    row(Route::Suggest, ANY, GET_POST, Read, EachMetric),
-    row(Route::LegacySuggest, ANY, GET_POST, Read, EachMetric),
-    row(Route::Graph, ANY, GET_POST, Read, EachMetric),
-    row(Route::Uid, ANY, GET, Read, AllMetrics),
-    row(Route::Uid, "list", GET, Read, AllMetrics),
-    row(Route::Uid, "assign", GET_POST, CreateNames, AllMetrics),
-    row(Route::Uid, "rename", GET_POST, Administer("uid rename"), AllMetrics),
-    row(Route::Uid, "uidmeta", GET, Read, AllMetrics),
-    row(Route::Uid, "uidmeta", EDIT, Put, AllMetrics),
-    row(Route::Uid, "uidmeta", DELETE, Administer("uidmeta delete"), AllMetrics),
-    row(Route::Uid, "tsmeta", GET, Read, AllMetrics),
-    row(Route::Uid, "tsmeta", EDIT, Put, AllMetrics),
-    row(Route::Uid, "tsmeta", DELETE, Administer("tsmeta delete"), AllMetrics),
-    row(Route::Stats, ANY, GET_POST, ReadDaemon, NoMetric),
-    row(Route::Stats, "cardinality", GET_POST, Read, AllMetrics),
-    row(Route::Stats, "query", GET_POST, Read, AllMetrics),
-    row(Route::Stats, "query", DELETE, Administer("query cancel"), AllMetrics),
-    row(Route::LegacyStats, ANY, GET_POST, ReadDaemon, NoMetric),
-    row(Route::Config, ANY, GET_POST, ReadDaemon, NoMetric),
-    row(Route::Config, "filters", GET_POST, User, NoMetric),
-    row(Route::Status, ANY, GET, User, NoMetric),
-    row(Route::Health, ANY, GET, User, NoMetric),
-    row(Route::Metrics, ANY, GET, User, NoMetric),
-    row(Route::Version, ANY, GET_POST, User, NoMetric),
-    row(Route::LegacyVersion, ANY, GET_POST, User, NoMetric),
-    row(Route::Aggregators, ANY, GET_POST, User, NoMetric),
-    row(Route::LegacyAggregators, ANY, GET_POST, User, NoMetric),
-    row(Route::Serializers, ANY, GET_POST, User, NoMetric),
-    row(Route::Home, ANY, GET, User, NoMetric),
-    row(Route::StaticFile, ANY, GET, User, NoMetric),
-    row(Route::Favicon, ANY, GET, User, NoMetric),
-    row(Route::Unknown, ANY, GET, User, NoMetric),
-    row(Route::Logs, ANY, GET_POST, ReadLog, AllMetrics),
-    row(Route::Cluster, ANY, GET, Read, AllMetrics),
-    row(Route::Cluster, "queries", GET, Read, AllMetrics),
-    row(Route::Cluster, "queries", DELETE, Administer("query cancel"), AllMetrics),
-    row(Route::Cluster, "flush", POST, Administer("cluster flush"), AllMetrics),
-    row(Route::Cluster, "drain", POST, Administer("cluster drain"), AllMetrics),
-    row(Route::Quarantine, ANY, GET, Read, AllMetrics),
-    row(Route::Quarantine, "accept", POST, Administer("quarantine accept"), AllMetrics),
-    row(Route::Verify, ANY, GET, Read, AllMetrics),
-    row(Route::Verify, ANY, POST, Administer("verify"), AllMetrics),
-    row(Route::Verify, "stop", POST, Administer("verify stop"), AllMetrics),
-    row(Route::Snapshot, ANY, GET, Read, AllMetrics),
-    row(Route::Snapshot, ANY, POST, Administer("snapshot"), AllMetrics),
-    row(Route::DropCaches, ANY, GET_DELETE, Administer("dropcaches"), NoMetric),
-    row(Route::DieDieDie, ANY, GET_POST, Administer("diediedie"), NoMetric),
+    Row::new(
+        Route::Tree,
+        &[Method::PUT],
+        Administer("tree rules replace"),
+        AllMetrics,
+        Always("tree rules replace"),
+    )
+    .below("rules"),
+    Row::new(
+        Route::Tree,
+        DELETE,
+        Administer("tree rules delete"),
+        AllMetrics,
+        Always("tree rules delete"),
+    )
+    .below("rules"),
+    Row::new(Route::Query, GET_POST_DELETE, Read, EachMetric, IfFound("query delete")),
+    Row::new(Route::Search, GET_POST, Read, EachMetric, Never),
+    Row::new(Route::Suggest, GET_POST, Read, EachMetric, Never),
+    Row::new(Route::LegacySuggest, GET_POST, Read, EachMetric, Never),
+    Row::new(Route::Graph, GET_POST, Read, EachMetric, Never),
+    Row::new(Route::Uid, GET, Read, AllMetrics, Never),
+    Row::new(Route::Uid, GET, Read, AllMetrics, Never).below("list"),
+    Row::new(Route::Uid, GET_POST, CreateNames, AllMetrics, Always("uid assign")).below("assign"),
+    Row::new(Route::Uid, GET_POST, Administer("uid rename"), AllMetrics, Always("uid rename"))
+        .below("rename"),
+    Row::new(Route::Uid, GET, Read, AllMetrics, Never).below("uidmeta"),
+    Row::new(Route::Uid, EDIT, Put, AllMetrics, Always("uidmeta edit")).below("uidmeta"),
+    Row::new(
+        Route::Uid,
+        DELETE,
+        Administer("uidmeta delete"),
+        AllMetrics,
+        Always("uidmeta delete"),
+    )
+    .below("uidmeta"),
+    Row::new(Route::Uid, GET, Read, AllMetrics, Never).below("tsmeta"),
+    Row::new(Route::Uid, EDIT, Put, AllMetrics, Always("tsmeta edit")).below("tsmeta"),
+    Row::new(Route::Uid, DELETE, Administer("tsmeta delete"), AllMetrics, Always("tsmeta delete"))
+        .below("tsmeta"),
+    Row::new(Route::Stats, GET_POST, ReadDaemon, NoMetric, Never),
+    Row::new(Route::Stats, GET_POST, Read, AllMetrics, Never).below("cardinality"),
+    Row::new(Route::Stats, GET_POST, Read, AllMetrics, Never).below("query"),
+    Row::new(Route::Stats, DELETE, Administer("query cancel"), AllMetrics, Always("query cancel"))
+        .below("query"),
+    Row::new(Route::LegacyStats, GET_POST, ReadDaemon, NoMetric, Never),
+    Row::new(Route::Config, GET_POST, ReadDaemon, NoMetric, Never),
+    Row::new(Route::Config, GET_POST, User, NoMetric, Never).below("filters"),
+    Row::new(Route::Status, GET, User, NoMetric, Never),
+    Row::new(Route::Health, GET, User, NoMetric, Never),
+    Row::new(Route::Metrics, GET, User, NoMetric, Never),
+    Row::new(Route::Version, GET_POST, User, NoMetric, Never),
+    Row::new(Route::LegacyVersion, GET_POST, User, NoMetric, Never),
+    Row::new(Route::Aggregators, GET_POST, User, NoMetric, Never),
+    Row::new(Route::LegacyAggregators, GET_POST, User, NoMetric, Never),
+    Row::new(Route::Serializers, GET_POST, User, NoMetric, Never),
+    Row::new(Route::Home, GET, User, NoMetric, Never),
+    Row::new(Route::StaticFile, GET, User, NoMetric, Never),
+    Row::new(Route::Favicon, GET, User, NoMetric, Never),
+    Row::new(Route::Unknown, GET, User, NoMetric, Never),
+    Row::new(Route::Logs, GET_POST, ReadLog, AllMetrics, IfFound("log level")),
+    Row::new(Route::Cluster, GET, Read, AllMetrics, Never),
+    Row::new(Route::Cluster, GET, Read, AllMetrics, Never).below("queries"),
+    Row::new(
+        Route::Cluster,
+        DELETE,
+        Administer("query cancel"),
+        AllMetrics,
+        Always("query cancel"),
+    )
+    .below("queries"),
+    Row::new(
+        Route::Cluster,
+        POST,
+        Administer("cluster flush"),
+        AllMetrics,
+        Always("cluster flush"),
+    )
+    .below("flush"),
+    Row::new(
+        Route::Cluster,
+        POST,
+        Administer("cluster drain"),
+        AllMetrics,
+        Always("cluster drain"),
+    )
+    .below("drain"),
+    Row::new(Route::Quarantine, GET, Read, AllMetrics, Never),
+    Row::new(
+        Route::Quarantine,
+        POST,
+        Administer("quarantine accept"),
+        AllMetrics,
+        Always("quarantine accept"),
+    )
+    .below("accept"),
+    Row::new(Route::Verify, GET, Read, AllMetrics, Never),
+    Row::new(Route::Verify, POST, Administer("verify"), AllMetrics, Always("verify")),
+    Row::new(Route::Verify, POST, Administer("verify stop"), AllMetrics, Always("verify stop"))
+        .below("stop"),
+    Row::new(Route::Snapshot, GET, Read, AllMetrics, Never),
+    Row::new(Route::Snapshot, POST, Administer("snapshot"), AllMetrics, Always("snapshot")),
+    Row::new(
+        Route::DropCaches,
+        GET_DELETE,
+        Administer("dropcaches"),
+        NoMetric,
+        Always("dropcaches"),
+    ),
+    Row::new(Route::DieDieDie, GET_POST, Administer("diediedie"), NoMetric, Always("diediedie")),
 ];
 
 /// Returns the requirement of a request, and how rights by metric apply to it. `method` is the method that its handler
@@ -196,13 +296,22 @@ pub(crate) fn of_request(
     sub_path: &str,
     method: &Method,
 ) -> (Requirement, MetricReach) {
+    // A route without rows needs an administrator, and a test finds it.
+    find_row(route, sub_path, method)
+        .map_or((Administer("this request"), AllMetrics), |row| (row.requirement, row.reach))
+}
+
+/// Returns whether the audit log records a request, as which act.
+pub(crate) fn audited_request(route: Route, sub_path: &str, method: &Method) -> Audited {
+    find_row(route, sub_path, method).map_or(Always("this request"), |row| row.audited)
+}
+
+fn find_row(route: Route, sub_path: &str, method: &Method) -> Option<&'static Row> {
     let has_own = rows_of(route).any(|row| sub_path.eq_ignore_ascii_case(row.sub_path));
     let sub_path = if has_own { sub_path } else { ANY };
     let mut rows = rows_of(route).filter(|row| row.sub_path.eq_ignore_ascii_case(sub_path));
     let listed = rows.clone().find(|row| row.methods.contains(method));
-    // A route without rows needs an administrator, and a test finds it.
-    let row = listed.or_else(|| rows.by_ref().last());
-    row.map_or((Administer("this request"), AllMetrics), |row| (row.requirement, row.reach))
+    listed.or_else(|| rows.by_ref().last())
 }
 
 fn rows_of(route: Route) -> impl Iterator<Item = &'static Row> + Clone {
@@ -233,6 +342,19 @@ pub(crate) const fn of_telnet(command: AdminCommand) -> Requirement {
     }
 }
 
+/// Returns whether the audit log records a telnet command, as which act.
+pub(crate) const fn audited_telnet(command: AdminCommand) -> Audited {
+    match command {
+        AdminCommand::Stats
+        | AdminCommand::Version
+        | AdminCommand::Status
+        | AdminCommand::Help
+        | AdminCommand::Exit => Never,
+        AdminCommand::DropCaches => Always("dropcaches"),
+        AdminCommand::DieDieDie => Always("diediedie"),
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     #![expect(clippy::unwrap_used, clippy::format_push_string, reason = "tests")]
@@ -258,6 +380,15 @@ pub(crate) mod tests {
     /// Lists every row: its path and first method, and how rights by metric apply.
     pub(crate) fn reaches() -> Vec<(String, Vec<Method>, MetricReach)> {
         ROWS.iter().map(|row| (path(row), row.methods.to_vec(), row.reach)).collect()
+    }
+
+    /// Lists each act of the table by a request for it: path, method and act.
+    pub(crate) fn acts() -> Vec<(String, Method, &'static str)> {
+        let act = |row: &Row| match (row.audited, row.methods) {
+            (Always(act), [method, ..]) => Some((path(row), method.clone(), act)),
+            _ => None,
+        };
+        ROWS.iter().filter_map(act).collect()
     }
 
     /// Lists every path of the table with its route and the component after it.
@@ -287,23 +418,34 @@ pub(crate) mod tests {
         }
     }
 
+    fn in_words_audited(audited: Audited) -> String {
+        match audited {
+            Never => String::new(),
+            Always(act) => act.to_owned(),
+            IfFound(act) => format!("{act}, if it is one"),
+        }
+    }
+
     fn table() -> String {
-        let mut table =
-            String::from("| request | methods | needs | rights by metric |\n|---|---|---|---|\n");
+        let mut table = String::from(
+            "| request | methods | needs | rights by metric | in the audit log |\n|---|---|---|---|---|\n",
+        );
         for row in ROWS.iter().filter(|row| row.route != Route::Unknown) {
             let methods: Vec<&str> = row.methods.iter().map(Method::as_str).collect();
             let (path, methods, needs) = (path(row), methods.join(", "), in_words(row.requirement));
             let reach = in_words_reach(row.reach);
-            table.push_str(&format!("| `{path}` | {methods} | {needs} | {reach} |\n"));
+            let audited = in_words_audited(row.audited);
+            table.push_str(&format!("| `{path}` | {methods} | {needs} | {reach} | {audited} |\n"));
         }
         let points = in_words(TELNET_POINTS);
         table.push_str(&format!(
-            "| telnet `put`, `rollup`, `histogram` | | {points} | {} |\n",
+            "| telnet `put`, `rollup`, `histogram` | | {points} | {} | |\n",
             in_words_reach(EachMetric)
         ));
         for (word, command) in TELNET {
-            table
-                .push_str(&format!("| telnet `{word}` | | {} | |\n", in_words(of_telnet(command))));
+            let needs = in_words(of_telnet(command));
+            let audited = in_words_audited(audited_telnet(command));
+            table.push_str(&format!("| telnet `{word}` | | {needs} | | {audited} |\n"));
         }
         table
     }
@@ -328,6 +470,27 @@ pub(crate) mod tests {
             return;
         }
         assert_eq!(found, table(), "UPDATE_DOCS=1 cargo test -p tsd-server requirements");
+    }
+
+    /// A new route that changes something needs a decision: only points have no line.
+    #[test]
+    fn every_change_but_points_is_an_act_of_the_audit_log() {
+        for row in ROWS {
+            let adds_points = [Route::Put, Route::Rollup, Route::Histogram].contains(&row.route);
+            let context = format!("{} {:?}", path(row), row.methods);
+            if row.requirement.changes() && !adds_points {
+                assert!(matches!(row.audited, Always(_)), "{context}");
+            } else {
+                assert!(!matches!(row.audited, Always(_)), "{context}");
+            }
+            if let Administer(operation) = row.requirement {
+                assert_eq!(row.audited, Always(operation), "{context}");
+            }
+        }
+        for (word, command) in TELNET {
+            let is_act = audited_telnet(command) != Never;
+            assert_eq!(is_act, of_telnet(command).changes(), "{word}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use parking_lot::RwLock;
 use std::{
-    fmt,
+    fmt, mem,
     net::IpAddr,
     sync::{
         Arc,
@@ -22,8 +22,8 @@ use tsd_engine::{Clock, MemoryConsumer, ProcessMemory};
 use tsd_protocol::Credentials;
 
 use super::{
-    AuthError, Authenticator, Identity, Users, failure_limit::FailureLimit, secrets::HashError,
-    verified_cache::VerifiedCache,
+    AuthError, Authenticator, Identity, Users, UsersChange, failure_limit::FailureLimit,
+    secrets::HashError, verified_cache::VerifiedCache,
 };
 
 /// Maximum concurrent verifications of passwords.
@@ -105,12 +105,13 @@ impl UserFileAuthenticator {
     }
 
     /// Replaces the users and clears the cache of verified passwords. Connections get the current
-    /// permissions of their users.
-    pub fn replace(&self, users: Users) {
+    /// permissions of their users. Returns what changed.
+    pub fn replace(&self, users: Users) -> UsersChange {
         let verified = VerifiedCache::new(self.secret);
         let version = Arc::new(UsersVersion { users, verified });
-        *self.current.write() = version;
+        let former = mem::replace(&mut *self.current.write(), Arc::clone(&version));
         self.epoch.fetch_add(1, Ordering::Release);
+        version.users.change_from(&former.users)
     }
 
     fn current(&self) -> Arc<UsersVersion> {
@@ -378,7 +379,9 @@ mod tests {
         let credentials = || parse_telnet_credentials(b"auth basic alice secret").ok();
         let identity = file.authenticate(peer, credentials()).await.unwrap();
         let epoch = file.epoch();
-        file.replace(Users::parse(&format!("alice {} READER", cheap_hash("new"))).unwrap());
+        let change =
+            file.replace(Users::parse(&format!("alice {} READER", cheap_hash("new"))).unwrap());
+        assert_eq!((change.changed, change.removed), (vec!["alice".into()], vec!["agent".into()]));
         assert_ne!(file.epoch(), epoch);
         assert_eq!(file.renew(&identity), None);
         assert_eq!(file.authenticate(peer, credentials()).await, Err(AuthError::Invalid));

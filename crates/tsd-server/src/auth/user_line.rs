@@ -35,6 +35,7 @@ pub struct UserLine {
     pub(super) identity: Identity,
     roles: String,
     metrics: Option<String>,
+    limits: Vec<String>,
 }
 
 /// What verifies a client.
@@ -133,13 +134,17 @@ impl UserLine {
             return Err(UserLineError::Name);
         }
         let (mut expires, mut rights, mut limits) = (None, None, UserLimits::default());
+        let mut written_limits = Vec::new();
         for word in fields.iter().take_while(|word| !word.starts_with('#')) {
             let (field, value) = word.split_once('=').ok_or(UserLineError::Words)?;
             let is_repeated = match field {
                 "expires" => expires.replace(parse_expiry(value)?).is_some(),
                 "metrics" => rights.replace((MetricRights::parse(value)?, value)).is_some(),
                 _ => match limits.set(field, value) {
-                    Some(set) => set?,
+                    Some(set) => {
+                        written_limits.push((*word).to_owned());
+                        set?
+                    }
                     None => return Err(UserLineError::UnknownField(field.to_owned())),
                 },
             };
@@ -156,7 +161,7 @@ impl UserLine {
             .with_rights(rights.as_ref().map(|(rights, _)| rights.clone()).unwrap_or_default())
             .with_limits(limits);
         let metrics = rights.map(|(_, text)| text.to_owned());
-        Ok(Self { secret, identity, roles: (*roles).to_owned(), metrics })
+        Ok(Self { secret, identity, roles: (*roles).to_owned(), metrics, limits: written_limits })
     }
 
     /// Name of the user.
@@ -203,6 +208,12 @@ impl UserLine {
     #[must_use]
     pub fn metrics(&self) -> Option<&str> {
         self.metrics.as_deref()
+    }
+
+    /// Limits as written, such as `points=50k/s`.
+    #[must_use]
+    pub fn limits(&self) -> &[String] {
+        &self.limits
     }
 
     /// Identifies the credential to a reader, without its hash.
@@ -317,6 +328,10 @@ mod tests {
         let limited = format!("a {} READER metrics=read:sys.*|write:app.*", hash_token("t"));
         let limited = UserLine::parse(&limited).unwrap().unwrap();
         assert_eq!(limited.metrics(), Some("read:sys.*|write:app.*"));
+        assert!(line.limits().is_empty());
+        let slow = format!("a {} READER bytes=1GiB expires=2027-01-01 points=off", hash_token("t"));
+        let slow = UserLine::parse(&slow).unwrap().unwrap();
+        assert_eq!(slow.limits(), ["bytes=1GiB", "points=off"]);
         assert!(!limited.identity.rights().are_all() && line.identity.rights().are_all());
         assert!(UserLine::parse(" # a").is_none() && UserLine::parse(" ").is_none());
     }

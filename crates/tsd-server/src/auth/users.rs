@@ -176,6 +176,12 @@ impl Users {
         self.certificates.get(name)
     }
 
+    /// The identity of each credential.
+    pub(super) fn identities(&self) -> impl Iterator<Item = &Identity> {
+        let with_password = self.passwords.values().map(|user| &user.identity);
+        with_password.chain(self.tokens.values()).chain(self.certificates.values())
+    }
+
     /// Returns the current version of an identity of earlier users, if its credential is unchanged.
     pub(super) fn renew(&self, identity: &Identity) -> Option<&Identity> {
         let same = |other: &&Identity| {

@@ -12,14 +12,18 @@ use hyper::{HeaderMap, Method, header::AUTHORIZATION};
 use tsd_engine::MetricAct;
 use tsd_protocol::{ApiError, Credentials, CredentialsError, parse_authorization};
 
-use super::cross_site::is_cross_site;
+use super::{cross_site::is_cross_site, request_act::RequestAct};
 use crate::{
-    auth::{AuthError, AuthenticationConfig, Identity, MetricReach, Permission, Requirement},
+    audit::Protocol,
+    auth::{
+        AuthError, AuthenticationConfig, Identity, MetricReach, Permission, Requirement,
+        claimed_name,
+    },
     client::Client,
     connection_epoch::ConnectionEpoch,
     open_connections::OpenConnection,
     route::Route,
-    server_state::ServerState,
+    server_state::{ServerState, SignIn},
 };
 
 /// What the client of a 401 should do.
@@ -84,6 +88,7 @@ pub(super) struct Access<'r> {
     pub(super) requirement: Requirement,
     pub(super) reach: MetricReach,
     pub(super) path: &'r str,
+    pub(super) act: &'r RequestAct<'r>,
 }
 
 impl Access<'_> {
@@ -102,8 +107,11 @@ impl Access<'_> {
         let identity = match self.identify(config, connection).await {
             Ok(identity) => Some(identity),
             Err(AuthError::Missing | AuthError::UnknownCertificate) if is_open => None,
-            Err(error) => return Err(self.unauthenticated(error)),
+            Err(error) => return Err(self.unauthenticated(error, connection).await),
         };
+        if let Some(identity) = &identity {
+            self.act.set_user(identity);
+        }
         self.check_requirement(identity.as_ref())?;
         if let (Some(permission), Some(identity)) = (self.requirement.permission(), &identity)
             && !is_open
@@ -191,9 +199,12 @@ impl Access<'_> {
         Ok(identity)
     }
 
-    fn unauthenticated(&self, error: AuthError) -> ApiError {
+    async fn unauthenticated(&self, error: AuthError, connection: &ConnectionIdentity) -> ApiError {
         let metrics = &self.state.metrics;
-        self.state.log_refusal(self.client.address.ip(), &metrics.unauthorized_http, &error);
+        let sent = credentials(self.headers).ok().flatten().or_else(|| connection.certificate());
+        let user = sent.as_ref().and_then(claimed_name);
+        let sender = SignIn { user, client: self.client.address, protocol: Protocol::Http };
+        self.state.refuse_sign_in(sender, error).await;
         if is_query(self.route) {
             metrics.query_unauthorized.add(1);
         }

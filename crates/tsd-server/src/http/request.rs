@@ -54,10 +54,12 @@ impl HttpRequest<'_> {
         admitted.map_err(|exceeded| refusal(self.state, self.peer.ip(), &exceeded))
     }
 
-    /// Fails unless the sender may administer the daemon. For operations that path and method do not determine;
-    /// the table of requirements covers the others.
+    /// Fails unless the sender may administer the daemon, and begins the act for the audit log. For operations that
+    /// path and method do not determine; the table of requirements covers the others.
     pub(crate) fn check_admin(&self, operation: &'static str) -> Result<(), ApiError> {
-        self.access.check_admin(self.identity.as_ref(), operation)
+        self.access.act.name(operation);
+        self.access.check_admin(self.identity.as_ref(), operation)?;
+        self.access.act.begin_now(self.body.bytes())
     }
 
     /// The metrics on which the sender may act: all without authentication.

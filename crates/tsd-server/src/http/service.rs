@@ -22,13 +22,14 @@ use super::{
     own_host::check_own_host,
     parsed_body::{parsed_bytes, reserve_parsed},
     request::{HttpRequest, effective_method},
+    request_act::{RequestAct, outcome},
     request_path::RequestPath,
     response::{HttpResponse, OutgoingBody, ResponseContent},
     routes,
 };
 use crate::{
     ServerConfig,
-    auth::of_request,
+    auth::{Audited, audited_request, of_request},
     client::Client,
     config::Limits,
     log_origin::{LogOrigin, RequestId},
@@ -131,53 +132,72 @@ async fn route_request(
     // The handler reports the error, once the sender is known.
     let used = effective_method(&path, &method, &query).unwrap_or_else(|_| method.clone());
     let route = path.route;
+    let act = RequestAct::new(state.config.audit.as_ref(), parts, client.address);
+    if let Audited::Always(name) = audited_request(route, path.sub_path, &used) {
+        act.name(name);
+    }
     let (requirement, reach) = of_request(route, path.sub_path, &used);
-    check_own_host(state, headers, peer.address, client, requirement.changes())?;
-    check_script(state, headers, client, context)?;
-    let changes = requirement.changes() || used == Method::DELETE;
-    if let Some(response) = check_origin(state, parts, changes, context)? {
-        return Ok(response);
-    }
-    let path_of_uri = parts.uri.path();
-    let access =
-        Access { state, headers, is_head, client, route, requirement, reach, path: path_of_uri };
-    let identity = access.check(&peer.identity).await?;
-    let body = read_body(headers, body, &state.config.limits, &state.body_memory).await?;
-    let admitted = admit(state, route, identity.as_ref(), client.address.ip())?;
-    // Dropped with the request, also when its connection ends.
-    let requester = Requester::default();
-    let receipt = peer.epoch.as_ref().map(|epoch| epoch.receipt().awaited_by(&requester));
-    if !body.bytes().is_empty() {
-        state.metrics.http_body_bytes.record(body.bytes().len() as f64);
-    }
-    let request_bytes = body.bytes().len();
-    let parsed = parsed_bytes(&path, &method, &query, body.bytes());
-    // Kept until the request was handled.
-    let _parsed = match parsed {
-        0 => None,
-        bytes => {
-            let mut wait = body.memory_wait();
-            Some(reserve_parsed(&state.body_memory, bytes, request_bytes, &mut wait).await?)
+    let handled = async {
+        check_own_host(state, headers, peer.address, client, requirement.changes())?;
+        check_script(state, headers, client, context)?;
+        let changes = requirement.changes() || used == Method::DELETE;
+        if let Some(response) = check_origin(state, parts, changes, context)? {
+            return Ok(response);
         }
+        let access = Access {
+            state,
+            headers,
+            is_head,
+            client,
+            route,
+            requirement,
+            reach,
+            path: parts.uri.path(),
+            act: &act,
+        };
+        let identity = access.check(&peer.identity).await?;
+        let body = read_body(headers, body, &state.config.limits, &state.body_memory).await?;
+        let admitted = admit(state, route, identity.as_ref(), client.address.ip())?;
+        // Dropped with the request, also when its connection ends.
+        let requester = Requester::default();
+        let receipt = peer.epoch.as_ref().map(|epoch| epoch.receipt().awaited_by(&requester));
+        if !body.bytes().is_empty() {
+            state.metrics.http_body_bytes.record(body.bytes().len() as f64);
+        }
+        let request_bytes = body.bytes().len();
+        let parsed = parsed_bytes(&path, &method, &query, body.bytes());
+        // Kept until the request was handled.
+        let _parsed = match parsed {
+            0 => None,
+            bytes => {
+                let mut wait = body.memory_wait();
+                Some(reserve_parsed(&state.body_memory, bytes, request_bytes, &mut wait).await?)
+            }
+        };
+        act.begin(body.bytes()).await?;
+        let Admitted { sender, query: running_query } = admitted;
+        let request = HttpRequest {
+            state,
+            method: &method,
+            path,
+            uri: &parts.uri,
+            query,
+            headers: &parts.headers,
+            body,
+            receipt,
+            peer: client.address,
+            access,
+            identity,
+            sender,
+        };
+        let dispatched = routes::dispatch(request).await;
+        drop(requester);
+        dispatched.map(|response| HttpResponse { running_query, ..response })
     };
-    let Admitted { sender, query: running_query } = admitted;
-    let request = HttpRequest {
-        state,
-        method: &method,
-        path,
-        uri: &parts.uri,
-        query,
-        headers: &parts.headers,
-        body,
-        receipt,
-        peer: client.address,
-        access,
-        identity,
-        sender,
-    };
-    let dispatched = routes::dispatch(request).await;
-    drop(requester);
-    dispatched.map(|response| HttpResponse { running_query, ..response })
+    let handled: Result<HttpResponse, HttpError> = handled.await;
+    let ended = outcome(&handled);
+    act.end(ended).await;
+    handled
 }
 
 /// Checks the request line and the headers. Returns the path and the parameters. Sets the format of errors in the

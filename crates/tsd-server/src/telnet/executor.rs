@@ -8,7 +8,8 @@ use tsd_protocol::{AdminCommand, TelnetCommands, reply as telnet_reply};
 
 use super::write_buffer::WriteBuffer;
 use crate::{
-    auth::{Identity, Requirement, of_telnet},
+    audit::{ActOutcome, AuditLine, NotAudited, OpenAct, Protocol},
+    auth::{Audited, Identity, Requirement, audited_telnet, of_telnet},
     client::Client,
     log_origin::LogOrigin,
     server_state::ServerState,
@@ -32,7 +33,15 @@ impl Executor<'_> {
         io: &mut S,
     ) -> io::Result<bool> {
         let state = Arc::clone(self.state);
-        let refused = self.refusal(command);
+        let mut refused = self.refusal(command);
+        let sender = (self.identity.map(Identity::name), self.peer);
+        let act = match begin_act(&state, command, sender, refused.as_deref()).await {
+            Ok(act) => act,
+            Err(error) => {
+                refused = Some(format!("{error}\n"));
+                None
+            }
+        };
         let reply = match command {
             AdminCommand::Exit => return Ok(false),
             _ if let Some(reply) = &refused => reply.clone(),
@@ -49,6 +58,9 @@ impl Executor<'_> {
                 telnet_reply::CLEANING_UP.to_owned()
             }
         };
+        if let Some(act) = act {
+            act.end(ActOutcome::Done).await;
+        }
         let write_timeout = state.config.limits.write_timeout;
         self.write_buffer.reply(io, reply.as_bytes(), write_timeout).await?;
         if matches!(command, AdminCommand::DieDieDie) && refused.is_none() {
@@ -77,4 +89,21 @@ impl Executor<'_> {
         self.state.log_refusal(self.peer.ip(), refused, &error);
         Some(format!("{error}\n"))
     }
+}
+
+/// Begins the act of a command for the audit log, or writes why it was refused.
+async fn begin_act(
+    state: &ServerState,
+    command: AdminCommand,
+    (user, peer): (Option<&str>, SocketAddr),
+    refused: Option<&str>,
+) -> Result<Option<OpenAct>, NotAudited> {
+    let (Some(log), Audited::Always(act)) = (&state.config.audit, audited_telnet(command)) else {
+        return Ok(None);
+    };
+    let line = AuditLine::new(act).sent_by(user, peer, Protocol::Telnet);
+    let Some(reason) = refused else { return log.begin(line).await.map(Some) };
+    let reason = reason.trim_end().to_owned();
+    log.write_refusal(line.ended(&ActOutcome::Refused { status: None, reason })).await;
+    Ok(None)
 }

@@ -4,13 +4,21 @@
 //! OpenTSDB. A client may retry wrong credentials a few times. The user stays authenticated until the
 //! connection closes or the user is changed.
 
-use std::{io, net::IpAddr, sync::Arc};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tsd_protocol::{Credentials, InputLine, parse_telnet_credentials, reply as telnet_reply};
 
 use super::{access::TelnetAccess, connection::Connection};
-use crate::auth::{AuthError, AuthenticationConfig, Identity};
+use crate::{
+    audit::Protocol,
+    auth::{AuthError, AuthenticationConfig, Identity, claimed_name},
+    server_state::SignIn,
+};
 
 /// Wrong credentials that a connection may send before it is closed.
 const MAX_ATTEMPTS: u32 = 5;
@@ -40,10 +48,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
             let renewed = config.authenticator.renew(identity);
             let Some(identity) = renewed else {
-                let reason =
-                    format!("the credentials of user {:?} are no longer valid", identity.name());
-                let refused = &state.metrics.unauthorized_telnet;
-                state.log_refusal(self.lines.peer.ip(), refused, &reason);
+                let user = identity.shared_name();
+                let attempt = sign_in(self.lines.peer, Some(&user));
+                state.refuse_sign_in(attempt, AuthError::NoLongerValid).await;
                 self.send_reply(telnet_reply::AUTH_FAIL).await?;
                 return Ok(LoginProgress::Closes);
             };
@@ -61,6 +68,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let Some(credentials) = credentials else { return Ok(LoginProgress::NeedsLine) };
             state.metrics.received_telnet.add(1);
             let epoch = config.authenticator.epoch();
+            let user = credentials.as_ref().and_then(claimed_name).map(str::to_owned);
             match authenticate(config, self.lines.peer.ip(), credentials).await {
                 Ok(identity) => {
                     self.lines.set_user(identity, epoch);
@@ -68,8 +76,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     return Ok(LoginProgress::Authenticated);
                 }
                 Err(error) => {
-                    let peer = self.lines.peer.ip();
-                    state.log_refusal(peer, &state.metrics.unauthorized_telnet, &error);
+                    let attempt = sign_in(self.lines.peer, user.as_deref());
+                    state.refuse_sign_in(attempt, error).await;
                     self.send_reply(telnet_reply::AUTH_FAIL).await?;
                 }
             }
@@ -91,7 +99,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let credentials = Credentials::Certificate(name.to_owned());
         match config.authenticator.authenticate(peer, Some(credentials)).await {
             Ok(identity) => self.lines.set_user(identity, epoch),
-            Err(error) => state.log_refusal(peer, &state.metrics.unauthorized_telnet, &error),
+            Err(error) => {
+                state.refuse_sign_in(sign_in(self.lines.peer, Some(name)), error).await;
+            }
         }
     }
 
@@ -100,6 +110,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let write_timeout = lines.state.config.limits.write_timeout;
         lines.write_buffer.reply(io, text.as_bytes(), write_timeout).await
     }
+}
+
+/// An attempt to sign in by a connection.
+const fn sign_in(client: SocketAddr, user: Option<&str>) -> SignIn<'_> {
+    SignIn { user, client, protocol: Protocol::Telnet }
 }
 
 /// Identifies the sender of a line. A malformed line has no `credentials`.

@@ -43,6 +43,7 @@ pub(super) fn server(config: &Config) -> Result<ServerConfig, ConfigError> {
         hosts: hosts(config)?,
         trusted_proxies: trusted_proxies(config)?,
         authentication: None,
+        audit: None,
         tls: None,
         cors: cors(config)?,
         static_root: config.non_empty("tsd.http.staticroot").map(PathBuf::from),

@@ -40,7 +40,7 @@ fn set_level(
     log: &LogControl,
     word: &str,
 ) -> Result<HttpResponse, HttpError> {
-    request.check_admin("setting the log level")?;
+    request.check_admin("log level")?;
     let (name, level) =
         parse_level(word).ok_or_else(|| ApiError::new(400, format!("Invalid level: {word}")))?;
     let logger = request.query.get("logger");
