@@ -314,8 +314,6 @@ fn check(args: &UserCheckArgs) -> anyhow::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests")]
-
     use super::*;
 
     #[test]

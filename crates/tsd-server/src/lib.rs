@@ -54,8 +54,8 @@ pub use audit::{AuditConfig, AuditLog};
 pub use auth::{
     AllowAll, AuthError, AuthenticationConfig, Authenticator, ExpiryError, HashError, Identity,
     OpenPaths, OpenPathsError, Permission, Permissions, UnknownPermission, UserFileAuthenticator,
-    UserLimitError, UserLimits, UserLine, UserLineError, Users, UsersChange, UsersError, hash_password,
-    hash_token, new_token, parse_expiry,
+    UserLimitError, UserLimits, UserLine, UserLineError, Users, UsersChange, UsersError,
+    hash_password, hash_token, new_token, parse_expiry,
 };
 pub use cluster_nodes::{
     CancelQueryError, ClusterFuture, ClusterNode, ClusterNodes, ClusterQueryId, ClusterStatus,

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_moved_away_is_created_again() {
+    fn a_renamed_or_removed_file_is_created_again() {
         let directory = tempfile::tempdir().unwrap();
         let (path, moved) = (directory.path().join("lines"), directory.path().join("moved"));
         let mut file = RotatedFile::open(path.clone(), rotation(100, 2)).unwrap();

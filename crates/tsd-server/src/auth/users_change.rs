@@ -53,7 +53,9 @@ fn by_name(users: &Users) -> BTreeMap<&str, Vec<&Identity>> {
     for identity in users.identities() {
         names.entry(identity.name()).or_default().push(identity);
     }
-    names.values_mut().for_each(|of_name| of_name.sort_by_key(|identity| identity.credential));
+    for of_name in names.values_mut() {
+        of_name.sort_by_key(|identity| identity.credential);
+    }
     names
 }
 
