@@ -190,7 +190,8 @@ fn client_certificates_are_users() {
     assert!(answer.contains(r#""1356998400":1"#), "{answer}");
     assert!(with(&writer, &writer_key).contains("HTTP_QUERY"));
     curl(&query, &["--cacert", &ca]).expect_err("no certificate");
-    assert_eq!(failures(&daemon, "client_certificate"), 1);
+    wait_for(|| (failures(&daemon, "client_certificate") == 1).then_some(()))
+        .expect("the refused client is counted");
 
     // A tool, with the same files.
     let url = https(&daemon, "");

@@ -1,7 +1,13 @@
 //! Checks links (issue 37): a colleague with the link sees the same view. A copied link must also have the text of the focused
 //! field.
 
-use std::{fs, process::Command, thread, time::Duration};
+use std::{
+    fs,
+    io::Write as _,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
 
 use serde_json::json;
 use tsd_testkit::DaemonBuilder;
@@ -353,6 +359,26 @@ pub(crate) fn refused(bench: &Bench) {
     refused_by_role(bench);
 }
 
+/// A user who signs in by an address with credentials.
+const PERSON: &str = "person";
+const PASSWORD: &str = "correct-horse";
+
+/// Returns a line of the file of users.
+fn user_with_password() -> String {
+    let mut made = Command::new(TSDB)
+        .args(["user", "add", PERSON, "READER", "--file", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("run");
+    let mut input = made.stdin.take().expect("its input");
+    writeln!(input, "{PASSWORD}").expect("write the password");
+    drop(input);
+    let output = made.wait_with_output().expect("its line");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
 /// Checks the texts for users who may not do everything that the page requests.
 fn refused_by_role(bench: &Bench) {
     let directory = tempfile::tempdir().expect("a directory");
@@ -367,7 +393,7 @@ fn refused_by_role(bench: &Bench) {
     };
     let [(guest, first), (reader, second)] =
         [("visitor", "GUEST"), ("viewer", "READER")].map(|(name, role)| token(name, role));
-    fs::write(&users, first + &second).expect("write the users");
+    fs::write(&users, first + &second + &user_with_password()).expect("write the users");
     let daemon = DaemonBuilder::new(TSDB, &directory.path().join("data"))
         .env("TSD_CORE_AUTHENTICATION_ENABLE", "true")
         .env("TSD_CORE_AUTHENTICATION_PLUGIN", "file")
@@ -400,7 +426,12 @@ fn refused_by_role(bench: &Bench) {
         ));
     }
     browser.wait("document.querySelector('#user')?.innerText.startsWith('viewer')");
-    browser.wait("document.querySelector('#sign-out')");
-    println!("page:   {}", seen.join("; "));
+    browser.devtools("Network.setExtraHTTPHeaders", &json!({ "headers": {} }));
+    browser.open_anew(&format!("http://{PERSON}:{PASSWORD}@{}/#/config", daemon.address()));
+    browser.wait("document.querySelector('[aria-label=Configuration] tbody tr')");
+    browser.wait(&format!("document.querySelector('#user')?.innerText.startsWith({PERSON:?})"));
+    browser.click("#sign-out");
+    browser.wait("document.title.startsWith('Signed out')");
+    println!("page:   {}; {PERSON} signed out", seen.join("; "));
     browser.open("about:blank");
 }

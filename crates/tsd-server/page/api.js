@@ -39,7 +39,8 @@ export async function callText(path, options = {}) {
   /** @type {string} */
   let text;
   try {
-    response = await fetch(path, init);
+    // A page that was opened with credentials in its address may not request such addresses.
+    response = await fetch(new URL(path, location.origin), init);
     text = await response.text();
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") {
