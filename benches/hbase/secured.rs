@@ -17,7 +17,7 @@ use hbase_rs::{
 };
 
 use crate::{
-    Options,
+    Options, SECURED,
     bench_cluster::BenchCluster,
     cells::{CellLoad, row},
     java_client::{JavaClient, JavaPrograms, JavaSettings},
@@ -72,7 +72,9 @@ pub(crate) fn run(options: &Options) {
     let programs = JavaPrograms::compile(&cluster, classes.path());
     cluster.block_on(table::create(&cluster.client));
     let modes = modes(&cluster);
-    run_writes(&cluster, &programs, &modes, options);
+    if options.has(SECURED) {
+        run_writes(&cluster, &programs, &modes, options);
+    }
     run_scans(&cluster, &programs, &modes, options);
     run_connections(&cluster, &modes);
     cluster.close();
