@@ -30,7 +30,9 @@ cp Cargo.lock "$work/Cargo.lock"
 mkdir "$work/crates"
 for package in $packages; do
     version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "crates/$package/Cargo.toml" | head -n 1)
-    tar -xf "$target/package/$package-$version.crate" -C "$work/crates"
+    # Its folder depends on the version of cargo.
+    crate=$(find "$target/package" -name "$package-$version.crate" | head -n 1)
+    tar -xf "$crate" -C "$work/crates"
     mv "$work/crates/$package-$version" "$work/crates/$package"
     rm -f "$work/crates/$package/Cargo.lock"
 done
