@@ -198,7 +198,11 @@ async fn main() -> Result<(), AnyError> {
         println!("{}", set.name);
         for (name, reads, points) in [
             ("all series", all_series((START, end)), expected(set.days, set.series)),
-            ("a host", one_host(set, (START, end)), expected(set.days, set.series.min(HOST_SERIES))),
+            (
+                "a host",
+                one_host(set, (START, end)),
+                expected(set.days, set.series.min(HOST_SERIES)),
+            ),
             ("a week of all series", all_series(week), expected(7, set.series)),
         ] {
             let store = open(directory.path())?;
