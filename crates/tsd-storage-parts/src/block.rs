@@ -1,7 +1,10 @@
 //! Data blocks: a few KiB of chunks of consecutive series, read and verified as a whole.
 
+mod marked;
+
 use bytes::Bytes;
 
+pub(crate) use self::marked::{BlockWalk, MarkedBlock};
 use crate::{
     chunk::{ChunkKind, ChunkView},
     error::Malformed,
@@ -112,6 +115,50 @@ pub(crate) struct DataBlock {
     directory: Vec<DirectoryEntry>,
 }
 
+/// Reads the number of chunks of a block.
+fn read_chunk_count(cursor: &mut Cursor<'_>, block: &Bytes) -> Result<u64, Malformed> {
+    let chunks = cursor.varint()?;
+    // Each chunk has at least five bytes here, so the size of the block bounds the directory.
+    if chunks > block.len() as u64 / 5 {
+        return Err(Malformed("number of chunks"));
+    }
+    Ok(chunks)
+}
+
+impl DirectoryEntry {
+    /// Reads the entry of the chunk at `start`, which follows a chunk of `ordinal`.
+    fn read(
+        cursor: &mut Cursor<'_>,
+        span: u32,
+        (ordinal, start): (u32, u32),
+    ) -> Result<Self, Malformed> {
+        let ordinal = ordinal
+            .checked_add(cursor.varint_u32()?)
+            .ok_or(Malformed("an ordinal outside of its block"))?;
+        let head = cursor.byte()?;
+        let kind = ChunkKind::from_stored(head & !HOURS).ok_or(Malformed("kind of a chunk"))?;
+        let unit = if head & HOURS == 0 { 1 } else { HOUR_SECS };
+        let [first, length] = [cursor.varint_u32()?, cursor.varint_u32()?];
+        let secs = |v: u32| v.checked_mul(unit);
+        let first_base = secs(first).and_then(|v| span.checked_add(v));
+        let last_base =
+            first_base.and_then(|v| secs(length).and_then(|length| v.checked_add(length)));
+        let (Some(first_base), Some(last_base)) = (first_base, last_base) else {
+            return Err(Malformed("base times of a chunk"));
+        };
+        Ok(Self { ordinal, kind, first_base, last_base, start, len: cursor.varint_u32()? })
+    }
+
+    /// Ordinal of this chunk, which must not exceed `last_ordinal`, and the start of the next chunk.
+    fn next(&self, last_ordinal: u32) -> Result<(u32, u32), Malformed> {
+        if self.ordinal > last_ordinal {
+            return Err(Malformed("an ordinal outside of its block"));
+        }
+        let start = self.start.checked_add(self.len).ok_or(Malformed("length of a chunk"))?;
+        Ok((self.ordinal, start))
+    }
+}
+
 impl DataBlock {
     /// Loads another block and reuses the memory of the directory.
     pub(crate) fn load(
@@ -124,39 +171,13 @@ impl DataBlock {
         self.directory.clear();
         self.offset = offset;
         let mut cursor = Cursor::new(&bytes);
-        let chunks = cursor.varint()?;
-        // Each chunk has at least five bytes here, so the size of the block bounds the directory.
-        if chunks > bytes.len() as u64 / 5 {
-            return Err(Malformed("number of chunks"));
-        }
+        let chunks = read_chunk_count(&mut cursor, &bytes)?;
         let mut ordinal = range.first_ordinal;
         let mut start = 0_u32;
         for _ in 0..chunks {
-            ordinal = ordinal
-                .checked_add(cursor.varint_u32()?)
-                .filter(|&o| o <= range.last_ordinal)
-                .ok_or(Malformed("an ordinal outside of its block"))?;
-            let head = cursor.byte()?;
-            let kind = ChunkKind::from_stored(head & !HOURS).ok_or(Malformed("kind of a chunk"))?;
-            let unit = if head & HOURS == 0 { 1 } else { HOUR_SECS };
-            let [first, length] = [cursor.varint_u32()?, cursor.varint_u32()?];
-            let secs = |v: u32| v.checked_mul(unit);
-            let first_base = secs(first).and_then(|v| span.checked_add(v));
-            let last_base =
-                first_base.and_then(|v| secs(length).and_then(|length| v.checked_add(length)));
-            let (Some(first_base), Some(last_base)) = (first_base, last_base) else {
-                return Err(Malformed("base times of a chunk"));
-            };
-            let len = cursor.varint_u32()?;
-            self.directory.push(DirectoryEntry {
-                ordinal,
-                kind,
-                first_base,
-                last_base,
-                start,
-                len,
-            });
-            start = start.checked_add(len).ok_or(Malformed("length of a chunk"))?;
+            let entry = DirectoryEntry::read(&mut cursor, span, (ordinal, start))?;
+            (ordinal, start) = entry.next(range.last_ordinal)?;
+            self.directory.push(entry);
         }
         if cursor.remaining() != start as usize {
             return Err(Malformed("length of a block"));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    block::DataBlock,
+    block::{BlockWalk, DataBlock},
     chunk::ChunkView,
     error::{Malformed, PartError},
     layout::PartLayout,
@@ -23,12 +23,10 @@ pub(crate) struct SectionCursor {
     /// First and last base time, inclusive.
     bases: (u32, u32),
     wanted: Wanted,
-    /// The loaded data block, with its index in `loaded`; an index past the last block ends the walk.
-    block: DataBlock,
+    /// The loaded data block, with its index in `loaded`; an index past the last block ends the walk. All entries
+    /// that the walk has passed belong to the series at the cursor or to earlier ones.
+    block: BlockWalk,
     loaded: Option<usize>,
-    /// Next entry of the loaded block. All entries before it belong to the series at the cursor or to earlier
-    /// ones.
-    entry: usize,
     /// Ordinal at which the walk of a range starts; `None` once it has started.
     start: Option<u32>,
     names: Names,
@@ -57,8 +55,6 @@ pub(crate) struct Names {
     block: Option<usize>,
     /// `None` if the names of the block are lost.
     walk: Option<SeriesWalk>,
-    /// Ordinal after that of the last name that the walk returned.
-    next: u32,
     copy: Vec<u8>,
 }
 
@@ -94,19 +90,16 @@ impl Names {
             let block = damage.read(part, &place.block, read)?;
             self.walk = block.map(|block| block.walk());
             self.block = Some(index);
-            self.next = place.first_ordinal;
         }
         let Some(walk) = &mut self.walk else {
             self.copy.clear();
             self.copy.extend_from_slice(&place.first);
             return Ok((place.first_ordinal == ordinal).then_some(&*self.copy));
         };
-        while self.next <= ordinal {
-            match walk.next().map_err(malformed())? {
-                Some(_) => self.next += 1,
-                None => {
-                    return Err(malformed()(Malformed("fewer series than ordinals")));
-                }
+        let index = ordinal.saturating_sub(place.first_ordinal) as usize;
+        for _ in walk.skip_to(index).map_err(malformed())?..=index {
+            if walk.next().map_err(malformed())?.is_none() {
+                return Err(malformed()(Malformed("fewer series than ordinals")));
             }
         }
         Ok(Some(walk.current()))
@@ -125,19 +118,11 @@ impl SectionCursor {
             _ if !head.data_blocks.iter().any(overlaps) => Wanted::Range(0, 0),
             SeriesSelection::All => Wanted::Range(0, head.series),
             SeriesSelection::Prefix(prefix) => {
-                let from = section.lower_bound(prefix)?;
-                let to = match after_prefix(prefix) {
-                    Some(end) => section.lower_bound(&end)?,
-                    None => head.series,
-                };
+                let (from, to) = section.ordinals(prefix, after_prefix(prefix).as_deref())?;
                 Wanted::Range(from, to)
             }
             SeriesSelection::Range(first, end) => {
-                let from = section.lower_bound(first)?;
-                let to = match end {
-                    Some(end) => section.lower_bound(end)?,
-                    None => head.series,
-                };
+                let (from, to) = section.ordinals(first, end.as_deref())?;
                 Wanted::Range(from, to)
             }
             SeriesSelection::Some(_) => Wanted::Listed(ListedSeries::new(Arc::clone(selection))),
@@ -150,9 +135,8 @@ impl SectionCursor {
             section,
             bases,
             wanted,
-            block: DataBlock::default(),
+            block: BlockWalk::default(),
             loaded: None,
-            entry: 0,
             start,
             names: Names::default(),
             summary_block: None,
@@ -269,14 +253,11 @@ impl SectionCursor {
             return Ok(true);
         }
         let Some(place) = self.section.head.data_blocks.get(index) else { return Ok(false) };
-        let read = || {
-            self.section.part.read_data(self.section.span, place, self.section.how, &mut self.block)
-        };
-        if self.section.damage.read(&self.section.part, &place.block, read)?.is_none() {
-            self.block = DataBlock::default();
-        }
+        let SectionReader { part, span, how, damage, .. } = &self.section;
+        let read = || part.read_marked(*span, place, *how);
+        let block = damage.read(part, &place.block, read)?;
+        self.block = block.map(BlockWalk::new).unwrap_or_default();
         self.loaded = Some(index);
-        self.entry = 0;
         Ok(true)
     }
 
@@ -296,7 +277,7 @@ impl SectionCursor {
         let index =
             self.section.head.data_blocks.partition_point(|b| b.range.last_ordinal < ordinal);
         if self.load_from(index)? {
-            self.entry = self.block.directory().partition_point(|e| e.ordinal < ordinal);
+            self.block.seek(ordinal);
         }
         Ok(())
     }
@@ -307,17 +288,14 @@ impl SectionCursor {
         loop {
             let Some(index) = self.loaded else { return Ok(group) };
             let mut ended = false;
-            while let Some(entry) = self.block.directory().get(self.entry) {
-                if entry.ordinal >= to || group.is_some_and(|ordinal| ordinal != entry.ordinal) {
+            while let Some(ordinal) = self.block.ordinal() {
+                if ordinal >= to || group.is_some_and(|group| group != ordinal) {
                     ended = true;
                     break;
                 }
-                group = Some(entry.ordinal);
-                let chunk = self.block.chunk(entry);
-                self.entry += 1;
-                if overlaps(self.bases, chunk.first_base, chunk.last_base) {
-                    self.chunks.push(chunk);
-                }
+                group = Some(ordinal);
+                self.chunks.extend(self.block.chunk(self.bases));
+                self.block.advance();
             }
             if ended || !self.load_from(index + 1)? {
                 return Ok(group);
@@ -337,16 +315,10 @@ impl SectionCursor {
             }
             if overlaps(self.bases, range.first_base, range.last_base) {
                 self.load(index)?;
-                let directory = self.block.directory();
-                self.entry = gallop(directory, self.entry, |e| e.ordinal < ordinal);
-                for entry in directory.get(self.entry..).unwrap_or_default() {
-                    if entry.ordinal != ordinal {
-                        break;
-                    }
-                    let chunk = self.block.chunk(entry);
-                    if overlaps(self.bases, chunk.first_base, chunk.last_base) {
-                        self.chunks.push(chunk);
-                    }
+                self.block.seek(ordinal);
+                while self.block.ordinal() == Some(ordinal) {
+                    self.chunks.extend(self.block.chunk(self.bases));
+                    self.block.advance();
                 }
             }
             if range.last_ordinal > ordinal {

@@ -20,7 +20,7 @@ use tsd_files::{
 
 use self::footer::OpenedFooter;
 use crate::{
-    block::DataBlock,
+    block::{DataBlock, MarkedBlock},
     error::{Malformed, PartError},
     file_names::part_name,
     layout::PartLayout,
@@ -336,6 +336,25 @@ impl Part {
         block
             .load(bytes, place.block.offset, span, &place.range)
             .map_err(self.malformed(place.block.offset))
+    }
+
+    /// A verified block of chunks, for readers of some of its series.
+    pub(crate) fn read_marked(
+        &self,
+        span: u32,
+        place: &DataBlockRef,
+        how: BlockUse,
+    ) -> Result<Arc<MarkedBlock>, PartError> {
+        let offset = place.block.offset;
+        let read = || {
+            let bytes = self.read_verified(&place.block)?;
+            let opened = MarkedBlock::open(bytes, offset, span, &place.range);
+            opened.map(Arc::new).map_err(self.malformed(offset))
+        };
+        match how {
+            BlockUse::Cached => self.resources.data(self.id, offset, read),
+            BlockUse::Once => read(),
+        }
     }
 
     pub(crate) fn read_series(

@@ -1,5 +1,7 @@
 //! Reads selected series of a snapshot in a time range.
 
+mod sections;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,25 +10,25 @@ use tsd_model::{
     SummarizedPoints, Summary, SummaryUse, decode_row,
 };
 
+pub(crate) use self::sections::Sections;
 use crate::{
     chunk::{ChunkKind, ChunkView, has_points},
     cursor::SectionCursor,
     error::{MISPLACED, Malformed, PartError},
     layout::PartLayout,
-    part::{BlockUse, Part},
+    part::Part,
     resolve::Resolver,
-    section_reader::SectionReader,
     series_selection::SeriesSelection,
     snapshot::Snapshot,
     summary_read::{ChosenSummaries, choose},
 };
 
-/// The points of a series in a span, and the other columns of its rows.
+/// The points of a series in one or more spans, and the other columns of its rows.
 #[derive(Debug, Default)]
 pub struct SeriesPoints {
     /// The series.
     pub series: Vec<u8>,
-    /// Start of the span, epoch seconds.
+    /// Start of the first span, epoch seconds.
     pub span: u32,
     /// Points in time order, one per instant.
     pub columns: PointColumns,
@@ -77,140 +79,6 @@ pub struct SeriesRows {
 pub struct RowsReader {
     sections: Sections,
     resolver: Resolver,
-}
-
-/// Walks over the spans of a snapshot, with a cursor for each section of the current span.
-#[derive(Debug)]
-pub(crate) struct Sections {
-    snapshot: Arc<Snapshot>,
-    /// True once it is checked that no rows of the range are lost.
-    complete: bool,
-    /// Earliest start of the next span; `None` after the last.
-    next_span: Option<u32>,
-    selection: Arc<SeriesSelection>,
-    layout: PartLayout,
-    /// Base times, inclusive.
-    bases: (u32, u32),
-    /// Whether series with summaries come with summaries instead of chunks.
-    uses_summaries: bool,
-    /// Each cursor, and whether it is at a series.
-    cursors: Vec<(SectionCursor, bool)>,
-    /// Cursors at the least series, oldest part first.
-    sources: Vec<usize>,
-}
-
-impl Sections {
-    pub(crate) fn new(
-        snapshot: &Arc<Snapshot>,
-        selection: Arc<SeriesSelection>,
-        bases: (u32, u32),
-    ) -> Self {
-        let layout = snapshot.layout();
-        Self {
-            snapshot: Arc::clone(snapshot),
-            complete: false,
-            next_span: Some(layout.span_of(bases.0)),
-            selection,
-            layout,
-            bases,
-            uses_summaries: false,
-            cursors: Vec::new(),
-            sources: Vec::new(),
-        }
-    }
-
-    /// The series at the cursors.
-    pub(crate) fn series(&self) -> &[u8] {
-        self.sources().next().map_or(&[], |(_, cursor)| &cursor.series)
-    }
-
-    /// Moves to the next series; false after the last.
-    pub(crate) fn advance(&mut self) -> Result<bool, PartError> {
-        if !self.complete {
-            self.snapshot.check_losses(self.layout.span_of(self.bases.0), self.bases.1)?;
-            self.complete = true;
-        }
-        for &index in &self.sources {
-            if let Some((cursor, more)) = self.cursors.get_mut(index) {
-                *more = cursor.advance()?;
-            }
-        }
-        self.sources.clear();
-        while !self.cursors.iter().any(|(_, more)| *more) {
-            let spans = self.next_span.map(|first| first..=self.bases.1.max(first));
-            let next = spans.and_then(|spans| self.snapshot.spans().range(spans).next());
-            let Some((&span, sections)) = next.filter(|(span, _)| **span <= self.bases.1) else {
-                self.next_span = None;
-                return Ok(false);
-            };
-            self.next_span = span.checked_add(1);
-            self.cursors.clear();
-            for section in sections {
-                let part: Arc<Part> = Arc::clone(&section.part);
-                let damage = self.snapshot.damage_use(section);
-                if damage.skips && damage.head(&part, section.section)?.is_none() {
-                    continue;
-                }
-                let reader = SectionReader::open(part, section.section, BlockUse::Cached, damage)?;
-                let mut cursor = SectionCursor::open(reader, &self.selection, self.bases)?;
-                if self.uses_summaries {
-                    cursor.use_summaries();
-                }
-                let more = cursor.advance()?;
-                self.cursors.push((cursor, more));
-            }
-        }
-        let mut least: Option<&[u8]> = None;
-        for (index, (cursor, more)) in self.cursors.iter().enumerate() {
-            if !*more {
-                continue;
-            }
-            let series = cursor.series.as_slice();
-            if least.is_none_or(|l| series < l) {
-                least = Some(series);
-                self.sources.clear();
-            }
-            if least == Some(series) {
-                self.sources.push(index);
-            }
-        }
-        Ok(true)
-    }
-
-    fn sources(&self) -> impl Iterator<Item = (u32, &SectionCursor)> {
-        let cursor = |&index: &usize| Some((index as u32, &self.cursors.get(index)?.0));
-        self.sources.iter().filter_map(cursor)
-    }
-
-    /// The summaries of the series, if no other section has rows of it.
-    fn summaries(&self) -> Option<(&SectionCursor, &ChunkView)> {
-        let &[only] = self.sources.as_slice() else { return None };
-        let (cursor, _) = self.cursors.get(only)?;
-        Some((cursor, cursor.summaries.as_ref()?))
-    }
-
-    /// Reads the chunks of a series that came with summaries.
-    fn read_chunks(&mut self) -> Result<(), PartError> {
-        for &index in &self.sources {
-            if let Some((cursor, _)) = self.cursors.get_mut(index) {
-                cursor.read_chunks()?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Decodes all chunks of the series.
-    pub(crate) fn resolve(&self, resolver: &mut Resolver) -> Result<(), PartError> {
-        resolver.clear();
-        for (rank, cursor) in self.sources() {
-            for chunk in &cursor.chunks {
-                resolver
-                    .add(rank, cursor.span(), chunk)
-                    .map_err(cursor.part().malformed(chunk.block))?;
-            }
-        }
-        Ok(())
-    }
 }
 
 impl RowsReader {
@@ -297,6 +165,12 @@ impl SeriesReader {
         self
     }
 
+    /// Returns the points of a series in adjacent small spans together.
+    pub(crate) const fn with_joined_spans(mut self) -> Self {
+        self.sections.joins_spans = true;
+        self
+    }
+
     /// The next series with content in the range; `None` after the last.
     pub fn next_series(&mut self) -> Result<Option<&mut SeriesPoints>, PartError> {
         let snapshot = Arc::clone(&self.sections.snapshot);
@@ -327,7 +201,9 @@ impl SeriesReader {
         if let Some((_, cursor)) = self.sections.sources().next() {
             self.item.span = cursor.span();
         }
-        if !self.read_summaries()? {
+        if self.sections.is_joined() {
+            self.read_joined()?;
+        } else if !self.read_summaries()? {
             self.sections.read_chunks()?;
             self.read()?;
         }
@@ -382,6 +258,36 @@ impl SeriesReader {
         Ok(true)
     }
 
+    /// Reads the series in each of several spans.
+    fn read_joined(&mut self) -> Result<(), PartError> {
+        let sources = std::mem::take(&mut self.sections.sources);
+        let mut stored_bytes = 0;
+        for source in &sources {
+            let Some((cursor, _)) = self.sections.cursors.get(*source) else { continue };
+            if let [chunk] = cursor.chunks.as_slice()
+                && chunk.kind == ChunkKind::Points
+            {
+                append_points(cursor, chunk, &mut self.item.columns)?;
+                stored_bytes += chunk.payload.len();
+                continue;
+            }
+            let series = self.item.series.clone();
+            let joined = std::mem::replace(
+                &mut self.item,
+                SeriesPoints { series, ..SeriesPoints::default() },
+            );
+            self.sections.sources = vec![*source];
+            self.read()?;
+            let of_span = std::mem::replace(&mut self.item, joined);
+            stored_bytes += of_span.stored_bytes;
+            self.item.append(of_span);
+        }
+        self.sections.sources = sources;
+        self.item.stored_bytes = stored_bytes;
+        self.item.keep(self.range_ms);
+        Ok(())
+    }
+
     fn read(&mut self) -> Result<(), PartError> {
         let chunks = self.sections.sources().flat_map(|(_, cursor)| &cursor.chunks);
         self.item.stored_bytes = chunks.map(|chunk| chunk.payload.len()).sum();
@@ -404,10 +310,7 @@ impl SeriesReader {
             && chunk.kind == ChunkKind::Points
         {
             // Nearly all series of a merged section have one chunk.
-            let open = PackedChunk::open(chunk.payload.clone(), cursor.span());
-            open.and_then(|open| open.decode_into(&mut item.columns))
-                .map_err(Malformed::from)
-                .map_err(cursor.part().malformed(chunk.block))?;
+            append_points(cursor, chunk, &mut item.columns)?;
             return Ok(true);
         }
         let (first_base, last_base) = self.sections.bases;
@@ -477,7 +380,26 @@ impl SeriesReader {
     }
 }
 
+/// Appends the points of a packed chunk.
+fn append_points(
+    cursor: &SectionCursor,
+    chunk: &ChunkView,
+    columns: &mut PointColumns,
+) -> Result<(), PartError> {
+    let open = PackedChunk::open(chunk.payload.clone(), cursor.span());
+    open.and_then(|open| open.decode_into(columns))
+        .map_err(Malformed::from)
+        .map_err(cursor.part().malformed(chunk.block))
+}
+
 impl SeriesPoints {
+    /// Appends the content of a later span.
+    fn append(&mut self, later: Self) {
+        self.columns.extend_range(&later.columns, 0, later.columns.len());
+        self.conflicts.extend(later.conflicts);
+        self.others.extend(later.others);
+    }
+
     fn clear(&mut self) {
         self.series.clear();
         self.columns.clear();

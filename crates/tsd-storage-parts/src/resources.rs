@@ -11,7 +11,7 @@ use quick_cache::{OptionsBuilder, UnitWeighter, Weighter, sync::Cache, sync::Def
 use tsd_files::{DiskSpace, SpacePermit, StoreFileReader};
 use tsd_storage::StorageError;
 
-use crate::{error::PartError, section::SectionHead};
+use crate::{block::MarkedBlock, error::PartError, section::SectionHead};
 
 /// Available disk space below which space is low.
 const LOW_SPACE_BYTES: u64 = 16 << 20;
@@ -40,6 +40,7 @@ pub struct PartResources {
 #[derive(Clone, Debug)]
 enum CachedBlock {
     Bytes(Bytes),
+    Data(Arc<MarkedBlock>),
     Head(Arc<SectionHead>),
 }
 
@@ -50,6 +51,7 @@ impl Weighter<BlockKey, CachedBlock> for BlockWeight {
     fn weight(&self, _: &BlockKey, block: &CachedBlock) -> u64 {
         let bytes = match block {
             CachedBlock::Bytes(bytes) => bytes.len(),
+            CachedBlock::Data(block) => block.memory_bytes(),
             CachedBlock::Head(head) => head.memory_bytes(),
         };
         bytes as u64 + ENTRY_BYTES
@@ -157,6 +159,21 @@ impl PartResources {
         let bytes = read()?;
         self.blocks.insert((part, offset), CachedBlock::Bytes(bytes.clone()));
         Ok(bytes)
+    }
+
+    /// As [`Self::block`], for a block of chunks.
+    pub(crate) fn data(
+        &self,
+        part: u64,
+        offset: u64,
+        read: impl FnOnce() -> Result<Arc<MarkedBlock>, PartError>,
+    ) -> Result<Arc<MarkedBlock>, PartError> {
+        if let Some(CachedBlock::Data(block)) = self.cached((part, offset)) {
+            return Ok(block);
+        }
+        let block = read()?;
+        self.blocks.insert((part, offset), CachedBlock::Data(Arc::clone(&block)));
+        Ok(block)
     }
 
     /// As [`Self::block`], for the head of a section.

@@ -7,7 +7,11 @@ use crate::{
     error::PartError,
     part::{BlockUse, Part},
     section::SectionHead,
+    series_block::SeriesBlock,
 };
+
+/// Offset and contents of a series block; `None` if its names are lost.
+type FoundNames = (u64, Option<SeriesBlock>);
 
 /// A section whose head is read.
 #[derive(Clone, Debug)]
@@ -33,9 +37,22 @@ impl SectionReader {
         Ok(Self { part, head, span, how, damage })
     }
 
+    /// Ordinals of the series from `first` to `end`, exclusive; `None` ends after the last series.
+    pub(crate) fn ordinals(
+        &self,
+        first: &[u8],
+        end: Option<&[u8]>,
+    ) -> Result<(u32, u32), PartError> {
+        let mut names = None;
+        let from = self.bound(first, &mut names)?;
+        let to = end.map_or(Ok(self.head.series), |end| self.bound(end, &mut names))?;
+        Ok((from, to))
+    }
+
     /// Ordinal of the first series at or after `series`. If the names of that block are lost and the reader skips
-    /// damage, it is the second ordinal of the block: the first name of the block is less than `series`.
-    pub(crate) fn lower_bound(&self, series: &[u8]) -> Result<u32, PartError> {
+    /// damage, it is the second ordinal of the block: the first name of the block is less than `series`. `names`
+    /// keeps the block of the search before.
+    fn bound(&self, series: &[u8], names: &mut Option<FoundNames>) -> Result<u32, PartError> {
         let Self { part, head, how, damage, .. } = self;
         let Some(place) = block_of(head, series).and_then(|index| head.series_blocks.get(index))
         else {
@@ -44,10 +61,15 @@ impl SectionReader {
         if *place.first == *series {
             return Ok(place.first_ordinal);
         }
-        let read = || part.read_series(&place.block, *how);
-        let Some(block) = damage.read(part, &place.block, read)? else {
-            return Ok(place.first_ordinal + 1);
+        let block = match names {
+            Some((offset, block)) if *offset == place.block.offset => block,
+            names => {
+                let read = || part.read_series(&place.block, *how);
+                let block = damage.read(part, &place.block, read)?;
+                &mut names.insert((place.block.offset, block)).1
+            }
         };
+        let Some(block) = block else { return Ok(place.first_ordinal + 1) };
         let (index, _) =
             block.search(series, &mut Vec::new()).map_err(part.malformed(place.block.offset))?;
         Ok(place.first_ordinal + index as u32)

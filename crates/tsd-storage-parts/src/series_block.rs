@@ -197,8 +197,23 @@ impl SeriesWalk {
                 high = middle;
             }
         }
-        self.at = self.block.entries - self.block.restart(low)?.remaining();
-        self.passed = low * RESTART;
+        self.start_at(low)
+    }
+
+    /// Moves forward to the series with an index in the block, or to one of the fifteen before it. Returns the
+    /// number of series before the one that [`Self::next`] returns.
+    pub(crate) fn skip_to(&mut self, index: usize) -> Result<usize, Malformed> {
+        let restart = (index / RESTART).min(self.block.restarts - 1);
+        if restart * RESTART > self.passed {
+            self.start_at(restart)?;
+        }
+        Ok(self.passed)
+    }
+
+    /// Continues at a series that is stored whole.
+    fn start_at(&mut self, restart: usize) -> Result<(), Malformed> {
+        self.at = self.block.entries - self.block.restart(restart)?.remaining();
+        self.passed = restart * RESTART;
         self.current.clear();
         Ok(())
     }
@@ -275,6 +290,30 @@ mod tests {
                 if let Some((index, _)) = expected {
                     prop_assert_eq!(walk.current(), all.iter().nth(index).unwrap().as_slice());
                 }
+            }
+        }
+
+        #[test]
+        fn skipped_series_are_those_before_an_index(
+            all in prop::collection::btree_set(series(), 1..300),
+            wanted in prop::collection::btree_set(0_usize..300, 0..20),
+        ) {
+            let mut builder = SeriesBlockBuilder::default();
+            for series in &all {
+                builder.push(series);
+            }
+            let mut bytes = Vec::new();
+            builder.finish(&mut bytes);
+            let mut walk = SeriesBlock::open(bytes.into()).unwrap().walk();
+            let mut next = 0;
+            for index in wanted.into_iter().filter(|index| *index < all.len()) {
+                let passed = walk.skip_to(index).unwrap();
+                prop_assert!(passed >= next && passed <= index && index - passed < RESTART + 1);
+                for _ in passed..=index {
+                    walk.next().unwrap();
+                }
+                next = index + 1;
+                prop_assert_eq!(walk.current(), all.iter().nth(index).unwrap().as_slice());
             }
         }
 

@@ -69,8 +69,7 @@ impl Section {
     ) -> Result<Self, PartError> {
         let (part, how) = (Arc::clone(&section.part), BlockUse::Cached);
         let reader = SectionReader::open(part, section.section, how, DamageUse::default())?;
-        let from = reader.lower_bound(first)?;
-        let to = end.map_or(Ok(reader.head.series), |end| reader.lower_bound(end))?;
+        let (from, to) = reader.ordinals(first, end)?;
         Ok(Self { reader, from, to })
     }
 

@@ -7,6 +7,7 @@ mod bounds;
 mod compaction;
 mod crash;
 mod damage;
+mod joined_spans;
 mod listed;
 mod model;
 mod past_losses;

@@ -128,6 +128,7 @@ impl BatchReader<SeriesBlock> for SeriesJob {
             let snapshot = self.table.snapshot(self.read.reads_past_losses)?;
             SeriesReader::of_rows(&snapshot, Arc::new(self.selection()), self.read.bases)
                 .with_summaries(self.read.summaries)
+                .with_joined_spans()
         };
         let batch = self.read_batch(&mut reader, cancelled);
         let batch = batch.map_err(|error| self.table.read_failed(error))?;
