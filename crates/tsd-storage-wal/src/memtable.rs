@@ -10,6 +10,7 @@ mod flush_rows;
 mod new_rows;
 mod row_op;
 mod row_order;
+mod row_points;
 mod row_state;
 mod table_rows;
 
@@ -30,10 +31,11 @@ use tsd_storage::RowFilter;
 pub(crate) use self::row_op::encode_op;
 pub(crate) use self::{
     buffer_pool::BufferPool,
-    copied_rows::CopiedRows,
+    copied_rows::{CopiedRows, SharedRows},
     flush_rows::MemtableRows,
     new_rows::NewRows,
     row_op::{RowOp, RowOpIter},
+    row_points::{append_rising, estimated_points},
     row_state::{ColumnState, MAX_ADDED_MS, RowState},
 };
 use self::{row_order::RangeStep, table_rows::TableRows};
@@ -360,6 +362,12 @@ impl Memtable {
             (key.len() + ops.len()) as u64
         });
         RangeSize { bytes: sizes.sum(), rows: within.len() as u64 }
+    }
+
+    /// As [`Self::range_size`], but looks at few rows: the bytes are those of rows of average size.
+    pub(crate) fn estimated_size(&self, table: TableId, start: &[u8], stop: &[u8]) -> RangeSize {
+        let tables = self.read();
+        tables.get(table.0).map_or_else(RangeSize::default, |rows| rows.estimated_size(start, stop))
     }
 
     /// Sorts the rows for the flush of an immutable memtable.

@@ -3,36 +3,45 @@
 use std::cmp::Ordering;
 
 use bytes::Bytes;
-use tsd_model::{BaseTime, Cell, Family, PackablePoint, PackedRun, Row, RunEncoder, Value};
+use tsd_model::{
+    BaseTime, Cell, Family, PackablePoint, PackedRun, PointColumns, Row, RunEncoder, Value,
+};
 use tsd_storage::{HeldColumn, HeldRow, StorageError};
 
-use crate::memtable::{CellPrecedence, ColumnState, RowOp, RowOpIter, RowState};
+use crate::memtable::{
+    CellPrecedence, ColumnState, RowOp, RowOpIter, RowState, append_rising, estimated_points,
+};
 
 /// Operations on a row from all memtables, in one buffer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RowOps {
     data: Bytes,
-    /// For each memtable, oldest first: end of its operations, and their timestamp base.
-    parts: Vec<(usize, i64)>,
+    /// Timestamp base of the operations of the newest memtable; `None` if no memtable has the row.
+    base_ms: Option<i64>,
+    /// For each older memtable, oldest first: end of its operations, and their timestamp base.
+    older: Vec<(usize, i64)>,
     precedence: CellPrecedence,
 }
 
 impl RowOps {
     /// Takes the operations of each memtable and their timestamp base, oldest first.
-    pub(crate) fn new(mut memtables: Vec<(Bytes, i64)>) -> Self {
-        let precedence = CellPrecedence::default();
-        if memtables.len() == 1
-            && let Some((data, base_ms)) = memtables.pop()
-        {
-            return Self { parts: vec![(data.len(), base_ms)], data, precedence };
+    pub(crate) fn new(memtables: impl IntoIterator<Item = (Bytes, i64)>) -> Self {
+        let mut all = Self::default();
+        for (ops, base_ms) in memtables {
+            all.add(ops, base_ms);
         }
-        let mut data = Vec::with_capacity(memtables.iter().map(|(ops, _)| ops.len()).sum());
-        let mut parts = Vec::with_capacity(memtables.len());
-        for (ops, base_ms) in &memtables {
-            data.extend_from_slice(ops);
-            parts.push((data.len(), *base_ms));
+        all
+    }
+
+    /// Adds the operations of a newer memtable and their timestamp base.
+    pub(crate) fn add(&mut self, ops: Bytes, base_ms: i64) {
+        match self.base_ms.replace(base_ms) {
+            None => self.data = ops,
+            Some(older_ms) => {
+                self.older.push((self.data.len(), older_ms));
+                self.data = [&*self.data, &*ops].concat().into();
+            }
         }
-        Self { data: data.into(), parts, precedence }
     }
 
     /// Sets which cell of a column is visible. The default is [`CellPrecedence::LogOrder`].
@@ -43,12 +52,36 @@ impl RowOps {
 
     /// True if no memtable has the row.
     pub(crate) const fn is_empty(&self) -> bool {
-        self.parts.is_empty()
+        self.base_ms.is_none()
     }
 
     /// Size of the operations, bytes.
     pub(crate) fn byte_len(&self) -> usize {
         self.data.len()
+    }
+
+    /// Approximate number of points.
+    pub(crate) fn estimated_points(&self) -> usize {
+        estimated_points(&self.data)
+    }
+
+    /// Appends the points of the row in time order to columns. Appends nothing and returns false if the operations
+    /// do more than put points with different instants, or if the row does not begin at a full hour.
+    pub(crate) fn append_points(&self, base_secs: u32, columns: &mut PointColumns) -> bool {
+        if !base_secs.is_multiple_of(BaseTime::SPAN_SECONDS) {
+            return false;
+        }
+        let (row_ms, before) = (i64::from(base_secs) * 1_000, columns.len());
+        let mut last_ms = i64::MIN;
+        if self.parts().all(|(ops, _)| append_rising(ops, row_ms, &mut last_ms, columns)) {
+            return true;
+        }
+        columns.truncate(before);
+        let Some(points) = self.points(base_secs) else { return false };
+        for (time_ms, value) in points {
+            columns.push(time_ms, value);
+        }
+        true
     }
 
     /// The points of the row in time order. `None` if the operations do more than put points with different
@@ -85,11 +118,12 @@ impl RowOps {
 
     /// Operations of each memtable and their timestamp base, oldest first.
     fn parts(&self) -> impl Iterator<Item = (&[u8], i64)> {
+        let newest = self.base_ms.map(|base_ms| (self.data.len(), base_ms));
         let mut start = 0;
-        self.parts.iter().filter_map(move |(end, base_ms)| {
-            let ops = self.data.get(start..*end)?;
-            start = *end;
-            Some((ops, *base_ms))
+        self.older.iter().copied().chain(newest).filter_map(move |(end, base_ms)| {
+            let ops = self.data.get(start..end)?;
+            start = end;
+            Some((ops, base_ms))
         })
     }
 
@@ -259,6 +293,7 @@ fn merge(
 mod tests {
     #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
+    use proptest::prelude::*;
     use tsd_model::RunShape;
 
     use super::*;
@@ -315,7 +350,7 @@ mod tests {
 
     /// Checks the number of runs that stay packed, and the seconds and values of all cells.
     fn check(ops: Vec<Vec<u8>>, packed: usize, expected: &[(u16, u8)]) {
-        let ops = RowOps::new(ops.into_iter().map(|part| (part.into(), 0)).collect());
+        let ops = RowOps::new(ops.into_iter().map(|part| (part.into(), 0)));
         let row = overlay(KEY, Some(stored()), &ops, |_, _, _| true).unwrap().unwrap();
         assert_eq!(row.runs.len(), packed);
         let cells = row.into_cells().unwrap();
@@ -341,7 +376,7 @@ mod tests {
     fn points_in_time_order_are_packed_into_a_run() {
         let mut packer = RunPacker::default();
         let mut pack = |stored: Option<Row>, ops: Vec<Vec<u8>>| {
-            let ops = RowOps::new(ops.into_iter().map(|part| (part.into(), 0)).collect());
+            let ops = RowOps::new(ops.into_iter().map(|part| (part.into(), 0)));
             let row = packer.pack(&KEY, stored.clone(), &ops);
             let plain = overlay(KEY, stored, &ops, |_, _, _| true).unwrap();
             match row {
@@ -367,6 +402,68 @@ mod tests {
         assert_eq!(pack(None, vec![points(&[1, 2])]), None);
         assert_eq!(pack(None, vec![points(&[1, 2, 3, 4]), delete(2)]), None);
         assert_eq!(pack(Some(stored()), vec![points(&[30, 40, 50, 60])]), None);
+    }
+
+    /// Encoded operations of one memtable: most are points in order, some are anything.
+    fn some_ops() -> impl Strategy<Value = Vec<u8>> {
+        let op = (0..400_u16, 1..40_u16, any::<i64>(), 0..64_u32, any::<f64>());
+        prop::collection::vec(op, 0..60).prop_map(|ops| {
+            let (mut out, mut second) = (Vec::new(), 0_u16);
+            for (odd, step, integer, shift, float) in ops {
+                second = if odd == 0 { second.saturating_sub(step) } else { second + step };
+                let integer = integer >> shift;
+                let (flags, value) = match integer {
+                    _ if odd % 3 == 0 => (0xF, float.to_be_bytes().to_vec()),
+                    -128..=127 => (0, (integer as i8).to_be_bytes().to_vec()),
+                    -32_768..=32_767 => (1, (integer as i16).to_be_bytes().to_vec()),
+                    -2_147_483_648..=2_147_483_647 => (3, (integer as i32).to_be_bytes().to_vec()),
+                    _ => (7, integer.to_be_bytes().to_vec()),
+                };
+                let qualifier = if odd == 1 {
+                    let millis = u32::from(second) * 1_000 + 1;
+                    (0xF000_0000 | millis << 6 | flags).to_be_bytes().to_vec()
+                } else {
+                    (second << 4 | flags as u16).to_be_bytes().to_vec()
+                };
+                let family = if odd == 2 { Family::Id } else { Family::T };
+                let (qualifier, value, timestamp_ms) = (&qualifier[..], &value[..], 5);
+                let op = match odd {
+                    4 => RowOp::DeleteColumn { family, qualifier, timestamp_ms },
+                    5 => RowOp::DeleteRow { timestamp_ms },
+                    _ => RowOp::Put { family, qualifier, value, timestamp_ms, is_given: false },
+                };
+                encode_op(op, 0, &mut out);
+            }
+            out
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn appended_points_are_those_of_single_operations(
+            memtables in prop::collection::vec(some_ops(), 1..4),
+            before in prop::collection::vec(any::<bool>(), 0..4),
+            late in any::<bool>(),
+        ) {
+            let ops = RowOps::new(memtables.into_iter().map(|ops| (ops.into(), 0)));
+            let mut columns = PointColumns::default();
+            for (time_ms, is_integer) in (0..).zip(before) {
+                let value = if is_integer { Value::Integer(time_ms) } else { Value::Float(0.5) };
+                columns.push(time_ms, value);
+            }
+            let base = if late { 3_601 } else { 3_600 };
+            let mut expected = columns.clone();
+            let points = ops.points(base);
+            for (time_ms, value) in points.iter().flatten() {
+                expected.push(*time_ms, *value);
+            }
+            prop_assert_eq!(ops.append_points(base, &mut columns), points.is_some());
+            let all = |columns: &PointColumns| -> Vec<_> {
+                let bits = columns.times_ms.iter().zip(&columns.bits).enumerate();
+                bits.map(|(i, (time, bits))| (*time, *bits, columns.is_integer(i))).collect()
+            };
+            prop_assert_eq!(all(&columns), all(&expected));
+        }
     }
 
     #[test]

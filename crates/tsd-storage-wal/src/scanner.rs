@@ -173,7 +173,7 @@ impl MemtableScan {
             let (_, ops) = cursor.rows.next_if(|(found, _)| found == key)?;
             Some((ops, cursor.memtable.base_ms()))
         });
-        RowOps::new(ops.collect()).precedence(self.precedence)
+        RowOps::new(ops).precedence(self.precedence)
     }
 }
 

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tsd_storage::{
-    FlushRows, FlushTarget, MemoryStorage, Storage, StorageFuture, Table, forward_storage,
+    FlushRows, FlushTarget, MemoryStorage, SeriesBlock, SeriesRead, SeriesReads, SeriesScanner,
+    Storage, StorageFuture, Table, forward_storage,
 };
 
 /// An empty store that counts flushed cells.
@@ -25,6 +26,10 @@ impl CountingBackend {
 }
 
 impl FlushTarget for CountingBackend {
+    fn stored_bases(&self, _: &Table, _: &SeriesRead) -> Option<Vec<(u32, u32)>> {
+        Some(Vec::new())
+    }
+
     fn flush_rows<'a>(
         &'a self,
         _: &'a Table,
@@ -41,4 +46,23 @@ impl Storage for CountingBackend {
     forward_storage!(
         empty: get, multi_get, scan, write, table_exists, flush, close,
     );
+
+    fn series(&self) -> &dyn SeriesReads {
+        self
+    }
+}
+
+impl SeriesReads for CountingBackend {
+    fn read_series(&self, _: &Table, _: &SeriesRead) -> Option<Box<dyn SeriesScanner>> {
+        Some(Box::new(NoBlocks))
+    }
+}
+
+/// A read of series without rows.
+struct NoBlocks;
+
+impl SeriesScanner for NoBlocks {
+    fn next_series(&mut self) -> StorageFuture<'_, Option<Vec<SeriesBlock>>> {
+        Box::pin(async { Ok(None) })
+    }
 }

@@ -12,6 +12,31 @@ pub(crate) struct CopiedRows {
     pub(crate) next: Option<Vec<u8>>,
 }
 
+/// Copied rows in one shared buffer, which are taken in order.
+#[derive(Debug, Default)]
+pub(crate) struct SharedRows {
+    data: Bytes,
+    /// End of the key and end of the operations of each row that was not taken.
+    ends: std::vec::IntoIter<(usize, usize)>,
+    /// Start of the next row.
+    start: usize,
+}
+
+impl SharedRows {
+    /// Key of the next row.
+    pub(crate) fn key(&self) -> Option<&[u8]> {
+        let (key_end, _) = self.ends.as_slice().first()?;
+        self.data.get(self.start..*key_end)
+    }
+
+    /// Takes the next row. Returns its operations.
+    pub(crate) fn take(&mut self) -> Option<Bytes> {
+        let (key_end, ops_end) = self.ends.next()?;
+        self.start = ops_end;
+        Some(self.data.slice(key_end..ops_end))
+    }
+}
+
 impl CopiedRows {
     /// Creates an empty copy of a range that begins at `start`.
     pub(super) fn starting_at(start: Vec<u8>) -> Self {
@@ -46,6 +71,11 @@ impl CopiedRows {
         let key_end = self.data.len();
         self.data.extend_from_slice(ops);
         self.ends.push((key_end, self.data.len()));
+    }
+
+    /// Shares the buffer, so that the rows can be taken one by one.
+    pub(crate) fn into_shared(self) -> SharedRows {
+        SharedRows { data: self.data.into(), ends: self.ends.into_iter(), start: 0 }
     }
 
     /// Returns keys and operations as slices of one shared buffer.

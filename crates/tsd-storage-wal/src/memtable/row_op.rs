@@ -41,13 +41,33 @@ pub(crate) enum RowOp<'a> {
 /// Bytes of the shortest encoded point.
 pub(super) const MIN_POINT_BYTES: usize = 6;
 
-const OTHER: u8 = 0x80;
+/// Bit of the head of an operation that is not the put of a point.
+pub(super) const OTHER: u8 = 0x80;
 const PUT: u8 = 0 << 4;
 const DELETE_COLUMN: u8 = 1 << 4;
 const DELETE_ROW: u8 = 2 << 4;
 const GIVEN_TIME: u8 = 0x40;
-const LONG_QUALIFIER: u8 = 0x40;
+/// Bit of the head of a point: its qualifier has four bytes.
+pub(super) const LONG_QUALIFIER: u8 = 0x40;
 const POINT_GIVEN_TIME: u8 = 0x04;
+
+/// Bytes of an operation that puts a point, by its head.
+#[inline]
+pub(super) const fn point_len(head: u8) -> usize {
+    let qualifier = if head & LONG_QUALIFIER == 0 { 2 } else { 4 };
+    1 + qualifier + ((head >> 3) & 7) as usize + 1 + stamp_len(head)
+}
+
+/// Bytes of a stamp of this class.
+#[inline]
+const fn stamp_len(class: u8) -> usize {
+    match class & 3 {
+        0 => 2,
+        1 => 3,
+        2 => 4,
+        _ => 8,
+    }
+}
 
 /// Encodes an operation at the end of `out`.
 #[inline]
@@ -155,6 +175,12 @@ impl<'a> RowOpIter<'a> {
         Self { rest: ops, base_ms }
     }
 
+    /// Bytes of the operations that are not decoded yet.
+    #[cfg(test)]
+    pub(super) const fn rest_len(&self) -> usize {
+        self.rest.len()
+    }
+
     #[inline]
     fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.rest.split_at_checked(len)?;
@@ -176,12 +202,7 @@ impl<'a> RowOpIter<'a> {
 
     #[inline]
     fn stamp(&mut self, class: u8) -> Option<i64> {
-        let len = match class & 3 {
-            0 => 2,
-            1 => 3,
-            2 => 4,
-            _ => 8,
-        };
+        let len = stamp_len(class);
         let mut bytes = [0; 8];
         bytes.get_mut(..len)?.copy_from_slice(self.take(len)?);
         let number = i64::from_le_bytes(bytes);

@@ -127,6 +127,25 @@ impl RowOrder {
         }
     }
 
+    /// Number of rows from `start` up to `stop`, exclusive; an empty `stop` means no bound.
+    pub(super) fn count<'k>(
+        &self,
+        start: &[u8],
+        stop: &[u8],
+        key: impl Fn(u32) -> &'k [u8],
+    ) -> usize {
+        let is_before = |row: u32, bound: &[u8]| key(row) < bound;
+        let is_before_stop = |row: u32| stop.is_empty() || is_before(row, stop);
+        let in_run = |run: &SortedRun| {
+            let first = run.rows.partition_point(|row| is_before(*row, start));
+            let rest = run.rows.get(first..).unwrap_or_default();
+            rest.partition_point(|row| is_before_stop(*row))
+        };
+        let unsorted = self.unsorted.iter().copied();
+        let is_within = |row: &u32| !is_before(*row, start) && is_before_stop(*row);
+        self.runs.iter().map(in_run).sum::<usize>() + unsorted.filter(is_within).count()
+    }
+
     fn unsorted_from<'k>(&self, start: &[u8], key: &impl Fn(u32) -> &'k [u8]) -> Vec<u32> {
         let mut unsorted: Vec<u32> =
             self.unsorted.iter().copied().filter(|row| key(*row) >= start).collect();
@@ -278,6 +297,8 @@ mod tests {
                 });
                 let last = (first + 100).min(expected.len());
                 assert_eq!(found, expected[first..last], "{count} rows");
+                let stop = expected.get(last).map_or(&[][..], |row| key(*row));
+                assert_eq!(order.count(&from, stop, key), last - first, "{count} rows");
             }
         }
     }

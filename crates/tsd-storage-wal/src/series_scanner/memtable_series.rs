@@ -11,7 +11,7 @@ use tsd_model::DAY_SECS;
 use tsd_storage::{ReadSelection, SeriesRange, SeriesRead};
 
 use crate::{
-    memtable::{MAX_COPIED_BYTES, Memtable, RowRange, TableId},
+    memtable::{MAX_COPIED_BYTES, Memtable, RowRange, SharedRows, TableId},
     memtable_list::MemtableView,
     overlay::RowOps,
 };
@@ -21,6 +21,9 @@ const COPIED_ROWS: usize = 2_048;
 
 /// Maximum number of copies from each memtable that count as few rows.
 const MAX_COPIES: usize = 4;
+
+/// Number of rows of a memtable that certainly need more copies than [`MAX_COPIES`].
+const MAX_COPIED_ROWS: u64 = (MAX_COPIES * COPIED_ROWS) as u64;
 
 /// Maximum number of rows of listed series that are looked up at once.
 const MAX_LOOKED_UP: usize = MAX_COPIES * COPIED_ROWS;
@@ -65,8 +68,8 @@ enum Source {
 struct BaseCursor {
     base: u32,
     memtable: Arc<Memtable>,
-    /// Keys and operations of copied rows.
-    rows: VecDeque<(Bytes, Bytes)>,
+    /// Copied rows.
+    rows: SharedRows,
     /// First key that is not copied yet; `None` at the end.
     next: Option<Vec<u8>>,
     stop: Vec<u8>,
@@ -193,18 +196,21 @@ impl MemtableDays {
             Source::Range(cursors) => {
                 let ReadSelection::Range(range) = &self.read.selection else { return None };
                 let tags_at = range.prefix.len() + 4;
-                let tags = cursors.iter_mut().filter_map(|cursor| cursor.peek(id, range)).min()?;
-                let mut ops: Vec<(u32, Bytes, i64)> = Vec::new();
+                for cursor in cursors.iter_mut() {
+                    cursor.fill(id, range);
+                }
+                let next = cursors.iter().filter_map(|cursor| cursor.tags(tags_at)).min()?;
+                let series: Bytes = [&*range.prefix, next].concat().into();
+                let next = series.get(range.prefix.len()..);
+                let mut rows: VecDeque<(u32, RowOps)> = VecDeque::with_capacity(cursors.len());
                 for cursor in cursors {
-                    let is_next = |(key, _): &mut (Bytes, Bytes)| {
-                        key.get(tags_at..).is_some_and(|other| *other == *tags)
-                    };
-                    if let Some((_, of_row)) = cursor.rows.pop_front_if(is_next) {
-                        ops.push((cursor.base, of_row, cursor.memtable.base_ms()));
+                    if cursor.tags(tags_at) == next
+                        && let Some(ops) = cursor.rows.take()
+                    {
+                        add_row(&mut rows, cursor.base, ops, cursor.memtable.base_ms());
                     }
                 }
-                let series = [&*range.prefix, &*tags].concat().into();
-                Some(MemtableSeries { series, rows: rows_of(&ops) })
+                Some(MemtableSeries { series, rows })
             }
             Source::Keys { keys, places } => loop {
                 let series = keys.pop_front()?;
@@ -261,14 +267,14 @@ fn rows_of_key(
     places: &[(Bytes, Places)],
 ) -> VecDeque<(u32, RowOps)> {
     let places = places.iter().find(|(prefix, _)| series.starts_with(prefix));
-    let mut ops: Vec<(u32, Bytes, i64)> = Vec::new();
+    let mut rows: VecDeque<(u32, RowOps)> = VecDeque::new();
     for (base, memtable) in places.map_or(&[][..], |(_, places)| places) {
         let key = read.row_key(series, *base);
         if let Some(of_row) = memtable.row_ops(id, &key) {
-            ops.push((*base, of_row.into(), memtable.base_ms()));
+            add_row(&mut rows, *base, of_row.into(), memtable.base_ms());
         }
     }
-    rows_of(&ops)
+    rows
 }
 
 /// Creates a cursor for each base time and memtable with rows of a range.
@@ -294,6 +300,14 @@ fn copy_range(
 ) -> Option<VecDeque<MemtableSeries>> {
     let bound = |base: u32| [&*range.prefix, &base.to_be_bytes()].concat();
     let stop = bound(last.checked_add(1)?);
+    let is_large = |memtable: &Arc<Memtable>| {
+        let size = memtable.estimated_size(id, &bound(first), &stop);
+        // Half of the bytes of a row may be unused.
+        size.rows > MAX_COPIED_ROWS || size.bytes > 2 * MAX_LOOKED_UP_BYTES as u64
+    };
+    if view.memtables.iter().any(is_large) {
+        return None;
+    }
     // Tags, base time, operations, and the base of their timestamps.
     let mut copied: Vec<(Bytes, (u32, Bytes, i64))> = Vec::new();
     for memtable in &view.memtables {
@@ -322,20 +336,22 @@ fn copy_range(
     });
     let of_series = |rows: &[(Bytes, (u32, Bytes, i64))]| {
         let tags = rows.first().map(|(tags, _)| &**tags).unwrap_or_default();
-        let ops: Vec<(u32, Bytes, i64)> = rows.iter().map(|(_, ops)| ops.clone()).collect();
-        MemtableSeries { series: [&*range.prefix, tags].concat().into(), rows: rows_of(&ops) }
+        let mut joined: VecDeque<(u32, RowOps)> = VecDeque::with_capacity(rows.len());
+        for (_, (base, ops, base_ms)) in rows {
+            add_row(&mut joined, *base, ops.clone(), *base_ms);
+        }
+        MemtableSeries { series: [&*range.prefix, tags].concat().into(), rows: joined }
     };
     Some(copied.chunk_by(|(tags, _), (other, _)| tags == other).map(of_series).collect())
 }
 
-/// Joins the operations on each row. Operations of one base time are adjacent, oldest memtable first.
-fn rows_of(ops: &[(u32, Bytes, i64)]) -> VecDeque<(u32, RowOps)> {
-    let of_row = |group: &[(u32, Bytes, i64)]| {
-        let base = group.first().map_or(0, |(base, ..)| *base);
-        let ops = group.iter().map(|(_, ops, base_ms)| (ops.clone(), *base_ms)).collect();
-        (base, RowOps::new(ops))
-    };
-    ops.chunk_by(|a, b| a.0 == b.0).map(of_row).collect()
+/// Adds operations, whose timestamps are relative to `base_ms`, to the rows of a series. Operations come in the
+/// order of their base times, and then of the age of their memtables.
+fn add_row(rows: &mut VecDeque<(u32, RowOps)>, base: u32, ops: Bytes, base_ms: i64) {
+    match rows.back_mut() {
+        Some((last, joined)) if *last == base => joined.add(ops, base_ms),
+        _ => rows.push_back((base, RowOps::new([(ops, base_ms)]))),
+    }
 }
 
 impl BaseCursor {
@@ -348,28 +364,33 @@ impl BaseCursor {
             (None, None) => Vec::new(),
         };
         let next = Some([&*head, &*range.from].concat());
-        Self { base, memtable, rows: VecDeque::new(), next, stop, max_rows }
+        Self { base, memtable, rows: SharedRows::default(), next, stop, max_rows }
     }
 
-    /// Tags of the next row.
-    fn peek(&mut self, id: TableId, range: &SeriesRange) -> Option<Bytes> {
-        let head_len = range.prefix.len() + 4;
-        while self.rows.is_empty() {
-            let start = self.next.take()?;
+    /// Tags of the next copied row.
+    fn tags(&self, tags_at: usize) -> Option<&[u8]> {
+        self.rows.key()?.get(tags_at..)
+    }
+
+    /// Copies more rows once all copied rows were taken.
+    fn fill(&mut self, id: TableId, range: &SeriesRange) {
+        while self.rows.key().is_none()
+            && let Some(start) = self.next.take()
+        {
             let filter = range.filter.as_ref();
             let rows =
                 RowRange { start: &start, stop: &self.stop, filter, max_rows: self.max_rows };
             let mut copied = self.memtable.copy_range(id, rows);
             self.next = copied.next.take();
-            self.rows = copied.into_rows().into();
-            let head = start.get(..head_len).unwrap_or_default();
-            if self.rows.iter().any(|(key, _)| !key.starts_with(head)) {
-                self.rows.retain(|(key, _)| key.starts_with(head));
-                self.next = None;
+            self.rows = copied.into_shared();
+        }
+        if self.stop.is_empty() {
+            // Rows of other metrics follow.
+            let head = [&*range.prefix, &self.base.to_be_bytes()].concat();
+            if !self.rows.key().is_some_and(|key| key.starts_with(&head)) {
+                (self.rows, self.next) = (SharedRows::default(), None);
             }
         }
-        let (key, _) = self.rows.front()?;
-        Some(key.slice(head_len.min(key.len())..))
     }
 }
 
