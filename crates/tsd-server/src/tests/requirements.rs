@@ -47,10 +47,14 @@ async fn every_route_method_and_role_is_as_in_the_table() {
                 continue;
             }
             let is_change = requirement.changes();
-            for role in ROLES {
-                let status = server.status(role, method.clone(), &uri, "").await;
+            // A signed token with the role has the same rights.
+            for (role, user) in ROLES
+                .iter()
+                .flat_map(|role| [(role, (*role).to_owned()), (role, format!("jwt:{role}"))])
+            {
+                let status = server.status(&user, method.clone(), &uri, "").await;
                 let refused = !may(role, requirement.permission());
-                let context = format!("{role} {method} {uri}: {status}, {requirement:?}");
+                let context = format!("{user} {method} {uri}: {status}, {requirement:?}");
                 assert_ne!(status, 401, "{context}");
                 if method == Method::HEAD && is_change {
                     // Outside the API it is a 400.
