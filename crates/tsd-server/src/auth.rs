@@ -42,8 +42,8 @@ pub(crate) use self::{
 };
 pub(crate) use self::{
     requirements::{
-        Audited, MetricReach, Requirement, TELNET_POINTS, audited_request, audited_telnet,
-        of_request, of_telnet, takes_override,
+        Audited, MetricReach, Requirement, Row, TELNET_POINTS, audited_telnet, of_request,
+        of_telnet, takes_override,
     },
     user_file::AuthMetrics,
 };

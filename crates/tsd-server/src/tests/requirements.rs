@@ -41,7 +41,7 @@ async fn every_route_method_and_role_is_as_in_the_table() {
     let server = start().await;
     for (path, route, sub_path) in requirement_table::paths() {
         for (method, uri, counts) in requests(&path, takes_override(route, sub_path)) {
-            let (requirement, _) = of_request(route, sub_path, &counts);
+            let requirement = of_request(route, sub_path, &counts).requirement;
             if requirement == Requirement::CreateNames {
                 // Depends on the kinds of the names; the test of `/api/uid/assign` covers it.
                 continue;
