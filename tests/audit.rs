@@ -31,7 +31,9 @@ fn the_audit_log_has_settings_new_users_and_acts() {
     let settings = &start[0]["details"]["settings"];
     assert_eq!(start[0]["act"], "start");
     assert_eq!(settings["tsd.audit.file"], file.to_str().expect("a path"));
-    assert!(settings["tsd.audit.keep"].is_null(), "a default is shown: {settings}");
+    for key in ["tsd.audit.keep", "tsd.storage.memtable.size"] {
+        assert!(settings[key].is_null(), "the default of {key} is shown: {settings}");
+    }
     fs::write(&users, "a certificate GUEST\nb certificate READER\n").expect("write");
     daemon.signal("HUP");
     let replaced = wait_for(|| lines(&file).into_iter().nth(1)).expect("a second line");

@@ -62,6 +62,7 @@ mod search;
 mod seeds;
 mod series_index;
 mod service_manager;
+mod signed_tokens;
 mod snapshot;
 mod start;
 mod statements;

@@ -28,12 +28,13 @@ pub use keys::{Key, KeyEffect, ValueKind};
 pub use origin::Origin;
 pub use properties::{PropertiesError, Property, parse as parse_properties};
 pub(crate) use settings::{
-    AUDIT_FILE, RULES_FILE, TLS_CERTIFICATE, TLS_CLIENT_CA, TLS_KEY, USERS_FILE, host_name,
+    AUDIT_FILE, RULES_FILE, TLS_CERTIFICATE, TLS_CLIENT_CA, TLS_KEY, TOKEN_KEYS_FILE, USERS_FILE,
+    host_name,
 };
 pub use settings::{
     Ack, AuthenticationMethod, AuthenticationSettings, ClusterNetSettings, EngineKind,
     HBaseSettings, ImportSettings, LogFormat, LogSettings, PluginSettings, PointPluginSettings,
-    RetentionSettings, Settings, StorageSettings, TlsSettings,
+    RetentionSettings, Settings, StorageSettings, TlsSettings, TokenSettings,
 };
 use size::parse_size;
 use tsd_server::redacted;

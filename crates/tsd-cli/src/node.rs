@@ -107,7 +107,7 @@ impl Node {
             match authentication::start(config, authentication, open.engine.config(), audit) {
                 Ok(started) => {
                     server.authentication = Some(started.config);
-                    followers.extend(started.follower);
+                    followers.extend(started.followers);
                 }
                 Err(error) => {
                     open.close(settings.shutdown_timeout).await?;

@@ -14,6 +14,8 @@ use crate::{AuditLog, ServerConfig, redacted};
 const INTERVAL: Duration = Duration::from_mins(1);
 /// Source of a setting without a value of its own.
 const DEFAULT: &str = "default";
+/// Begins the source of a setting whose value follows from another setting.
+const DERIVED: &str = "default, ";
 
 /// The upkeep of an audit log.
 #[derive(Debug)]
@@ -41,7 +43,10 @@ impl AuditUpkeep {
 /// Writes the version and the settings of this start. Leaves out settings without a value of their own, and hides
 /// secrets.
 fn record_start(log: &AuditLog, config: &ServerConfig) {
-    let is_set = |key: &str| config.property_sources.get(key).is_none_or(|from| from != DEFAULT);
+    let is_set = |key: &str| {
+        let source = config.property_sources.get(key);
+        source.is_none_or(|from| from != DEFAULT && !from.starts_with(DERIVED))
+    };
     let settings: BTreeMap<&str, String> = config
         .properties
         .iter()

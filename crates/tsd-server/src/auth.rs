@@ -5,6 +5,7 @@
 
 mod allow_all;
 mod failure_limit;
+mod jwt;
 mod open_paths;
 mod permissions;
 mod requirements;
@@ -25,6 +26,7 @@ use tsd_protocol::Credentials;
 
 pub use self::{
     allow_all::AllowAll,
+    jwt::{KeySet, KeySetError, TokenError, TokenRules},
     open_paths::{OpenPaths, OpenPathsError},
     permissions::{Permission, Permissions, UnknownPermission},
     secrets::{HashError, hash_password, hash_token, new_token},
@@ -35,11 +37,13 @@ pub use self::{
     users_change::UsersChange,
 };
 #[cfg(test)]
-pub(crate) use self::{requirements::tests as requirement_table, secrets::tests::cheap_hash};
+pub(crate) use self::{
+    jwt::tests as jwt_tests, requirements::tests as requirement_table, secrets::tests::cheap_hash,
+};
 pub(crate) use self::{
     requirements::{
-        Audited, MetricReach, Requirement, TELNET_POINTS, audited_request, audited_telnet,
-        of_request, of_telnet, takes_override,
+        Audited, MetricReach, Requirement, Row, TELNET_POINTS, audited_telnet, of_request,
+        of_telnet, takes_override,
     },
     user_file::AuthMetrics,
 };
@@ -56,6 +60,18 @@ pub struct Identity {
     /// The metrics on which the user may use its permissions.
     rights: MetricRights,
     limits: UserLimits,
+    /// The signed token of the user; `None` for the credentials of the file of users.
+    token: Option<Arc<TokenOrigin>>,
+}
+
+/// What a signed token says about its user after its verification.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct TokenOrigin {
+    /// Identifies the key that signed it.
+    key: [u8; 32],
+    expires: Timestamp,
+    /// Its roles that have a line in the file of users.
+    roles: Vec<String>,
 }
 
 /// The name that a client claims; `None` for a token, which names its user only if it is right.
@@ -67,7 +83,7 @@ pub(crate) fn claimed_name(credentials: &Credentials) -> Option<&str> {
 }
 
 /// Why a client is not authenticated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthError {
     /// The client sent no credentials.
@@ -88,6 +104,19 @@ pub enum AuthError {
         /// When they expired.
         at: Timestamp,
     },
+    /// The client sent a signed token that is not accepted.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// The client sent a signed token that is right, but no role of it has a line in the file of users.
+    #[error(
+        "user {user:?} has no role: the file of users has no line for a value of the claim {claim} of the token"
+    )]
+    NoRole {
+        /// The name of the user.
+        user: String,
+        /// The claim with the roles.
+        claim: String,
+    },
     /// The user of an open connection was changed or removed, or has expired.
     #[error("the credentials are no longer valid")]
     NoLongerValid,
@@ -100,6 +129,16 @@ pub enum AuthError {
     /// Too many passwords wait to be verified, or there is no memory for a verification.
     #[error("too many passwords are being verified")]
     Busy,
+}
+
+impl AuthError {
+    /// The user whose token is right and is refused nevertheless.
+    pub(crate) fn user(&self) -> Option<&str> {
+        match self {
+            Self::NoRole { user, .. } => Some(user),
+            _ => None,
+        }
+    }
 }
 
 /// Authenticates clients.
@@ -153,6 +192,19 @@ impl Identity {
             expires: None,
             rights: MetricRights::default(),
             limits: UserLimits::default(),
+            token: None,
+        }
+    }
+
+    /// The user of a signed token, with the permissions of a line of the file of users.
+    fn of_token(name: &str, line: &Self, origin: TokenOrigin) -> Self {
+        let expires = line.expires.map_or(origin.expires, |at| at.min(origin.expires));
+        Self {
+            name: name.into(),
+            credential: origin.key,
+            expires: Some(expires),
+            token: Some(Arc::new(origin)),
+            ..line.clone()
         }
     }
 

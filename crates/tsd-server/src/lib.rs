@@ -53,9 +53,10 @@ pub use admin_peers::{AdminPeers, PeersError, TrustedProxies};
 pub use audit::{AuditConfig, AuditLog};
 pub use auth::{
     AllowAll, AuthError, AuthenticationConfig, Authenticator, ExpiryError, HashError, Identity,
-    OpenPaths, OpenPathsError, Permission, Permissions, UnknownPermission, UserFileAuthenticator,
-    UserLimitError, UserLimits, UserLine, UserLineError, Users, UsersChange, UsersError,
-    hash_password, hash_token, new_token, parse_expiry,
+    KeySet, KeySetError, OpenPaths, OpenPathsError, Permission, Permissions, TokenError,
+    TokenRules, UnknownPermission, UserFileAuthenticator, UserLimitError, UserLimits, UserLine,
+    UserLineError, Users, UsersChange, UsersError, hash_password, hash_token, new_token,
+    parse_expiry,
 };
 pub use cluster_nodes::{
     CancelQueryError, ClusterFuture, ClusterNode, ClusterNodes, ClusterQueryId, ClusterStatus,

@@ -233,14 +233,15 @@ impl ServerState {
     }
 
     /// Counts, logs and audits a refused sign-in. A client that sent no credentials did not try to sign in.
-    pub(crate) async fn refuse_sign_in(&self, attempt: SignIn<'_>, error: AuthError) {
+    pub(crate) async fn refuse_sign_in(&self, attempt: SignIn<'_>, error: &AuthError) {
         let SignIn { user, client, protocol } = attempt;
-        let refused = match protocol {
-            Protocol::Http => &self.metrics.unauthorized_http,
-            Protocol::Telnet => &self.metrics.unauthorized_telnet,
+        let refused = match (protocol, error) {
+            (Protocol::Http, AuthError::NoRole { .. }) => &self.metrics.forbidden_http,
+            (Protocol::Http, _) => &self.metrics.unauthorized_http,
+            (Protocol::Telnet, _) => &self.metrics.unauthorized_telnet,
         };
-        self.log_refusal(client.ip(), refused, &error);
-        if let (Some(log), false) = (&self.config.audit, error == AuthError::Missing) {
+        self.log_refusal(client.ip(), refused, error);
+        if let (Some(log), false) = (&self.config.audit, *error == AuthError::Missing) {
             let outcome = ActOutcome::Refused { status: None, reason: error.to_string() };
             let line = AuditLine::new("sign-in").sent_by(user, client, protocol).ended(&outcome);
             log.write_refusal(line).await;

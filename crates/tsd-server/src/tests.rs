@@ -43,4 +43,5 @@ mod telnet;
 mod telnet_hold;
 mod tls;
 mod tls_clients;
+mod tokens;
 mod write_filter;

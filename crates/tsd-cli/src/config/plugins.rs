@@ -308,7 +308,7 @@ mod tests {
         let file = ("tsd.core.authentication.users_file", "/etc/users");
         let settings =
             Settings::with(&[on, (PLUGIN, "file"), file]).unwrap().authentication.unwrap();
-        assert_eq!(settings.method, AuthenticationMethod::UsersFile("/etc/users".into()));
+        assert_eq!(settings.method, AuthenticationMethod::UsersFile("/etc/users".into(), None));
         assert!(!settings.per_connection);
         assert!(Settings::with(&[(PLUGIN, "file"), file]).unwrap_err().contains("expected also"));
         assert!(Settings::with(&[on, (PLUGIN, "file,allow_all"), file]).is_err());
@@ -322,6 +322,32 @@ mod tests {
             .unwrap_err()
             .contains("cannot be an open path")
         );
+    }
+
+    #[test]
+    fn signed_tokens_need_issuer_and_audience() {
+        const KEYS: &str = "tsd.core.authentication.jwt.keys_file";
+        const ISSUER: &str = "tsd.core.authentication.jwt.issuer";
+        const AUDIENCE: &str = "tsd.core.authentication.jwt.audience";
+        let users = [
+            ("tsd.core.authentication.enable", "true"),
+            ("tsd.core.authentication.plugin", "file"),
+            ("tsd.core.authentication.users_file", "/etc/users"),
+        ];
+        let with = |more: &[(&'static str, &'static str)]| {
+            let settings = Settings::with(&[&users[..], more].concat());
+            settings.map(|settings| settings.authentication.unwrap().method)
+        };
+        let error = with(&[(ISSUER, "https://a")]).unwrap_err();
+        assert!(error.contains("expected also tsd.core.authentication.jwt.keys_file"), "{error}");
+        let error = with(&[(KEYS, "/etc/keys"), (AUDIENCE, "tsdb")]).unwrap_err();
+        assert!(error.starts_with(ISSUER), "{error}");
+        let error = with(&[(KEYS, "/etc/keys"), (ISSUER, "https://a")]).unwrap_err();
+        assert!(error.starts_with(AUDIENCE), "{error}");
+        let method = with(&[(KEYS, "/etc/keys"), (ISSUER, "https://a"), (AUDIENCE, "tsdb")]);
+        let Ok(AuthenticationMethod::UsersFile(_, Some(tokens))) = method else { panic!() };
+        assert_eq!(tokens.keys_file, std::path::Path::new("/etc/keys"));
+        assert_eq!((&tokens.rules.user_claim[..], &tokens.rules.roles_claim[..]), ("sub", "roles"));
     }
 
     #[test]

@@ -25,13 +25,13 @@ use tsd_storage::ByteBudget;
 
 pub(crate) use self::{
     audit::AUDIT_FILE,
-    authentication::USERS_FILE,
+    authentication::{TOKEN_KEYS_FILE, USERS_FILE},
     server::host_name,
     tls::{TLS_CERTIFICATE, TLS_CLIENT_CA, TLS_KEY},
     write_filter::RULES_FILE,
 };
 pub use self::{
-    authentication::{AuthenticationMethod, AuthenticationSettings},
+    authentication::{AuthenticationMethod, AuthenticationSettings, TokenSettings},
     cluster::ClusterNetSettings,
     hbase::{Ack, HBaseSettings},
     point_plugins::{PluginSettings, PointPluginSettings},

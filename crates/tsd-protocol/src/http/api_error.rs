@@ -26,6 +26,8 @@ pub struct ApiError {
     pub trace: String,
     /// Seconds after which the client may send the request again, for the header `Retry-After`.
     pub retry_after_secs: Option<u64>,
+    /// Why the token of the request is refused, for the header `WWW-Authenticate`.
+    pub token_error: Option<String>,
 }
 
 /// Format of the error of a legacy page.
@@ -48,6 +50,7 @@ impl ApiError {
             details: String::new(),
             trace: String::new(),
             retry_after_secs: None,
+            token_error: None,
         }
     }
 
@@ -72,6 +75,12 @@ impl ApiError {
     /// 401 for a request to `path` without valid credentials.
     pub fn unauthorized(path: &str, reason: &str) -> Self {
         Self::new(401, format!("Unauthorized for {path}")).with_details(reason)
+    }
+
+    /// Sets why the token of the request is refused. The text has no quotes and no backslashes.
+    pub fn with_token_error(mut self, reason: impl Into<String>) -> Self {
+        self.token_error = Some(reason.into());
+        self
     }
 
     /// 403 for a request to `path` whose sender lacks a permission.

@@ -112,9 +112,9 @@ pub(crate) struct Row {
     /// The path component after the route, in lower case, or [`ANY`].
     sub_path: &'static str,
     methods: &'static [Method],
-    requirement: Requirement,
-    reach: MetricReach,
-    audited: Audited,
+    pub(crate) requirement: Requirement,
+    pub(crate) reach: MetricReach,
+    pub(crate) audited: Audited,
 }
 
 impl Row {
@@ -289,29 +289,17 @@ pub(crate) const ROWS: &[Row] = &[
     Row::new(Route::DieDieDie, GET_POST, Administer("diediedie"), NoMetric, Always("diediedie")),
 ];
 
-/// Returns the requirement of a request, and how rights by metric apply to it. `method` is the method that its handler
-/// uses ([`effective_method`]).
-pub(crate) fn of_request(
-    route: Route,
-    sub_path: &str,
-    method: &Method,
-) -> (Requirement, MetricReach) {
-    // A route without rows needs an administrator, and a test finds it.
-    find_row(route, sub_path, method)
-        .map_or((Administer("this request"), AllMetrics), |row| (row.requirement, row.reach))
-}
+/// Stands for a route without rows: it needs an administrator, and a test finds it.
+const WITHOUT_ROWS: &Row =
+    &Row::new(Route::Home, GET, Administer("this request"), AllMetrics, Always("this request"));
 
-/// Returns whether the audit log records a request, as which act.
-pub(crate) fn audited_request(route: Route, sub_path: &str, method: &Method) -> Audited {
-    find_row(route, sub_path, method).map_or(Always("this request"), |row| row.audited)
-}
-
-fn find_row(route: Route, sub_path: &str, method: &Method) -> Option<&'static Row> {
+/// Finds the row of a request. `method` is the method that its handler uses ([`effective_method`]).
+pub(crate) fn of_request(route: Route, sub_path: &str, method: &Method) -> &'static Row {
     let has_own = rows_of(route).any(|row| sub_path.eq_ignore_ascii_case(row.sub_path));
     let sub_path = if has_own { sub_path } else { ANY };
     let mut rows = rows_of(route).filter(|row| row.sub_path.eq_ignore_ascii_case(sub_path));
     let listed = rows.clone().find(|row| row.methods.contains(method));
-    listed.or_else(|| rows.by_ref().last())
+    listed.or_else(|| rows.by_ref().last()).unwrap_or(WITHOUT_ROWS)
 }
 
 fn rows_of(route: Route) -> impl Iterator<Item = &'static Row> + Clone {
@@ -502,7 +490,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_method_without_a_row_needs_the_most_of_its_path() {
-        let needs = |route, sub_path, method| of_request(route, sub_path, &method).0;
+        let needs = |route, sub_path, method| of_request(route, sub_path, &method).requirement;
         assert_eq!(needs(Route::Snapshot, "", Method::GET), Read);
         assert_eq!(needs(Route::Snapshot, "x", Method::DELETE), Administer("snapshot"));
         assert_eq!(needs(Route::Tree, "RULES", Method::PUT), Administer("tree rules replace"));

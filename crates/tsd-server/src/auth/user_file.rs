@@ -4,6 +4,8 @@
 //! verified on threads for blocking work, few at a time: each takes tens of milliseconds and megabytes,
 //! and anybody can request it. If too many requests wait, further requests are rejected as busy.
 
+mod signed_tokens;
+
 use parking_lot::RwLock;
 use std::{
     fmt, mem,
@@ -22,8 +24,11 @@ use tsd_engine::{Clock, MemoryConsumer, ProcessMemory};
 use tsd_protocol::Credentials;
 
 use super::{
-    AuthError, Authenticator, Identity, Users, UsersChange, failure_limit::FailureLimit,
-    secrets::HashError, verified_cache::VerifiedCache,
+    AuthError, Authenticator, Identity, TokenError, TokenOrigin, TokenRules, Users, UsersChange,
+    failure_limit::FailureLimit,
+    jwt::{self, KeySet, TokenCache},
+    secrets::HashError,
+    verified_cache::VerifiedCache,
 };
 
 /// Maximum concurrent verifications of passwords.
@@ -32,9 +37,11 @@ const VERIFICATIONS: usize = 2;
 /// request of the same user started.
 const MAX_WAITING: usize = 1_024;
 
-/// Authenticates clients by a file of users.
+/// Authenticates clients by a file of users, and by the keys of an identity provider.
 pub struct UserFileAuthenticator {
     current: RwLock<Arc<UsersVersion>>,
+    /// What signed tokens must claim; `None` if they are not accepted.
+    token_rules: Option<TokenRules>,
     epoch: AtomicU64,
     /// Key of the cache.
     secret: [u8; 32],
@@ -46,11 +53,28 @@ pub struct UserFileAuthenticator {
     metrics: AuthMetrics,
 }
 
-/// One version of the file, and the passwords verified with it.
+/// One version of the users and of the keys, and the passwords and tokens verified with it.
 #[derive(Debug)]
 struct UsersVersion {
-    users: Users,
-    verified: VerifiedCache,
+    users: Arc<Users>,
+    verified: Arc<VerifiedCache>,
+    /// Keys of signed tokens.
+    keys: Option<Arc<KeySet>>,
+    tokens: TokenCache,
+}
+
+impl UsersVersion {
+    /// Gives a user of a signed token the current line of its role.
+    fn user_of_token(&self, name: &str, origin: TokenOrigin, now: Timestamp) -> Option<Identity> {
+        let line = self.users.with_claims(origin.roles.iter().map(String::as_str), now)?;
+        Some(Identity::of_token(name, line, origin))
+    }
+
+    /// Returns the current version of a user of a signed token; `None` if its key or its role is gone.
+    fn renew_token(&self, name: &str, origin: &TokenOrigin, now: Timestamp) -> Option<Identity> {
+        let has_key = self.keys.as_ref().is_some_and(|keys| keys.contains(&origin.key));
+        if has_key { self.user_of_token(name, origin.clone(), now) } else { None }
+    }
 }
 
 tsd_engine::metrics_table! {
@@ -58,10 +82,17 @@ tsd_engine::metrics_table! {
     pub(crate) struct AuthMetrics {
         counters by label {
             "tsd_auth_credentials_total" by "outcome",
-                "Credentials that clients sent, by outcome: verified, cached (verified a short time ago, or a token, or a client certificate), invalid, expired, limited (rejected after too many wrong attempts of the peer), busy (too many verifications in progress)."
+                "Credentials that clients sent, by outcome: verified (a password or a signed token), cached (verified before, or a token of the file of users, or a client certificate), invalid, expired, limited (rejected after too many wrong attempts of the peer), busy (too many verifications in progress)."
                 => Counter {
                     verified: "verified", cached: "cached", invalid: "invalid", expired: "expired",
                     limited: "limited", busy: "busy",
+                }
+            "tsd_auth_tokens_refused_total" by "reason",
+                "Signed tokens that were refused, by reason: form (malformed, or an algorithm that is not accepted), key (not in the key set), signature, expired, time (not valid yet, or issued in the future), issuer, audience, claims (missing or malformed), role (none with a line in the file of users)."
+                => Counter {
+                    token_form: "form", token_key: "key", token_signature: "signature",
+                    token_expired: "expired", token_time: "time", token_issuer: "issuer",
+                    token_audience: "audience", token_claims: "claims", token_role: "role",
                 }
         }
         gauges {
@@ -69,6 +100,8 @@ tsd_engine::metrics_table! {
                 "Unix time at which the next credential of the file of users expires; 0 if none will.";
             expired_credentials: "tsd_auth_expired_credentials", Count,
                 "Credentials of the file of users that have expired.";
+            cached_tokens: "tsd_auth_cached_tokens", Count,
+                "Signed tokens that were verified since the last change of the users or the keys, at most 10000.";
         }
     }
 }
@@ -90,9 +123,15 @@ impl UserFileAuthenticator {
         let mut secret = [0; 32];
         getrandom::fill(&mut secret)?;
         let metrics = AuthMetrics::with_labels(&[]);
-        let verified = VerifiedCache::new(secret);
+        let version = UsersVersion {
+            users: Arc::new(users),
+            verified: Arc::new(VerifiedCache::new(secret)),
+            keys: None,
+            tokens: TokenCache::default(),
+        };
         Ok(Self {
-            current: RwLock::new(Arc::new(UsersVersion { users, verified })),
+            current: RwLock::new(Arc::new(version)),
+            token_rules: None,
             epoch: AtomicU64::new(0),
             secret,
             verifications: Arc::new(Semaphore::new(VERIFICATIONS)),
@@ -104,14 +143,47 @@ impl UserFileAuthenticator {
         })
     }
 
-    /// Replaces the users and clears the cache of verified passwords. Connections get the current
+    /// Accepts tokens that fulfil these rules and are signed by a key of the set.
+    #[must_use]
+    pub fn with_tokens(mut self, rules: TokenRules, keys: KeySet) -> Self {
+        self.token_rules = Some(rules);
+        self.replace_keys(keys);
+        self
+    }
+
+    /// Replaces the users and clears the caches of verified passwords and tokens. Connections get the current
     /// permissions of their users. Returns what changed.
     pub fn replace(&self, users: Users) -> UsersChange {
-        let verified = VerifiedCache::new(self.secret);
-        let version = Arc::new(UsersVersion { users, verified });
-        let former = mem::replace(&mut *self.current.write(), Arc::clone(&version));
+        let users = Arc::new(users);
+        let former = self.change(|former| UsersVersion {
+            users: Arc::clone(&users),
+            verified: Arc::new(VerifiedCache::new(self.secret)),
+            keys: former.keys.clone(),
+            tokens: TokenCache::default(),
+        });
+        users.change_from(&former.users)
+    }
+
+    /// Replaces the keys and clears the cache of verified tokens. Users whose token was signed by a key that is gone
+    /// must sign in again.
+    pub fn replace_keys(&self, keys: KeySet) {
+        let keys = Arc::new(keys);
+        self.change(|former| UsersVersion {
+            users: Arc::clone(&former.users),
+            verified: Arc::clone(&former.verified),
+            keys: Some(Arc::clone(&keys)),
+            tokens: TokenCache::default(),
+        });
+    }
+
+    /// Replaces the version, and returns the former one.
+    fn change(&self, next: impl FnOnce(&UsersVersion) -> UsersVersion) -> Arc<UsersVersion> {
+        let mut current = self.current.write();
+        let version = Arc::new(next(&current));
+        let former = mem::replace(&mut *current, version);
+        drop(current);
         self.epoch.fetch_add(1, Ordering::Release);
-        version.users.change_from(&former.users)
+        former
     }
 
     fn current(&self) -> Arc<UsersVersion> {
@@ -127,7 +199,12 @@ impl UserFileAuthenticator {
         match identity.expires() {
             Some(at) if at <= self.now() => {
                 self.metrics.expired.increment(1);
-                Err(AuthError::Expired { at })
+                Err(if identity.token.is_some() {
+                    self.metrics.token_expired.increment(1);
+                    TokenError::Expired.into()
+                } else {
+                    AuthError::Expired { at }
+                })
             }
             _ => Ok(identity),
         }
@@ -149,7 +226,13 @@ impl UserFileAuthenticator {
     }
 
     fn by_token(&self, peer: IpAddr, token: &[u8]) -> Result<Identity, AuthError> {
-        if let Some(identity) = self.current().users.with_token(token) {
+        let current = self.current();
+        if let (Some(rules), Some(keys)) = (&self.token_rules, &current.keys)
+            && jwt::is_signed_token(token)
+        {
+            return self.by_signed_token(peer, token, &current, (rules, keys));
+        }
+        if let Some(identity) = current.users.with_token(token) {
             self.metrics.cached.increment(1);
             return Ok(identity.clone());
         }
@@ -252,7 +335,10 @@ impl Authenticator for UserFileAuthenticator {
 
     fn renew(&self, identity: &Identity) -> Option<Identity> {
         let current = self.current();
-        let renewed = current.users.renew(identity).cloned()?;
+        let renewed = match &identity.token {
+            Some(origin) => current.renew_token(identity.name(), origin, self.now())?,
+            None => current.users.renew(identity).cloned()?,
+        };
         self.check_expiry(renewed).ok()
     }
 
@@ -266,6 +352,7 @@ impl Authenticator for UserFileAuthenticator {
 
     fn set_gauges(&self) {
         let (expired, next) = self.current().users.expiries(self.now());
+        self.metrics.cached_tokens.set(self.current().tokens.len() as f64);
         self.metrics.expired_credentials.set(expired as f64);
         self.metrics.next_expiry.set(next.map_or(0.0, |at| at.as_second() as f64));
     }

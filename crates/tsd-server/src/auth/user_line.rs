@@ -1,6 +1,7 @@
 //! Parses one line of the file of users: `NAME HASH ROLES [FIELD=VALUE ...] [# comment]`.
 //!
 //! - The word `certificate` instead of a hash lets clients log in by a client certificate of this name.
+//! - The word `claim` instead of a hash gives the roles to users whose signed token claims this name as a role.
 //! - ROLES are roles and permissions separated by commas.
 //! - The field `expires` is the time at which the credential ends.
 //! - The field `metrics` names the metrics for which the permissions count.
@@ -13,7 +14,7 @@ use tsd_engine::{MetricRights, MetricRightsError};
 use tsd_protocol::{is_certificate_name, is_user_name};
 
 use super::{
-    Identity, Permission, Permissions, UnknownPermission,
+    Identity, Permission, Permissions, UnknownPermission, jwt,
     secrets::{
         MAX_MEMORY_KIB, MAX_PARALLELISM, MAX_PASSES, StoredPassword, StoredPasswordError,
         TOKEN_HASH, from_hex, to_hex,
@@ -23,6 +24,8 @@ use super::{
 
 /// Stands for the hash in the line of a client certificate.
 const CERTIFICATE: &str = "certificate";
+/// Stands for the hash in the line of a role that signed tokens claim.
+const CLAIM: &str = "claim";
 /// Maximum lines with a user.
 pub(super) const MAX_USERS: usize = 100_000;
 /// Bytes of a credential's hash that its shown id has.
@@ -46,6 +49,8 @@ pub(super) enum StoredSecret {
     Token([u8; 32]),
     /// A client certificate with the name of the line.
     Certificate,
+    /// A signed token that claims the name of the line as a role.
+    Claim,
 }
 
 /// Why a line of the file is not a user. No text shows a hash.
@@ -60,6 +65,9 @@ pub enum UserLineError {
     /// The first word is not a name.
     #[error("a name has at most 128 bytes, no colon and no control character")]
     Name,
+    /// The name belongs to users with signed tokens.
+    #[error("names that begin with {prefix} belong to users with signed tokens", prefix = jwt::USER_PREFIX)]
+    ReservedName,
     /// The third word has an unknown role.
     #[error(transparent)]
     Permission(#[from] UnknownPermission),
@@ -69,7 +77,7 @@ pub enum UserLineError {
     /// The hash is of an unknown kind, or malformed.
     #[error(
         "the hash is neither argon2id ($argon2id$v=19$...) nor sha256: and the hash of a token, nor the word \
-         {CERTIFICATE}"
+         {CERTIFICATE} or {CLAIM}"
     )]
     Hash,
     /// The hash of a password exceeds the limits of its cost.
@@ -104,6 +112,9 @@ pub enum UserLineError {
     /// The certificates of this name have a line already.
     #[error("an earlier line has the certificate {0}")]
     SecondCertificate(String),
+    /// The claim of this name has a line already.
+    #[error("an earlier line has the claim {0}")]
+    SecondClaim(String),
     /// The file has too many users.
     #[error("more than {MAX_USERS} users")]
     TooManyUsers,
@@ -129,9 +140,12 @@ impl UserLine {
         let [name, hash, roles, fields @ ..] = &words[..] else {
             return Err(UserLineError::Words);
         };
-        let is_certificate = *hash == CERTIFICATE;
-        if !(is_user_name(name) || is_certificate && is_certificate_name(name)) {
+        let is_word = [CERTIFICATE, CLAIM].contains(hash);
+        if !(is_user_name(name) || is_word && is_certificate_name(name)) {
             return Err(UserLineError::Name);
+        }
+        if name.starts_with(jwt::USER_PREFIX) && *hash != CLAIM {
+            return Err(UserLineError::ReservedName);
         }
         let (mut expires, mut rights, mut limits) = (None, None, UserLimits::default());
         let mut written_limits = Vec::new();
@@ -154,8 +168,12 @@ impl UserLine {
         }
         let permissions = Permissions::parse(roles)?;
         let secret = StoredSecret::parse(hash)?;
-        // All certificates have the same word for a hash.
-        let credential = if is_certificate { Sha256::digest(name) } else { Sha256::digest(hash) };
+        // All certificates, and all claims, have the same word for a hash.
+        let credential = match &secret {
+            StoredSecret::Certificate => Sha256::digest(name),
+            StoredSecret::Claim => Sha256::digest(format!("{CLAIM} {name}")),
+            StoredSecret::Password(_) | StoredSecret::Token(_) => Sha256::digest(hash),
+        };
         let identity = Identity::new(name, permissions, credential.into())
             .expiring(expires)
             .with_rights(rights.as_ref().map(|(rights, _)| rights.clone()).unwrap_or_default())
@@ -176,13 +194,14 @@ impl UserLine {
         &self.identity
     }
 
-    /// Kind of the credential: `password`, `token` or `certificate`.
+    /// Kind of the credential: `password`, `token`, `certificate` or `claim`.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self.secret {
             StoredSecret::Password(_) => "password",
             StoredSecret::Token(_) => "token",
             StoredSecret::Certificate => CERTIFICATE,
+            StoredSecret::Claim => CLAIM,
         }
     }
 
@@ -235,8 +254,8 @@ impl UserLine {
         match &self.secret {
             StoredSecret::Password(password) => password.verify(secret),
             StoredSecret::Token(digest) => *digest == <[u8; 32]>::from(Sha256::digest(secret)),
-            // The handshake verifies it.
-            StoredSecret::Certificate => false,
+            // The handshake verifies a certificate, and the key set a signed token.
+            StoredSecret::Certificate | StoredSecret::Claim => false,
         }
     }
 }
@@ -245,6 +264,9 @@ impl StoredSecret {
     fn parse(hash: &str) -> Result<Self, UserLineError> {
         if hash == CERTIFICATE {
             return Ok(Self::Certificate);
+        }
+        if hash == CLAIM {
+            return Ok(Self::Claim);
         }
         if let Some(digits) = hash.strip_prefix(TOKEN_HASH) {
             return from_hex(digits).map(Self::Token).ok_or(UserLineError::TokenHash);

@@ -14,6 +14,9 @@ use super::{
     user_line::{MAX_USERS, StoredSecret, UserLine, UserLineError},
 };
 
+/// Name of the line for signed tokens whose roles have no line.
+const ANY_ROLE: &str = "*";
+
 /// The users of a file.
 #[derive(Debug)]
 pub struct Users {
@@ -23,6 +26,8 @@ pub struct Users {
     tokens: HashMap<[u8; 32], Identity>,
     /// By the name in the client certificate.
     certificates: HashMap<String, Identity>,
+    /// By the role that signed tokens claim, with the order of the lines.
+    claims: HashMap<String, (usize, Identity)>,
     /// Verified for unknown names, so that the time of a response does not reveal which names exist.
     decoy: StoredPassword,
     /// When credentials expire, in order.
@@ -78,6 +83,7 @@ impl Users {
             passwords: HashMap::new(),
             tokens: HashMap::new(),
             certificates: HashMap::new(),
+            claims: HashMap::new(),
             decoy,
             expiries: Vec::new(),
         })
@@ -104,10 +110,10 @@ impl Users {
         self
     }
 
-    /// Number of passwords, tokens and names of certificates.
+    /// Number of passwords, tokens, names of certificates and claims.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.passwords.len() + self.tokens.len() + self.certificates.len()
+        self.passwords.len() + self.tokens.len() + self.certificates.len() + self.claims.len()
     }
 
     /// Returns true if the file has no users.
@@ -145,6 +151,15 @@ impl Users {
                     }
                 }
             }
+            StoredSecret::Claim => {
+                let order = self.claims.len();
+                match self.claims.entry(identity.name().to_owned()) {
+                    Entry::Vacant(entry) => _ = entry.insert((order, identity)),
+                    Entry::Occupied(entry) => {
+                        return Err(UserLineError::SecondClaim(entry.key().clone()));
+                    }
+                }
+            }
         }
         self.expiries.extend(expires);
         Ok(())
@@ -176,10 +191,32 @@ impl Users {
         self.certificates.get(name)
     }
 
+    /// Returns the first line of a role that a signed token claims, and the role. A line whose time is over at `now`
+    /// does not count. The line of [`ANY_ROLE`] counts if no other does.
+    pub(super) fn with_claims<'c>(
+        &self,
+        roles: impl Iterator<Item = &'c str>,
+        now: Timestamp,
+    ) -> Option<&Identity> {
+        let counts = |role: &str| {
+            let line = self.claims.get(role)?;
+            line.1.expires().is_none_or(|at| now < at).then_some(line)
+        };
+        let first = roles.filter(|role| *role != ANY_ROLE).filter_map(counts);
+        first.min_by_key(|line| line.0).or_else(|| counts(ANY_ROLE)).map(|(_, line)| line)
+    }
+
+    /// The roles of a signed token that have a line.
+    pub(super) fn known_claims(&self, mut roles: Vec<String>) -> Vec<String> {
+        roles.retain(|role| self.claims.contains_key(role));
+        roles
+    }
+
     /// The identity of each credential.
     pub(super) fn identities(&self) -> impl Iterator<Item = &Identity> {
         let with_password = self.passwords.values().map(|user| &user.identity);
-        with_password.chain(self.tokens.values()).chain(self.certificates.values())
+        let claims = self.claims.values().map(|(_, line)| line);
+        with_password.chain(self.tokens.values()).chain(self.certificates.values()).chain(claims)
     }
 
     /// Returns the current version of an identity of earlier users, if its credential is unchanged.

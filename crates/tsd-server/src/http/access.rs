@@ -202,11 +202,14 @@ impl Access<'_> {
     async fn unauthenticated(&self, error: AuthError, connection: &ConnectionIdentity) -> ApiError {
         let metrics = &self.state.metrics;
         let sent = credentials(self.headers).ok().flatten().or_else(|| connection.certificate());
-        let user = sent.as_ref().and_then(claimed_name);
+        let user = error.user().or_else(|| sent.as_ref().and_then(claimed_name));
         let sender = SignIn { user, client: self.client.address, protocol: Protocol::Http };
-        self.state.refuse_sign_in(sender, error).await;
+        self.state.refuse_sign_in(sender, &error).await;
         if is_query(self.route) {
-            metrics.query_unauthorized.add(1);
+            match error {
+                AuthError::NoRole { .. } => metrics.query_forbidden.add(1),
+                _ => metrics.query_unauthorized.add(1),
+            }
         }
         match error {
             AuthError::Busy => ApiError::overloaded(&error.to_string()),
@@ -214,7 +217,13 @@ impl Access<'_> {
                 let retry_after = Duration::from_secs(retry_after_secs);
                 ApiError::too_many_requests(error.to_string(), retry_after)
             }
-            _ => ApiError::unauthorized(self.path, &format!("{error}; {HOW_TO_AUTHENTICATE}")),
+            AuthError::NoRole { .. } => ApiError::forbidden(self.path, &error.to_string()),
+            _ => {
+                let refused =
+                    ApiError::unauthorized(self.path, &format!("{error}; {HOW_TO_AUTHENTICATE}"));
+                let is_token = matches!(sent, Some(Credentials::Bearer(_)));
+                if is_token { refused.with_token_error(error.to_string()) } else { refused }
+            }
         }
     }
 

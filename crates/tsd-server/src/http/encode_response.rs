@@ -120,10 +120,12 @@ fn encode_body(
     }
 }
 
-/// Tells an unauthenticated client how to authenticate.
+/// Tells an unauthenticated client how to authenticate. The response to a refused token has a challenge with the reason.
 fn add_challenges(headers: &mut HeaderMap, status: StatusCode) {
     if status == StatusCode::UNAUTHORIZED {
+        let bearer = headers.remove(WWW_AUTHENTICATE);
+        let bearer = bearer.unwrap_or(HeaderValue::from_static(BEARER_CHALLENGE));
         headers.append(WWW_AUTHENTICATE, HeaderValue::from_static(BASIC_CHALLENGE));
-        headers.append(WWW_AUTHENTICATE, HeaderValue::from_static(BEARER_CHALLENGE));
+        headers.append(WWW_AUTHENTICATE, bearer);
     }
 }

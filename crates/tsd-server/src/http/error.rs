@@ -2,7 +2,7 @@
 
 use hyper::{
     StatusCode,
-    header::{HeaderValue, RETRY_AFTER},
+    header::{HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 use tsd_protocol::{ApiError, LegacyFormat, QueryString};
 
@@ -71,6 +71,7 @@ impl HttpError {
             Self::ApiThenClose(error) => (error, true),
         };
         let retry_after = error.retry_after_secs.map(HeaderValue::from);
+        let challenge = error.token_error.as_deref().and_then(token_challenge);
         let response = match format {
             ErrorFormat::Api { trace } => {
                 let error = if trace && error.trace.is_empty() { with_trace(error) } else { error };
@@ -86,12 +87,23 @@ impl HttpError {
                 }
             }
         };
+        let response = match challenge {
+            Some(challenge) => response.with_header(WWW_AUTHENTICATE, challenge),
+            None => response,
+        };
         let response = response.close_if(close);
         match retry_after {
             Some(seconds) => response.with_header(RETRY_AFTER, seconds),
             None => response,
         }
     }
+}
+
+/// Tells the sender of a token why it is refused, as RFC 6750 defines it.
+fn token_challenge(reason: &str) -> Option<HeaderValue> {
+    let text =
+        format!(r#"Bearer realm="tsdb", error="invalid_token", error_description="{reason}""#);
+    HeaderValue::try_from(text).ok()
 }
 
 pub(super) fn status(code: u16) -> StatusCode {

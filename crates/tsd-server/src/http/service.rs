@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     ServerConfig,
-    auth::{Audited, audited_request, of_request},
+    auth::{Audited, Row, of_request},
     client::Client,
     config::Limits,
     log_origin::{LogOrigin, RequestId},
@@ -133,13 +133,10 @@ async fn route_request(
     let used = effective_method(&path, &method, &query).unwrap_or_else(|_| method.clone());
     let route = path.route;
     let act = RequestAct::new(state.config.audit.as_ref(), parts, client.address);
-    // Puts need no second look into the table without a log.
-    if state.config.audit.is_some()
-        && let Audited::Always(name) = audited_request(route, path.sub_path, &used)
-    {
+    let &Row { requirement, reach, audited, .. } = of_request(route, path.sub_path, &used);
+    if let (Some(_), Audited::Always(name)) = (&state.config.audit, audited) {
         act.name(name);
     }
-    let (requirement, reach) = of_request(route, path.sub_path, &used);
     let handled = async {
         check_own_host(state, headers, peer.address, client, requirement.changes())?;
         check_script(state, headers, client, context)?;

@@ -50,7 +50,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let Some(identity) = renewed else {
                 let user = identity.shared_name();
                 let attempt = sign_in(self.lines.peer, Some(&user));
-                state.refuse_sign_in(attempt, AuthError::NoLongerValid).await;
+                state.refuse_sign_in(attempt, &AuthError::NoLongerValid).await;
                 self.send_reply(telnet_reply::AUTH_FAIL).await?;
                 return Ok(LoginProgress::Closes);
             };
@@ -76,8 +76,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     return Ok(LoginProgress::Authenticated);
                 }
                 Err(error) => {
-                    let attempt = sign_in(self.lines.peer, user.as_deref());
-                    state.refuse_sign_in(attempt, error).await;
+                    let attempt = sign_in(self.lines.peer, error.user().or(user.as_deref()));
+                    state.refuse_sign_in(attempt, &error).await;
                     self.send_reply(telnet_reply::AUTH_FAIL).await?;
                 }
             }
@@ -100,7 +100,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         match config.authenticator.authenticate(peer, Some(credentials)).await {
             Ok(identity) => self.lines.set_user(identity, epoch),
             Err(error) => {
-                state.refuse_sign_in(sign_in(self.lines.peer, Some(name)), error).await;
+                state.refuse_sign_in(sign_in(self.lines.peer, Some(name)), &error).await;
             }
         }
     }

@@ -10,24 +10,32 @@ use tsd_engine::{EngineConfig, ProcessMemory, SystemClock};
 
 use super::harness::{RANGE, TestResponse, Tsd, config, engine_config};
 use crate::{
-    AllowAll, AuthenticationConfig, OpenPaths, UserFileAuthenticator, Users, auth::cheap_hash,
+    AllowAll, AuthenticationConfig, OpenPaths, UserFileAuthenticator, Users,
+    auth::{
+        cheap_hash,
+        jwt_tests::{TestKey, claims_until, key_set, token_rules},
+    },
     hash_token,
 };
 
 pub(super) const POINT: &str =
     r#"{"metric":"m","timestamp":1356998400,"value":1,"tags":{"host":"a"}}"#;
 
-/// A server and its users. The password of each user is its name; `agent` has a token.
+/// A server and its users. The password of each user is its name; `agent` has a token. The user `jwt:NAME` has a signed
+/// token with the role NAME.
 pub(super) struct Guarded {
     pub(super) tsd: Tsd,
-    file: Arc<UserFileAuthenticator>,
+    pub(super) file: Arc<UserFileAuthenticator>,
+    pub(super) key: TestKey,
+    /// When the signed tokens expire, seconds since 1970.
+    pub(super) expires: i64,
 }
 
-/// Creates users from entries of the form `name roles`.
-fn users(roles: &[&str]) -> Users {
+/// Creates users, and roles of signed tokens, from entries of the form `name roles`.
+pub(super) fn users(roles: &[&str]) -> Users {
     let line = |entry: &&str| {
         let (name, roles) = entry.split_once(' ').unwrap();
-        format!("{name} {} {roles}\n", cheap_hash(name))
+        format!("{name} {} {roles}\n{name} claim {roles}\n", cheap_hash(name))
     };
     let mut text: String = roles.iter().map(line).collect();
     text.push_str(&format!("agent {} WRITER,CREATE_METRIC,CREATE_TAGK\n", hash_token("t0k3n")));
@@ -55,12 +63,20 @@ impl Guarded {
         engine: EngineConfig,
     ) -> Self {
         let (memory, clock) = (ProcessMemory::unlimited(), Arc::new(SystemClock));
-        let file = Arc::new(UserFileAuthenticator::new(users(roles), memory, clock).unwrap());
+        let key = TestKey::ed25519("a");
+        let file = UserFileAuthenticator::new(users(roles), memory, clock).unwrap();
+        let file = Arc::new(file.with_tokens(token_rules(), key_set(&[&key])));
+        let expires = jiff::Timestamp::now().as_second() + 3_600;
         let authenticator = Arc::clone(&file) as _;
         let authentication =
             Some(AuthenticationConfig { authenticator, open_paths, per_connection });
         let config = crate::ServerConfig { allow_delete: true, authentication, ..config() };
-        Self { tsd: Tsd::start_with(config, engine).await, file }
+        Self { tsd: Tsd::start_with(config, engine).await, file, key, expires }
+    }
+
+    /// A signed token of a user with one role.
+    pub(super) fn token(&self, user: &str, role: &str) -> String {
+        self.key.sign(&claims_until(self.expires, user, &["other", role]))
     }
 
     pub(super) async fn send(
@@ -70,7 +86,11 @@ impl Guarded {
         uri: &str,
         body: &str,
     ) -> TestResponse {
-        let header = if user == "agent" { "Bearer t0k3n".to_owned() } else { basic(user) };
+        let header = match user.strip_prefix("jwt:") {
+            Some(role) => format!("Bearer {}", self.token(role, role)),
+            None if user == "agent" => "Bearer t0k3n".to_owned(),
+            None => basic(user),
+        };
         let headers: &[(&str, &str)] =
             if user.is_empty() { &[] } else { &[("authorization", &header)] };
         self.tsd.send(method, uri, headers, body.to_owned()).await
@@ -112,6 +132,7 @@ async fn without_credentials_only_open_paths_are_served() {
         let challenges: Vec<_> = answer.headers.get_all("www-authenticate").iter().collect();
         assert_eq!(challenges.len(), 2, "{uri}");
         assert_eq!(challenges[0], "Basic realm=\"tsdb\", charset=\"UTF-8\"");
+        assert_eq!(challenges[1], "Bearer realm=\"tsdb\"");
     }
     let answer = server.send("", Method::POST, "/api/put", POINT).await;
     assert_eq!(

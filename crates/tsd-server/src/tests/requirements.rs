@@ -41,16 +41,20 @@ async fn every_route_method_and_role_is_as_in_the_table() {
     let server = start().await;
     for (path, route, sub_path) in requirement_table::paths() {
         for (method, uri, counts) in requests(&path, takes_override(route, sub_path)) {
-            let (requirement, _) = of_request(route, sub_path, &counts);
+            let requirement = of_request(route, sub_path, &counts).requirement;
             if requirement == Requirement::CreateNames {
                 // Depends on the kinds of the names; the test of `/api/uid/assign` covers it.
                 continue;
             }
             let is_change = requirement.changes();
-            for role in ROLES {
-                let status = server.status(role, method.clone(), &uri, "").await;
+            // A signed token with the role has the same rights.
+            for (role, user) in ROLES
+                .iter()
+                .flat_map(|role| [(role, (*role).to_owned()), (role, format!("jwt:{role}"))])
+            {
+                let status = server.status(&user, method.clone(), &uri, "").await;
                 let refused = !may(role, requirement.permission());
-                let context = format!("{role} {method} {uri}: {status}, {requirement:?}");
+                let context = format!("{user} {method} {uri}: {status}, {requirement:?}");
                 assert_ne!(status, 401, "{context}");
                 if method == Method::HEAD && is_change {
                     // Outside the API it is a 400.

@@ -217,6 +217,11 @@ pub static KEYS: &[Key] = &[
     bool("tsd.core.authentication.enable", "false", "Clients must authenticate"),
     // As in OpenTSDB with `connection`. A proxy may send requests of several users over one connection.
     one_of("tsd.core.authentication.http_scope", "request", &["request", "connection"], "What a login holds for: its request, or the later requests of its connection too"),
+    text("tsd.core.authentication.jwt.audience", None, "Audience that a signed token must name (claim `aud`)"),
+    text("tsd.core.authentication.jwt.issuer", None, "Issuer of signed tokens (claim `iss`)"),
+    text("tsd.core.authentication.jwt.keys_file", None, "JSON file of the public keys (JWKS) that sign tokens of an identity provider; changes apply without a restart"),
+    text("tsd.core.authentication.jwt.roles_claim", Some("roles"), "Claim of a signed token with the roles of its user; dots lead into objects, as in realm_access.roles"),
+    text("tsd.core.authentication.jwt.user_claim", Some("sub"), "Claim of a signed token with the name of its user; dots lead into objects"),
     text("tsd.core.authentication.open_paths", Some("/api/health,/metrics"), "Paths that HTTP serves without credentials"),
     text("tsd.core.authentication.plugin", Some(""), "What authenticates clients: `file` (of users) or `allow_all`"),
     text("tsd.core.authentication.users_file", None, "File of users, roles and hashes; changes apply without a restart"),

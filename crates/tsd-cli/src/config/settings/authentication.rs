@@ -2,12 +2,19 @@
 
 use std::path::PathBuf;
 
-use tsd_server::OpenPaths;
+use tsd_server::{OpenPaths, TokenRules};
 
 use crate::config::{Config, ConfigError, plugins};
 
 /// Key of the file of users.
 pub(crate) const USERS_FILE: &str = "tsd.core.authentication.users_file";
+
+/// Key of the file with the keys of signed tokens.
+pub(crate) const TOKEN_KEYS_FILE: &str = "tsd.core.authentication.jwt.keys_file";
+const ISSUER: &str = "tsd.core.authentication.jwt.issuer";
+const AUDIENCE: &str = "tsd.core.authentication.jwt.audience";
+const USER_CLAIM: &str = "tsd.core.authentication.jwt.user_claim";
+const ROLES_CLAIM: &str = "tsd.core.authentication.jwt.roles_claim";
 
 /// How clients are authenticated.
 #[derive(Clone, Debug)]
@@ -25,8 +32,17 @@ pub struct AuthenticationSettings {
 pub enum AuthenticationMethod {
     /// Accepts everybody.
     AllowAll,
-    /// Accepts the users of this file.
-    UsersFile(PathBuf),
+    /// Accepts the users of this file, and signed tokens if they are configured.
+    UsersFile(PathBuf, Option<TokenSettings>),
+}
+
+/// How signed tokens of an identity provider are verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenSettings {
+    /// The file with the public keys.
+    pub keys_file: PathBuf,
+    /// What tokens must claim.
+    pub rules: TokenRules,
 }
 
 /// Settings of authentication; `None` if it is off.
@@ -41,7 +57,7 @@ pub(super) fn authentication(
         AuthenticationMethod::AllowAll
     } else {
         let file = config.required(USERS_FILE, "expected the path of a file")?;
-        AuthenticationMethod::UsersFile(file.into())
+        AuthenticationMethod::UsersFile(file.into(), tokens(config)?)
     };
     let open_paths = OpenPaths::try_new(&config.string(OPEN_PATHS))
         .map_err(|error| config.bad_value(OPEN_PATHS, error))?;
@@ -51,4 +67,25 @@ pub(super) fn authentication(
         open_paths,
         per_connection: scope == Some("connection"),
     }))
+}
+
+/// Settings of signed tokens; `None` without a file of keys.
+fn tokens(config: &Config) -> Result<Option<TokenSettings>, ConfigError> {
+    let Some(keys_file) = config.non_empty(TOKEN_KEYS_FILE) else {
+        return match [ISSUER, AUDIENCE].into_iter().find(|key| config.non_empty(key).is_some()) {
+            Some(key) => {
+                Err(config.bad_value(key, format!("expected also {TOKEN_KEYS_FILE} = FILE")))
+            }
+            None => Ok(None),
+        };
+    };
+    let rules = TokenRules {
+        issuer: config
+            .required(ISSUER, "expected the issuer of the tokens, as in their claim iss")?,
+        audience: config
+            .required(AUDIENCE, "expected the audience of the tokens, as in their claim aud")?,
+        user_claim: config.required(USER_CLAIM, "expected the name of a claim")?,
+        roles_claim: config.required(ROLES_CLAIM, "expected the name of a claim")?,
+    };
+    Ok(Some(TokenSettings { keys_file: keys_file.into(), rules }))
 }
