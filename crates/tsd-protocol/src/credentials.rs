@@ -16,7 +16,7 @@ const MAX_NAME_BYTES: usize = 128;
 /// Maximum length of a password, bytes. The limit bounds the work of hashing a wrong password.
 pub const MAX_SECRET_BYTES: usize = 1_024;
 /// Maximum length of a token, bytes. A signed token carries the roles of its user.
-const MAX_TOKEN_BYTES: usize = 8_192;
+const MAX_TOKEN_BYTES: usize = 7_168;
 /// Maximum length of the header's value, bytes: a token, and the scheme with blanks.
 const MAX_HEADER_BYTES: usize = MAX_TOKEN_BYTES + 64;
 

@@ -191,6 +191,6 @@ async fn main() {
     for shape in SHAPES {
         let points = if is_bench { shape.points } else { shape.points.min(20) };
         let series = if is_bench { shape.series } else { shape.series.min(300) };
-        run(&Shape { points, series, ..shape }, is_bench).await;
+        run(&Shape { series, points, ..shape }, is_bench).await;
     }
 }

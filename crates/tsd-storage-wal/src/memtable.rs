@@ -367,7 +367,9 @@ impl Memtable {
     /// As [`Self::range_size`], but looks at few rows: the bytes are those of rows of average size.
     pub(crate) fn estimated_size(&self, table: TableId, start: &[u8], stop: &[u8]) -> RangeSize {
         let tables = self.read();
-        tables.get(table.0).map_or_else(RangeSize::default, |rows| rows.estimated_size(start, stop))
+        let size = tables.get(table.0).map(|rows| rows.estimated_size(start, stop));
+        let (rows, bytes) = size.unwrap_or_default();
+        RangeSize { bytes, rows }
     }
 
     /// Sorts the rows for the flush of an immutable memtable.

@@ -76,7 +76,7 @@ async fn a_refused_token_says_why() {
     let stranger = TestKey::ed25519("a");
     let unknown = TestKey::ed25519("b");
     let claims = claims_until(server.expires, "alice", &["READER"]);
-    let big = sign(&|claims| claims["big"] = "x".repeat(6_000).into());
+    let big = sign(&|claims| claims["big"] = "x".repeat(5_300).into());
     for (token, reason) in [
         (sign(&|claims| claims["exp"] = 1.into()), "the token has expired"),
         (
@@ -107,7 +107,7 @@ async fn a_refused_token_says_why() {
         }
         assert!(answer.text().contains(reason), "{}", answer.text());
     }
-    assert!(big.len() > 8_192, "{}", big.len());
+    assert!(big.len() > 7_168, "{}", big.len());
 }
 
 #[tokio::test]
@@ -128,7 +128,7 @@ async fn a_token_is_no_user_of_the_file() {
     let server = Guarded::start(&ROLES).await;
     let token = server.token("ops", "READER");
     let answer = with_token(&server, &token, "/logs").await;
-    assert!(answer.status == 403 && answer.text().contains("jwt:ops"), "{}", answer.line());
+    assert_eq!(answer.status, 403, "{}", answer.text());
     assert_ne!(server.status("ops", Method::GET, "/logs", "").await, 403);
     for line in ["jwt:a certificate READER", "jwt:a certificate ADMINISTRATOR"] {
         let error = Users::parse(line).unwrap_err().to_string();

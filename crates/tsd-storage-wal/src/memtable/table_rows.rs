@@ -17,7 +17,6 @@ use tsd_storage::{CellBatch, widen_hash};
 
 use self::row_ops::{compact, encode_cells};
 use super::{
-    RangeSize,
     arena::{Arena, Chunk},
     buffer_pool::BufferPool,
     new_rows::NewRows,
@@ -279,10 +278,10 @@ impl TableRows {
     }
 
     /// Number of rows from `start` up to `stop`, and their bytes if they have the average size.
-    pub(super) fn estimated_size(&self, start: &[u8], stop: &[u8]) -> RangeSize {
+    pub(super) fn estimated_size(&self, start: &[u8], stop: &[u8]) -> (u64, u64) {
         let rows = self.order.count(start, stop, |row| self.row(row).0) as u64;
         let row_bytes = self.arena.bytes() / self.rows.len().max(1);
-        RangeSize { rows, bytes: rows * row_bytes as u64 }
+        (rows, rows * row_bytes as u64)
     }
 
     /// All rows in key order.
