@@ -369,7 +369,7 @@ impl Memtable {
         let tables = self.read();
         let size = tables.get(table.0).map(|rows| rows.estimated_size(start, stop));
         let (rows, bytes) = size.unwrap_or_default();
-        RangeSize { bytes, rows }
+        RangeSize { rows, bytes }
     }
 
     /// Sorts the rows for the flush of an immutable memtable.
