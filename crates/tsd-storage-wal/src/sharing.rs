@@ -197,7 +197,10 @@ impl SharingPolicy {
     ) -> ReadVersion {
         match self {
             Self::Exclusive => ReadVersion(Some(state.commit_sequence.load(Ordering::Acquire))),
-            Self::MultiWriter(_) => backend.read_version(table),
+            Self::MultiWriter(_) => match backend.read_version(table) {
+                ReadVersion(None) => ReadVersion(Some(state.memtables.view().read_version)),
+                version => version,
+            },
         }
     }
 

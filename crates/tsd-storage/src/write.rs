@@ -128,8 +128,8 @@ pub struct RowRewrite {
 /// [`RowRewrite`] returns it, so that the store can tell whether the row was written since.
 ///
 /// Times are not enough: two writes may share a millisecond, the clock may be set back, and the writer may give
-/// the timestamps. The default is for stores with other writers, which have no version. A store with versions
-/// treats a rewrite with the default as out of date.
+/// the timestamps. The default is for stores with other writers, which have no version; a log in front of such a store
+/// gives one that changes with each flush. A store with versions treats a rewrite with the default as out of date.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadVersion(pub Option<u64>);
 

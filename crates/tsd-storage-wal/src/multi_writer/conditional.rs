@@ -4,9 +4,11 @@
 //! exception is a column in a memtable: no other process knows its value, so the committer decides. If the column
 //! is flushed meanwhile, the backend decides instead.
 //!
-//! The backend also executes a row compaction, once no memtable has the row. A point of the row may be written
-//! between that check and the compaction. A point may also have been read from a memtable that is flushed by now.
-//! Neither loses data:
+//! The backend also executes a rewrite of a row, once no memtable has the row. If a memtable was flushed since the row
+//! was read, the rewrite is out of date: the flush may have put points of the row into other columns than those that
+//! were read, so that a delete would miss its point or take another one.
+//!
+//! A point of the row may be written between that check and a row compaction. It is not lost:
 //!
 //! * The compacted cell has every point that was read from memtable or backend. It is durable in the backend
 //!   before any cell is deleted there.
@@ -18,7 +20,9 @@
 //! * Cells in memtables are unchanged. Their flush adds another column to the compacted row, and the next
 //!   compaction merges it. A point in both columns has the same value in both.
 
-use tsd_storage::{CellBatch, Column, FlushTarget, RowRewrite, StorageError, Write, WriteResult};
+use tsd_storage::{
+    CellBatch, Column, FlushTarget, ReadVersion, RowRewrite, StorageError, Write, WriteResult,
+};
 
 use crate::{
     request::{BackendRead, WriteOutcome, columns_of},
@@ -58,6 +62,11 @@ pub(crate) async fn rewrite_row<B: FlushTarget>(
     let view = writer.state.memtables.view();
     if !view.row_ops(writer.id, &rewrite.row).is_empty() {
         return Err(StorageError::Throttled("the row is not flushed yet"));
+    }
+    // A backend with versions decides by its own.
+    let is_by_memtables = writer.backend.read_version(writer.table) == ReadVersion::default();
+    if is_by_memtables && rewrite.read.0.is_some_and(|read| read != view.read_version) {
+        return Err(StorageError::Changed);
     }
     writer.backend.write(writer.table, Write::Rewrite(rewrite), writer.permit).await
 }

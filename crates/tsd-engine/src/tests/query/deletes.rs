@@ -3,15 +3,15 @@
 //!
 //! `DELETE_SEEDS` sets the number of histories.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use hbase_fake::FakeCluster;
 use hbase_rs::{Client, ClientConfig};
 use parking_lot::Mutex;
 use tsd_model::{BaseTime, Family, PointValue, SeriesKey, Tsuid};
 use tsd_storage::{
-    CellBatch, CellRef, FaultyStorage, Get, MemoryStorage, Storage, StorageExt, StorageFuture,
-    forward_storage,
+    CellBatch, CellRef, FaultyStorage, Get, MemoryStorage, ReplacedColumn, RowRewrite, Storage,
+    StorageError, StorageExt, StorageFuture, forward_storage,
 };
 use tsd_storage_hbase::{HBaseConfig, HBaseStorage};
 use tsd_storage_wal::{BackendSharing, WalConfig, WalStorage};
@@ -150,28 +150,13 @@ async fn a_delete_takes_exactly_the_named_points_from_hbase() {
     for seed in seeds(4) {
         for with_log in [false, true] {
             let mut rng = Rng(seed);
-            let cluster = FakeCluster::start(2).await;
-            for table in ["tsdb", "tsdb-uid", "tsdb-meta", "tsdb-tree"] {
-                cluster.create_table(table, &[]);
-            }
-            let client = Client::new(ClientConfig::new("test"), cluster.discovery());
-            // Rows are settled at once.
-            let config_of_store = HBaseConfig {
-                read_back_delay: Duration::ZERO,
-                max_hold: Duration::ZERO,
-                ..HBaseConfig::new("unused")
-            };
-            let hbase = Arc::new(HBaseStorage::with_client(client, config_of_store).unwrap());
+            let (_cluster, hbase) = hbase().await;
             let directory = tempfile::tempdir().unwrap();
             let mut settings = settings(rng.pick(&[0, 1]), 2);
             settings.rows.fix_duplicates = true;
             settings.compaction.on_read = false;
             let storage: Arc<dyn Storage> = if with_log {
-                let wal = WalConfig {
-                    backend: BackendSharing::MultiWriter,
-                    ..WalConfig::new(directory.path())
-                };
-                Arc::new(WalStorage::open(wal, Arc::clone(&hbase)).await.unwrap().0)
+                Arc::new(log_over(&hbase, directory.path()).await)
             } else {
                 Arc::<HBaseStorage>::clone(&hbase)
             };
@@ -187,6 +172,67 @@ async fn a_delete_takes_exactly_the_named_points_from_hbase() {
             }
         }
     }
+}
+
+/// A cluster with OpenTSDB's tables, and a store whose rows are settled at once.
+async fn hbase() -> (FakeCluster, Arc<HBaseStorage>) {
+    let cluster = FakeCluster::start(2).await;
+    for table in ["tsdb", "tsdb-uid", "tsdb-meta", "tsdb-tree"] {
+        cluster.create_table(table, &[]);
+    }
+    let client = Client::new(ClientConfig::new("test"), cluster.discovery());
+    let config = HBaseConfig {
+        read_back_delay: Duration::ZERO,
+        max_hold: Duration::ZERO,
+        ..HBaseConfig::new("unused")
+    };
+    (cluster, Arc::new(HBaseStorage::with_client(client, config).unwrap()))
+}
+
+async fn log_over(hbase: &Arc<HBaseStorage>, directory: &Path) -> WalStorage<HBaseStorage> {
+    let config = WalConfig { backend: BackendSharing::MultiWriter, ..WalConfig::new(directory) };
+    WalStorage::open(config, Arc::clone(hbase)).await.unwrap().0
+}
+
+/// A flush puts the points of a row into one column. A delete of the column in which a point was read would then keep
+/// the point.
+#[tokio::test]
+async fn a_rewrite_that_was_planned_before_a_flush_is_out_of_date() {
+    let (_cluster, hbase) = hbase().await;
+    let directory = tempfile::tempdir().unwrap();
+    let store = log_over(&hbase, directory.path()).await;
+    let table = settings(0, 2).tables.data;
+    let key = [&[0, 0, 1][..], &(HOUR as u32).to_be_bytes(), &[0, 0, 1, 0, 0, 1]].concat();
+    let mut batch = CellBatch::new();
+    batch.begin_row(&key).unwrap();
+    for qualifier in [[0, 0], [0, 16]] {
+        let cell =
+            CellRef { family: Family::T, qualifier: &qualifier, value: &[1], timestamp_ms: None };
+        batch.push(cell).unwrap();
+    }
+    store.put(&table, batch).await.unwrap();
+    let plan = async || {
+        let read = store.read_version(&table);
+        let row = store.get(&table, Get::row(key.clone().into())).await.unwrap().unwrap();
+        let cells = row.into_cells().unwrap();
+        let delete = cells.iter().take(1).map(|cell| ReplacedColumn {
+            family: cell.family,
+            qualifier: cell.qualifier.clone(),
+            timestamp_ms: cell.timestamp_ms,
+        });
+        let delete = delete.collect();
+        let row = key.clone().into();
+        RowRewrite { row, put: None, superseded_ms: None, delete, read, whole_row: false }
+    };
+    let before = plan().await;
+    assert!(matches!(
+        store.rewrite_row(&table, before.clone()).await,
+        Err(StorageError::Throttled(_))
+    ));
+    store.flush().await.unwrap();
+    assert!(matches!(store.rewrite_row(&table, before).await, Err(StorageError::Changed)));
+    store.rewrite_row(&table, plan().await).await.unwrap();
+    store.stop().await;
 }
 
 /// Points of six series in four hours.
