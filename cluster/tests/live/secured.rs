@@ -3,7 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     process::Command,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use cluster::{
@@ -120,11 +120,22 @@ async fn faults(cluster: &mut Cluster) {
     cluster.kill(moved).unwrap();
     cluster.restart(moved).await.unwrap();
     cluster.kill(Node::Master).unwrap();
-    let other = outcomes(cluster, USER, &[""], &[]).await;
-    assert_eq!(other, ["ok"], "the other master is active");
+    recovered(cluster).await;
     cluster.restart(Node::Master).await.unwrap();
     cluster.pause(Node::Kdc).unwrap();
     cluster.resume(Node::Kdc).unwrap();
+}
+
+/// Waits until the other master has taken over, and has assigned the regions of the killed server.
+async fn recovered(cluster: &Cluster) {
+    let deadline = Instant::now() + Duration::from_secs(180);
+    loop {
+        let other = outcomes(cluster, USER, &[""], &[]).await;
+        if other == ["ok"] {
+            return;
+        }
+        assert!(Instant::now() < deadline, "the other master does not serve: {other:?}");
+    }
 }
 
 fn token_file(cluster: &Cluster) -> PathBuf {

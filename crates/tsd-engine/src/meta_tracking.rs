@@ -1,9 +1,11 @@
 //! Writes series meta data for points: counters and meta objects in the meta table.
 //!
 //! OpenTSDB writes meta data for every point. Here an actor collects the points received since its last pass, so that
-//! a series costs one write per pass; counters end at the same values. As in OpenTSDB, points do not wait for their
-//! meta data, and failures are only logged. Without tracking, no actor runs.
-//! actor runs.
+//! a series costs one increment per pass; counters end at the same values. What is the same for each point of a series
+//! is written once a minute. As in OpenTSDB, points do not wait for their meta data, and failures are only logged.
+//! Without tracking, no actor runs.
+
+mod recent;
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,6 +19,7 @@ use tsd_model::{
 use tsd_runtime::{Actor, ActorContext, ActorRef, Clock, Reply, SendError};
 use tsd_storage::{CellBatch, CellRef, Column, Get, Storage, StorageError, StorageExt, Table};
 
+use self::recent::RecentSeries;
 use crate::{config::MetaTracking, tree_processor::TreeQueue};
 
 /// Time between two passes.
@@ -28,11 +31,13 @@ const SERIES_PER_CALL: usize = 1_024;
 /// Concurrent calls for single series.
 const CONCURRENT_SERIES: usize = 64;
 
+/// Bytes of a TSUID.
+pub(crate) type TsuidBytes = SmallVec<[u8; 32]>;
 /// Points per series, by TSUID.
-pub(crate) type TrackedSeries = HashMap<SmallVec<[u8; 32]>, u64, foldhash::fast::RandomState>;
+pub(crate) type TrackedSeries = HashMap<TsuidBytes, u64, foldhash::fast::RandomState>;
 
 /// TSUID of the series of a row key.
-pub(crate) fn tsuid_of(schema: TableSchema, key: &[u8]) -> SmallVec<[u8; 32]> {
+pub(crate) fn tsuid_of(schema: TableSchema, key: &[u8]) -> TsuidBytes {
     let part = |from: usize, to: usize| key.get(from..to).unwrap_or_default();
     let mut tsuid = SmallVec::from_slice(part(schema.salt_width(), schema.base_time_start()));
     tsuid.extend_from_slice(part(schema.tags_start(), key.len()));
@@ -63,13 +68,20 @@ pub(crate) struct TrackerSettings {
 pub(crate) struct MetaTracker {
     settings: TrackerSettings,
     seen: TrackedSeries,
+    recent: RecentSeries,
     writing: bool,
     drains: Vec<Reply<()>>,
 }
 
 impl MetaTracker {
     pub(crate) fn new(settings: TrackerSettings) -> Self {
-        Self { settings, seen: TrackedSeries::default(), writing: false, drains: Vec::new() }
+        Self {
+            settings,
+            seen: TrackedSeries::default(),
+            recent: RecentSeries::default(),
+            writing: false,
+            drains: Vec::new(),
+        }
     }
 
     /// Notifies the tracker of series. If its mailbox is full, the series are dropped and counted.
@@ -94,7 +106,11 @@ impl MetaTracker {
         if self.writing {
             return;
         }
-        if self.seen.is_empty() {
+        let mut seen = std::mem::take(&mut self.seen);
+        if self.settings.tracking != MetaTracking::Count {
+            self.recent.retain_due(&mut seen, self.settings.clock.now_secs());
+        }
+        if seen.is_empty() {
             for drain in self.drains.drain(..) {
                 // A failed send means that the caller stopped waiting.
                 let _ = drain.send(());
@@ -102,9 +118,9 @@ impl MetaTracker {
             return;
         }
         self.writing = true;
-        let seen = std::mem::take(&mut self.seen);
-        ctx.spawn(track(self.settings.clone(), seen), |tracker, (), ctx| {
+        ctx.spawn(track(self.settings.clone(), seen), |tracker, failed, ctx| {
             tracker.writing = false;
+            tracker.recent.forget(failed.iter().map(AsRef::as_ref));
             if !tracker.drains.is_empty() {
                 tracker.write(ctx);
             }
@@ -141,8 +157,9 @@ impl Actor for MetaTracker {
     }
 }
 
-/// Writes the meta data of series.
-async fn track(settings: TrackerSettings, seen: TrackedSeries) {
+/// Writes the meta data of series. Returns the series that failed.
+async fn track(settings: TrackerSettings, seen: TrackedSeries) -> Vec<Bytes> {
+    let mut failed = Vec::new();
     let mut seen: Vec<(Bytes, u64)> =
         seen.into_iter().map(|(tsuid, points)| (Bytes::copy_from_slice(&tsuid), points)).collect();
     seen.sort_unstable();
@@ -159,8 +176,10 @@ async fn track(settings: TrackerSettings, seen: TrackedSeries) {
         if let Err(error) = written {
             settings.dropped.increment(chunk.len() as u64);
             tracing::warn!(%error, series = chunk.len(), "series meta data not written");
+            failed.extend(chunk.iter().map(|(tsuid, _)| tsuid.clone()));
         }
     }
+    failed
 }
 
 impl TrackerSettings {
@@ -350,6 +369,39 @@ mod tests {
         put_one(&engine, "m", "host=a", 3, 1).await.unwrap();
         let cells = tracked(&engine, &store).await;
         assert_eq!(cells.first(), Some(&format!("{A} name ts_ctr 0000000000000002")));
+    }
+
+    #[tokio::test]
+    async fn a_series_is_marked_once_a_minute() {
+        let store = store();
+        let clock = ManualClock::at_secs(1_356_998_400);
+        let engine =
+            start(EngineConfig { clock: clock.clone(), ..tracking(MetaTracking::Mark) }, &store);
+        let meta = EngineConfig::default().tables.meta;
+        for (second, is_marked) in [(0, true), (1, false), (59, false), (60, true)] {
+            clock.set_secs(1_356_998_400 + second);
+            put_one(&engine, "m", "host=a", 1, second).await.unwrap();
+            let marks = tracked(&engine, &store).await.len();
+            assert_eq!(marks, usize::from(is_marked), "after {second} s");
+            // Shows whether the next point writes the mark.
+            let row = Bytes::from(tsd_model::from_hex(A.as_bytes()).unwrap());
+            store.delete(&meta, tsd_storage::Delete::Row(row)).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_series_whose_meta_data_failed_is_written_with_its_next_point() {
+        let store = store();
+        let engine = start(tracking(MetaTracking::Describe), &store);
+        // Assigns the UIDs.
+        put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
+        put_one(&engine, "n", "host=b", 1, 1).await.unwrap();
+        tracked(&engine, &store).await;
+        store.script(Operation::MultiGet, [Fault::Error(StorageError::DiskFull)]);
+        for series in [2, 3] {
+            put_one(&engine, "m", "host=b", 1, 1).await.unwrap();
+            assert_eq!(tracked(&engine, &store).await.len(), series);
+        }
     }
 
     #[tokio::test]
