@@ -12,6 +12,7 @@ mod all_times;
 mod audit;
 mod authentication;
 mod cluster_balancer;
+mod cluster_deletes;
 mod cluster_forward;
 mod cluster_links;
 mod cluster_log;

@@ -11,10 +11,13 @@
 //! 2. A write that may have been made is never sent again. Otherwise a late copy could undo a correction that was
 //!    acknowledged meanwhile.
 //! 3. A write is made before its deadline, which counts from its last byte. The owner checks it on its own clock.
+//! 4. A rewrite of a row is made only if its owner, since before the row was read, has owned the row and has flushed
+//!    nothing. Otherwise it is planned again.
 
 mod batch_shares;
 mod frame_outcome;
 pub(crate) mod metrics;
+mod owner_versions;
 mod put_queue;
 mod receive;
 pub(crate) mod receiver;

@@ -59,6 +59,16 @@ impl MemtableView {
         self.flushed_sequence <= sequence && !self.memtables.iter().any(is_changed)
     }
 
+    /// True if a memtable was flushed before an older one, so that the log still has its changes.
+    pub(crate) fn has_gap(&self) -> bool {
+        let is_older = |memtable: &Arc<Memtable>| {
+            !memtable.is_survivor()
+                && memtable.row_count() > 0
+                && memtable.last_sequence() < self.flushed_sequence
+        };
+        self.memtables.iter().any(is_older)
+    }
+
     pub(crate) fn active(&self) -> Option<&Arc<Memtable>> {
         self.memtables.last()
     }

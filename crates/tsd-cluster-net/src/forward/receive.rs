@@ -21,6 +21,7 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
         }
         let view = self.slots.view();
         let receipt = Receipt::until(epoch, message.void_after_ms);
+        let version = message.version;
         let Some((table, write)) = message.into_write() else {
             let text = "a forwarded write that this version does not know";
             let error = StorageError::Rejected(text.into());
@@ -32,7 +33,11 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
         // Each sender bounds the bytes of its writes. They bypass this node's byte budget: writes that wait for the
         // sender may have used it up.
         let permit = BytePermit::exempt(Some(receipt));
-        ForwardedMessage::of(self.execute(&view, &table, write, Some(&permit)).await)
+        let Write::Rewrite(rewrite) = write else {
+            return ForwardedMessage::of(self.execute(&view, &table, write, Some(&permit)).await);
+        };
+        let rewritten = self.rewrite(&view, &table, (rewrite, version), Some(&permit)).await;
+        ForwardedMessage::of(rewritten).with_version(self.own_version(&view, &table))
     }
 }
 

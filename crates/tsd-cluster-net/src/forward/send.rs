@@ -15,6 +15,7 @@ use tsd_storage::{Epoch, StorageError, Table, Write, WriteResult};
 use super::{
     frame_outcome::FrameOutcome,
     metrics::{ForwardMetrics, RefusedReason},
+    owner_versions::OwnerVersions,
     put_queue::{AddedPut, Forwarding, PutFrame, PutQueue, SendPermit},
     slots::ClusterSlots,
     wire::{ForwardMessage, ForwardResponse, ForwardedMessage},
@@ -39,6 +40,7 @@ pub(super) struct SlotSender {
     frames: FrameSender,
     /// Queues by incarnation, at most one for each member.
     queues: Mutex<HashMap<u64, PeerQueue>>,
+    versions: OwnerVersions,
 }
 
 /// Writes in progress to one node.
@@ -116,7 +118,17 @@ impl Drop for WaitingFrames<'_> {
 
 impl SlotSender {
     pub(super) fn new(peers: Arc<Peers>, slots: Arc<ClusterSlots>) -> Self {
-        Self { frames: FrameSender { peers, slots }, queues: Mutex::default() }
+        let frames = FrameSender { peers, slots };
+        Self { frames, queues: Mutex::default(), versions: OwnerVersions::default() }
+    }
+
+    pub(super) const fn versions(&self) -> &OwnerVersions {
+        &self.versions
+    }
+
+    /// True if the node with this incarnation is a member.
+    pub(super) fn is_member(&self, incarnation: u64) -> bool {
+        self.frames.slots.membership().member(incarnation).is_some()
     }
 
     pub(super) fn peers(&self) -> &Peers {
@@ -155,13 +167,21 @@ impl SlotSender {
         let outcome = if let Some(outcome) = joined {
             outcome
         } else {
-            let message = ForwardMessage::of(generation, table, write);
+            let mut message = ForwardMessage::of(generation, table, write);
+            if let Write::Rewrite(rewrite) = write {
+                message.version = self.versions.known_at(to, table, rewrite.read);
+            }
             Box::pin(self.frames.send(&member, message, epoch, deadline)).await
         };
         drop(permit);
         metrics.seconds.record(begun.elapsed());
         match outcome {
-            FrameOutcome::Response(Ok(response)) => ended(&member, table, write, response),
+            FrameOutcome::Response(Ok(response)) => {
+                if let Some(version) = response.version {
+                    self.versions.learn(to, table, version, |of| self.is_member(of));
+                }
+                ended(&member, table, write, response)
+            }
             FrameOutcome::Response(Err(error @ PeerError::Failed(_)))
             | FrameOutcome::NotSent(error) => match error {
                 PeerError::TooLarge { .. } => {

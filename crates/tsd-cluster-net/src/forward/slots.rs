@@ -81,6 +81,8 @@ pub(super) struct SlotView {
     holder: SlotHolder,
     is_sole: bool,
     routes: RouteTable,
+    /// How many times the node has got slots.
+    gains: u64,
     ended: Arc<Notify>,
 }
 
@@ -107,10 +109,17 @@ pub struct SlotCounts {
 }
 
 impl SlotView {
-    fn new(holder: SlotHolder, ended: Arc<Notify>) -> Self {
+    fn new(holder: SlotHolder, gains: u64, ended: Arc<Notify>) -> Self {
         let is_sole = holder.taken().is_full();
         let routes = RouteTable::new(&holder);
-        Self { holder, is_sole, routes, ended }
+        Self { holder, is_sole, routes, gains, ended }
+    }
+
+    /// Returns the view that replaces this one.
+    fn next(&self, holder: SlotHolder) -> Self {
+        let has_gained = !holder.taken().without(self.holder.taken()).is_empty();
+        let gains = self.gains + u64::from(has_gained);
+        Self::new(holder, gains, Arc::clone(&self.ended))
     }
 
     /// True if this node takes the writes of all slots.
@@ -124,6 +133,11 @@ impl SlotView {
 
     pub(super) const fn routes(&self) -> &RouteTable {
         &self.routes
+    }
+
+    /// How many times the node has got slots. While this is unchanged, the node has had each slot that it owns now.
+    pub(super) const fn gains(&self) -> u64 {
+        self.gains
     }
 
     /// True if a node gives all its slots away.
@@ -175,7 +189,7 @@ impl ClusterSlots {
     ) -> Self {
         let this = membership.this();
         let (holder, view_ended) = (SlotHolder::new(this), Arc::<Notify>::default());
-        let view = SlotView::new(holder.clone(), Arc::clone(&view_ended));
+        let view = SlotView::new(holder.clone(), 0, Arc::clone(&view_ended));
         Self {
             this,
             table,
@@ -273,7 +287,8 @@ impl ClusterSlots {
 
     /// Makes the state of the holder visible to writes.
     fn publish(&self, holder: &SlotHolder) {
-        let new = Arc::new(SlotView::new(holder.clone(), Arc::clone(&self.view_ended)));
+        // The lock of the holder orders the views.
+        let new = Arc::new(self.view().next(holder.clone()));
         let old = {
             let mut view = self.view.write();
             std::mem::replace(&mut *view, new)

@@ -6,9 +6,9 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 use tsd_cluster::{MemberState, SlotRoute};
 use tsd_storage::{
-    BytePermit, CellBatch, Epoch, HealthImpact, HealthProblem, Maintenance, Receipt, SeriesReads,
-    Storage, StorageError, StorageFuture, StoreComponent, Table, Write, WriteResult,
-    forward_storage,
+    BytePermit, CellBatch, Epoch, HealthImpact, HealthProblem, Maintenance, ReadVersion, Receipt,
+    RowRewrite, SeriesReads, Storage, StorageError, StorageFuture, StoreComponent, Table, Write,
+    WriteResult, forward_storage,
 };
 
 use super::{
@@ -19,6 +19,7 @@ use super::{
     route_table::BatchRoutes,
     send::SentWrite,
     slots::SlotView,
+    wire::OwnerVersion,
 };
 
 /// How long a rewrite of rows waits for the flushes of other nodes.
@@ -45,6 +46,45 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
         let result = self.inner.write(table, write, permit).await?;
         self.prove().await?;
         Ok(result)
+    }
+
+    /// Executes a write of this node, as [`Self::execute`].
+    async fn execute_own(
+        &self,
+        view: &SlotView,
+        table: &Table,
+        write: Write,
+        permit: Option<&BytePermit>,
+    ) -> Result<WriteResult, StorageError> {
+        let Write::Rewrite(rewrite) = write else {
+            return self.execute(view, table, write, permit).await;
+        };
+        let this = self.slots.membership().this();
+        let version = self.sender.versions().known_at(this, table, rewrite.read);
+        self.rewrite(view, table, (rewrite, version), permit).await
+    }
+
+    /// Executes a rewrite of a row whose slot this node takes by `view`, if the node still has the version from before
+    /// the rewrite was planned.
+    pub(super) async fn rewrite(
+        &self,
+        view: &SlotView,
+        table: &Table,
+        (rewrite, version): (RowRewrite, Option<OwnerVersion>),
+        permit: Option<&BytePermit>,
+    ) -> Result<WriteResult, StorageError> {
+        let version = version.filter(|version| version.gains == view.gains());
+        let Some(OwnerVersion { log, .. }) = version else { return Err(StorageError::Changed) };
+        // HBase executes the rewrite. The log has no record of it that a fence would reject.
+        let proven = self.slots.membership().prove().await;
+        proven.map_err(|error| StorageError::Unavailable(error.to_string().into()))?;
+        let write = Write::Rewrite(RowRewrite { read: ReadVersion(log), ..rewrite });
+        self.execute(view, table, write, permit).await
+    }
+
+    /// Returns the version of the rows that this node holds.
+    pub(super) fn own_version(&self, view: &SlotView, table: &Table) -> OwnerVersion {
+        OwnerVersion { gains: view.gains(), log: self.inner.read_version(table).0 }
     }
 
     /// Returns the routes of the rows of a batch.
@@ -77,7 +117,7 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
         let permit = limited.as_ref().or(permit);
         let view = self.slots.view();
         if view.is_sole() {
-            return self.execute(&view, table, write, permit).await;
+            return self.execute_own(&view, table, write, permit).await;
         }
         let Some(batch) = write.batch() else {
             drop(view);
@@ -107,7 +147,7 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
             let view = self.slots.view();
             let (route, generation) = (view.route(slot), view.generation());
             if route == SlotRoute::Own {
-                return self.execute(&view, table, write, permit).await;
+                return self.execute_own(&view, table, write, permit).await;
             }
             // A release waits for the view, so it is not kept during a request to another node.
             drop(view);
@@ -295,7 +335,16 @@ impl<S: Storage + ?Sized> Storage for ForwardedWrites<S> {
         self
     }
 
-    forward_storage!(inner: get, multi_get, scan, read_version, table_exists);
+    fn read_version(&self, table: &Table) -> ReadVersion {
+        if !self.has_owners(table) {
+            return self.inner.read_version(table);
+        }
+        let this = self.slots.membership().this();
+        let version = self.own_version(&self.slots.view(), table);
+        self.sender.versions().learn(this, table, version, |of| self.sender.is_member(of))
+    }
+
+    forward_storage!(inner: get, multi_get, scan, table_exists);
 }
 
 impl<S: Storage + ?Sized> Maintenance for ForwardedWrites<S> {

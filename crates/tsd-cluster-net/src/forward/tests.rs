@@ -5,6 +5,7 @@
 
 mod drains;
 mod outdated;
+mod rewrites;
 
 use parking_lot::Mutex;
 use std::{

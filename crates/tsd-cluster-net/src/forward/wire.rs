@@ -20,6 +20,21 @@ pub(crate) struct ForwardMessage {
     /// Time since the boot of the receiver after which the write must not be made, milliseconds.
     #[prost(uint64, tag = "9")]
     pub(crate) void_after_ms: u64,
+    /// Version of the receiver from before a rewrite was planned; absent if the sender did not know it.
+    #[prost(message, optional, tag = "10")]
+    pub(super) version: Option<OwnerVersion>,
+}
+
+/// Version of the rows that an owner holds. It never comes back, and changes when rows are flushed and when the owner
+/// gets slots.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(super) struct OwnerVersion {
+    /// How many times the owner has got slots.
+    #[prost(uint64, tag = "1")]
+    pub(super) gains: u64,
+    /// Version of the owner's log.
+    #[prost(uint64, optional, tag = "2")]
+    pub(super) log: Option<u64>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
@@ -117,6 +132,9 @@ pub(crate) struct ForwardedMessage {
     /// New value of a counter, or the length of a value that is not a counter.
     #[prost(sint64, tag = "5")]
     sum: i64,
+    /// Version of the receiver, in the response to a rewrite.
+    #[prost(message, optional, tag = "6")]
+    pub(super) version: Option<OwnerVersion>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
@@ -201,7 +219,7 @@ impl ForwardMessage {
     /// Returns a message that is void until its connection knows the clock of the receiver.
     fn new(generation: u64, table: &Table, body: ForwardBody) -> Self {
         let table = table.as_str().to_owned();
-        Self { generation, table, body: Some(body), void_after_ms: 0 }
+        Self { generation, table, body: Some(body), void_after_ms: 0, version: None }
     }
 
     /// Returns the table and the write, or `None` for a write that this version does not know.
@@ -266,7 +284,7 @@ impl RewriteMessage {
             Some(ReplacedColumn { family, qualifier, timestamp_ms })
         };
         let delete = self.delete.into_iter().map(replaced).collect::<Option<Vec<_>>>()?;
-        // Stores with several writers have no versions.
+        // The receiver checks the version of the message, and then sets this one.
         Some(RowRewrite {
             row: self.row,
             put,
@@ -316,6 +334,11 @@ impl ForwardedMessage {
             error if error.is_transient() => Self::new(ForwardStatus::Unavailable, text),
             _ => Self::new(ForwardStatus::Failed, text),
         }
+    }
+
+    /// Adds the version of the receiver.
+    pub(super) fn with_version(self, version: OwnerVersion) -> Self {
+        Self { version: Some(version), ..self }
     }
 
     /// True if the receiver rejected the whole write because of some of its cells.

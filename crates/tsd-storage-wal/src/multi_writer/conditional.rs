@@ -8,6 +8,9 @@
 //! was read, the rewrite is out of date: the flush may have put points of the row into other columns than those that
 //! were read, so that a delete would miss its point or take another one.
 //!
+//! The log must not have the row either: after a replay, a flush may put a deleted point into a column that the delete
+//! does not cover.
+//!
 //! A point of the row may be written between that check and a row compaction. It is not lost:
 //!
 //! * The compacted cell has every point that was read from memtable or backend. It is durable in the backend
@@ -62,6 +65,10 @@ pub(crate) async fn rewrite_row<B: FlushTarget>(
     let view = writer.state.memtables.view();
     if !view.row_ops(writer.id, &rewrite.row).is_empty() {
         return Err(StorageError::Throttled("the row is not flushed yet"));
+    }
+    if view.has_gap() || writer.state.trim_error().is_some() {
+        // A replay would flush points of the row again, joined with later ones, also those that the rewrite deletes.
+        return Err(StorageError::Throttled("the log still has flushed rows"));
     }
     // A backend with versions decides by its own.
     let is_by_memtables = writer.backend.read_version(writer.table) == ReadVersion::default();

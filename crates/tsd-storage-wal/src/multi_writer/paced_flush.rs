@@ -353,23 +353,26 @@ impl<B: FlushTarget> PacedFlusher<B> {
     /// Drops memtables without remaining ranges and removes their segments, oldest first.
     fn complete_memtables(&mut self) {
         let state = Arc::clone(&self.state);
-        for flush in &self.flushes {
+        let remove = |flush: &MemtableFlush| {
             if flush.pending.is_empty() && state.memtables.remove(flush.memtable.id()) {
                 state.record_flush(&flush.memtable, flush.started);
             }
-        }
-        // Memory is available again.
-        state.flush_queue.wake();
+        };
         // A replay must not find an old segment without its successors.
         while self.flushes.front().is_some_and(|flush| flush.pending.is_empty()) {
-            let Some(flush) = self.flushes.pop_front() else { return };
+            let Some(flush) = self.flushes.pop_front() else { break };
+            // In this order: once no memtable has a row, a replay does not bring it back, unless a trim has failed.
             state.trim(flush.position, flush.bytes);
+            remove(&flush);
             if flush.memtable.is_survivor() {
                 self.survivors_flushed();
                 self.remove_survivors();
             }
             state.flush_queue.complete_oldest(flush.last_id);
         }
+        self.flushes.iter().for_each(remove);
+        // Memory is available again.
+        state.flush_queue.wake();
     }
 }
 

@@ -135,6 +135,50 @@ async fn row_compaction_waits_for_the_flush_of_its_row() {
     flush_and_stop(store).await;
 }
 
+/// A replay would flush the deleted point again, in a column with others.
+#[tokio::test]
+async fn a_rewrite_waits_until_the_log_does_not_have_its_row() {
+    let (store, backend, disk) = open_new(config()).await;
+    let table = data();
+    put(&store, b"row", b"1").await.unwrap();
+    put(&store, b"other", b"1").await.unwrap();
+    let rewrite = || {
+        let delete = vec![ReplacedColumn {
+            family: Family::T,
+            qualifier: Bytes::from_static(b"q"),
+            timestamp_ms: clock(),
+        }];
+        let (row, read) = (Bytes::from_static(b"row"), store.read_version(&table));
+        RowRewrite { row, put: None, superseded_ms: None, delete, read, whole_row: true }
+    };
+    disk.fail_removals(true);
+    store.flush().await.unwrap();
+    let rejected = store.rewrite_row(&table, rewrite()).await;
+    assert!(matches!(rejected, Err(StorageError::Throttled(_))), "{rejected:?}");
+    disk.fail_removals(false);
+    while !store.maintenance().health().is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // A later memtable is flushed before an older one.
+    backend.unreachable.lock().push(Bytes::from_static(b"bad"));
+    let [_, other] = conformance::tables();
+    store.put(&other, cells(b"bad", &[(b"q", b"1")])).await.unwrap();
+    store.flush().await.unwrap_err();
+    put(&store, b"row", b"2").await.unwrap();
+    store.flush().await.unwrap_err();
+    loop {
+        match store.rewrite_row(&table, rewrite()).await {
+            Err(StorageError::Throttled(why)) if why.contains("the log") => break,
+            Err(StorageError::Throttled(_)) => tokio::time::sleep(Duration::from_millis(1)).await,
+            rewritten => panic!("{rewritten:?}"),
+        }
+    }
+    backend.unreachable.lock().clear();
+    store.flush().await.unwrap();
+    store.rewrite_row(&table, rewrite()).await.unwrap();
+    flush_and_stop(store).await;
+}
+
 #[tokio::test]
 async fn delete_covers_older_cells_only_also_after_a_replay() {
     let (store, backend, disk) = open_new(config()).await;

@@ -143,6 +143,22 @@ async fn repairs_are_idempotent_and_change_nothing_else() {
     assert_eq!(fixture.dump().await, repaired);
 }
 
+/// Two daemons assign a name at once. Both map their UIDs to it, and only one UID becomes that of the name.
+#[tokio::test]
+async fn a_uid_that_has_lost_its_name_to_another_is_found_and_removed() {
+    let fixture = Fixture::new().await;
+    let before = fixture.dump().await;
+    fixture.plant(&[0, 0, 3], Family::Name, "metrics", b"n").await;
+    let (found, lines) = fixture.check(false).await;
+    let expected =
+        "ERROR Inconsistent reverse metrics mapping 000003 -> n vs 000002 -> n / n -> 000002";
+    assert_eq!((found.errors, lines.first().unwrap().as_str()), (1, expected), "{lines:?}");
+    let (fixed, lines) = fixture.check(true).await;
+    assert_eq!((fixed.errors, fixed.repairs), (1, 1), "{lines:?}");
+    assert_eq!(fixture.dump().await, before);
+    assert_eq!(fixture.check(false).await.0.errors, 0);
+}
+
 #[tokio::test]
 async fn a_repair_that_was_interrupted_goes_on() {
     let writes = [
