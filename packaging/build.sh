@@ -2,7 +2,7 @@
 # Makes the files of a release in target/dist: tarballs with a static program, .deb and .rpm with a dynamic one, a list of the crates
 # (SBOM), and SHA-256 sums. Needs cargo-deb and cargo-generate-rpm (`cargo install`), python3 and binutils.
 #
-#   packaging/build.sh                        everything; two release builds
+#   packaging/build.sh                        everything; two builds of the profile `distribution`
 #   packaging/build.sh --binary FILE deb      only a .deb, of this program; also: rpm, tarball, sbom
 #   packaging/build.sh --version VERSION ...  another version of the .deb, for a test of an upgrade
 set -euo pipefail
@@ -25,12 +25,15 @@ files=target/package
 host=x86_64-unknown-linux-gnu
 mkdir -p "$dist"
 
+# Folding of equal functions is an option of lld, the linker of the host's target.
+fold="-C link-arg=-Wl,--icf=all"
+
 wanted() { [[ " ${kinds[*]} " == *" $1 "* ]]; }
 
 # The program of the packages: dynamic, with Kerberos.
 if [ -z "$binary" ] && { wanted deb || wanted rpm; }; then
-    cargo build --release --locked --bin tsdb
-    binary=$target/release/tsdb
+    RUSTFLAGS=$fold cargo build --profile distribution --locked --bin tsdb
+    binary=$target/distribution/tsdb
 fi
 
 # Fails if a program needs a later glibc than the packages say.
@@ -67,16 +70,16 @@ tarball() { # PROGRAM TARGET LINK
     echo "build.sh: $dist/$name.tar.gz"
 }
 
-static_tarball() { # TARGET
-    RUSTFLAGS="-C target-feature=+crt-static" cargo build --release --locked --bin tsdb --target "$1"
-    tarball "$target/$1/release/tsdb" "$1" static
+static_tarball() { # TARGET [RUSTFLAGS]
+    RUSTFLAGS="-C target-feature=+crt-static ${2:-}" cargo build --profile distribution --locked --bin tsdb --target "$1"
+    tarball "$target/$1/distribution/tsdb" "$1" static
 }
 
 if wanted tarball; then
-    if [ -n "$binary" ] && [ "$binary" != "$target/release/tsdb" ]; then
+    if [ -n "$binary" ] && [ "$binary" != "$target/distribution/tsdb" ]; then
         tarball "$binary" $host "$(file -b "$binary" | grep -q 'statically\|static-pie' && echo static || echo dynamic)"
     else
-        static_tarball $host
+        static_tarball $host "$fold"
         # Files are made by running the program, so a foreign one needs the emulator.
         if rustup target list --installed 2>/dev/null | grep -q '^aarch64-unknown-linux-gnu$' &&
             command -v aarch64-linux-gnu-gcc qemu-aarch64-static >/dev/null; then
