@@ -13,7 +13,7 @@ finish() {
     rm -rf "$data"
 }
 trap 'finish "$1"' EXIT
-"${run[@]}" --version
+"${run[@]}" version
 "${run[@]}" tsd --data "$data/store" --bind 127.0.0.1 --port 0 --log-format json --auto-metric >"$data/log" 2>&1 &
 daemon=$!
 for _ in $(seq 600); do
