@@ -1,8 +1,9 @@
 #!/bin/bash
 # Makes the files of a release in target/dist: tarballs with a static program, .deb and .rpm with a dynamic one, a list of the crates
-# (SBOM), and SHA-256 sums. Needs cargo-deb and cargo-generate-rpm (`cargo install`), python3 and binutils.
+# (SBOM), and SHA-256 sums. Needs cargo-deb and cargo-generate-rpm (packaging/tools.sh), python3, curl and binutils. For aarch64:
+# `rustup target add aarch64-unknown-linux-gnu`, and Debian's gcc-aarch64-linux-gnu and qemu-user-static; without them it says so.
 #
-#   packaging/build.sh                        everything; two release builds
+#   packaging/build.sh                        everything; a build of the profile `distribution` for each program
 #   packaging/build.sh --binary FILE deb      only a .deb, of this program; also: rpm, tarball, sbom
 #   packaging/build.sh --version VERSION ...  another version of the .deb, for a test of an upgrade
 set -euo pipefail
@@ -23,14 +24,19 @@ target=${CARGO_TARGET_DIR:-target}
 dist=$target/dist
 files=target/package
 host=x86_64-unknown-linux-gnu
+foreign=aarch64-unknown-linux-gnu
+export PATH=$PWD/$target/tools/bin:$PATH
 mkdir -p "$dist"
+
+# Folding of equal functions is an option of lld, the linker of the host's target.
+fold="-C link-arg=-Wl,--icf=all"
 
 wanted() { [[ " ${kinds[*]} " == *" $1 "* ]]; }
 
 # The program of the packages: dynamic, with Kerberos.
 if [ -z "$binary" ] && { wanted deb || wanted rpm; }; then
-    cargo build --release --locked --bin tsdb
-    binary=$target/release/tsdb
+    RUSTFLAGS=$fold cargo build --profile distribution --locked --bin tsdb
+    binary=$target/distribution/tsdb
 fi
 
 # Fails if a program needs a later glibc than the packages say.
@@ -45,20 +51,22 @@ check_glibc() { # PROGRAM
 }
 
 # Files that the program itself makes: configuration, completions, manual pages.
-make_files() { # PROGRAM
+make_files() { # PROGRAM [EMULATOR]
+    local run=(${2:+"$2"} "$1")
     rm -rf "$files"
     mkdir -p "$files/completions" "$files/man"
     install -m 755 "$1" "$files/tsdb"
-    "$1" config example --data /var/lib/tsdb >"$files/opentsdb.conf"
-    "$1" completions bash >"$files/completions/tsdb"
-    "$1" completions zsh >"$files/completions/_tsdb"
-    "$1" completions fish >"$files/completions/tsdb.fish"
-    "$1" man "$files/man"
+    "${run[@]}" config example --data /var/lib/tsdb >"$files/opentsdb.conf"
+    "${run[@]}" completions bash >"$files/completions/tsdb"
+    "${run[@]}" completions zsh >"$files/completions/_tsdb"
+    "${run[@]}" completions fish >"$files/completions/tsdb.fish"
+    "${run[@]}" man "$files/man"
 }
 
-tarball() { # PROGRAM TARGET LINK
+tarball() { # PROGRAM TARGET LINK [EMULATOR]
     local name=saltern-$version-${2%%-*}-linux-$3
-    make_files "$1"
+    packaging/smoke.sh "$1" "${4:-}"
+    make_files "$1" "${4:-}"
     rm -rf "${dist:?}/$name"
     mkdir -p "$dist/$name/data"
     cp -r "$files"/* LICENSE README.md CHANGELOG.md packaging/saltern.service "$dist/$name/"
@@ -67,22 +75,21 @@ tarball() { # PROGRAM TARGET LINK
     echo "build.sh: $dist/$name.tar.gz"
 }
 
-static_tarball() { # TARGET
-    RUSTFLAGS="-C target-feature=+crt-static" cargo build --release --locked --bin tsdb --target "$1"
-    tarball "$target/$1/release/tsdb" "$1" static
+static_tarball() { # TARGET RUSTFLAGS [EMULATOR]
+    RUSTFLAGS="-C target-feature=+crt-static $2" cargo build --profile distribution --locked --bin tsdb --target "$1"
+    tarball "$target/$1/distribution/tsdb" "$1" static "${3:-}"
 }
 
 if wanted tarball; then
-    if [ -n "$binary" ] && [ "$binary" != "$target/release/tsdb" ]; then
+    if [ -n "$binary" ] && [ "$binary" != "$target/distribution/tsdb" ]; then
         tarball "$binary" $host "$(file -b "$binary" | grep -q 'statically\|static-pie' && echo static || echo dynamic)"
     else
-        static_tarball $host
-        # Files are made by running the program, so a foreign one needs the emulator.
-        if rustup target list --installed 2>/dev/null | grep -q '^aarch64-unknown-linux-gnu$' &&
-            command -v aarch64-linux-gnu-gcc qemu-aarch64-static >/dev/null; then
-            CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc static_tarball aarch64-unknown-linux-gnu
+        static_tarball $host "$fold"
+        if [ -d "$(rustc --print target-libdir --target $foreign)" ] &&
+            command -v aarch64-linux-gnu-gcc >/dev/null && command -v qemu-aarch64-static >/dev/null; then
+            CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc static_tarball $foreign "" qemu-aarch64-static
         else
-            echo "build.sh: no aarch64: needs its Rust target, aarch64-linux-gnu-gcc and qemu-aarch64-static"
+            echo "build.sh: no program for aarch64: see the top of $0"
         fi
     fi
 fi

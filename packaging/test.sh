@@ -1,17 +1,22 @@
 #!/bin/bash
 # Tests the Debian package in a fresh chroot, and the root file system of the container in another one: installed, started, upgraded
 # over a store of the version before, removed, purged. systemd does not run there: the command of the unit is run as its user.
-# Needs root, debootstrap, cargo-deb, curl and Debian's archive.
+# Needs root, curl and Debian's archive; installs debootstrap, and cargo-deb in target/tools, if they are missing.
 #
 #   packaging/test.sh [path/to/tsdb] [path/to/static/tsdb]
 #
 # The second program is for the container. Without it, the first one is used together with its libraries.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+[ "$(id -u)" = 0 ] || { echo "packaging: SKIPPED: needs root"; exit 0; }
+if ! command -v debootstrap >/dev/null; then
+    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends debootstrap >/dev/null || true
+fi
+packaging/tools.sh cargo-deb || true
+PATH=$(realpath -m "${CARGO_TARGET_DIR:-target}/tools/bin"):$PATH
 for tool in debootstrap cargo-deb curl; do
-    command -v $tool >/dev/null || { echo "packaging: $tool is missing: skipped"; exit 0; }
+    command -v $tool >/dev/null || { echo "packaging: SKIPPED: $tool is missing"; exit 0; }
 done
-[ "$(id -u)" = 0 ] || { echo "packaging: needs root: skipped"; exit 0; }
 if [ $# -gt 0 ]; then program=$(realpath "$1"); else
     cargo build --quiet --locked --bin tsdb
     program=$(realpath "${CARGO_TARGET_DIR:-target}/debug/tsdb")
@@ -25,7 +30,7 @@ mkdir -p "$work"
 if [ ! -f "$work/base.tar" ]; then
     rm -rf "$work/base"
     debootstrap --variant=minbase bookworm "$work/base" >"$work/debootstrap.log" 2>&1 ||
-        { tail -5 "$work/debootstrap.log"; echo "packaging: no chroot: skipped"; exit 0; }
+        { tail -5 "$work/debootstrap.log"; echo "packaging: SKIPPED: no chroot"; exit 0; }
     tar -C "$work/base" -cf "$work/base.tar.new" . && mv "$work/base.tar.new" "$work/base.tar"
     rm -rf "$work/base"
 fi

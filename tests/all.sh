@@ -27,7 +27,7 @@ servers() {
 }
 surfaces() {
     step "README" timeout 600 tests/readme.sh target/debug/tsdb
-    step "packages" timeout 900 packaging/test.sh target/debug/tsdb
+    step "packages" timeout 1800 packaging/test.sh target/debug/tsdb
     step "page" timeout 3600 tests/page.sh
     step "fuzz targets" timeout 4500 fuzz/run.sh 3
     step "examples" timeout 2400 cargo test --workspace --doc --locked --quiet

@@ -74,7 +74,8 @@ fn slow_queries_are_logged_with_their_costs() {
 #[test]
 fn log_lines_name_the_request_or_the_connection() {
     let directory = tempfile::tempdir().expect("a directory");
-    let daemon = tsdb(&directory.path().join("data")).env("TSD_QUERY_SLOW_LOG", "1").start();
+    let daemon = tsdb(&directory.path().join("data")).args(&["--auto-metric"]);
+    let daemon = daemon.env("TSD_QUERY_SLOW_LOG", "1").start();
     let address = daemon.address();
     let id = "trace-42";
     let headers = format!("X-Request-Id: {id}\r\n");
@@ -95,6 +96,12 @@ fn log_lines_name_the_request_or_the_connection() {
         daemon.events("slow query").into_iter().next()
     });
     assert_eq!(slow.expect("a query of a millisecond")["request"], id);
+    // Lines of the threads that read have the id too.
+    let body = r#"{"metric":"m","timestamp":1356998400,"value":1,"tags":{"h":"a"}}"#;
+    assert_eq!(http(address, "POST", "/api/put", Some(body)).status, 204);
+    assert_eq!(get("/logs?level=debug&logger=tsd_read", "").status, 200);
+    assert_eq!(get("/api/query?start=1356998400&end=1357000000&m=sum:m", &headers).status, 200);
+    let _ = daemon.wait_for_event("planned", |event| event["request"] == id);
     let reply = exchange(address, b"put m 1356998400 x h=a\n");
     assert!(!reply.is_empty(), "an error");
     let refused = daemon.wait_for_event("a point was refused", |_| true);

@@ -2,6 +2,7 @@
 //!
 //! The configured level applies until an operator changes it, for all loggers or for a single one.
 
+mod origin_fields;
 mod recent_layer;
 
 use parking_lot::Mutex;
@@ -14,14 +15,14 @@ use tracing::Level;
 use tracing_subscriber::{
     EnvFilter, Registry,
     filter::{Directive, LevelFilter},
-    fmt,
+    fmt::{self, format::JsonFields},
     layer::SubscriberExt,
     reload,
     util::SubscriberInitExt,
 };
 use tsd_server::{LogControl, LogLevelError, RecentLogs};
 
-use self::recent_layer::RecentLayer;
+use self::{origin_fields::WithOrigin, recent_layer::RecentLayer};
 use crate::{
     config::{LogFormat, LogSettings},
     terminal::has_colors,
@@ -74,12 +75,19 @@ pub(crate) fn start(settings: &LogSettings) {
     let levels = LogLevels::new(&settings.level);
     let (filter, handle) = reload::Layer::new(levels.filter().unwrap_or_else(|_| "info".into()));
     let recent = Arc::<RecentLogs>::default();
-    let lines = fmt::layer().with_writer(io::stderr).with_ansi(has_colors(&io::stderr()));
+    let (lines, format) = (fmt::layer().with_writer(io::stderr), fmt::format());
     let registry =
         tracing_subscriber::registry().with(filter).with(RecentLayer(Arc::clone(&recent)));
     let started = match settings.format {
-        LogFormat::Text => registry.with(lines).try_init(),
-        LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),
+        LogFormat::Text => {
+            let format = format.with_ansi(has_colors(&io::stderr()));
+            registry.with(lines.event_format(WithOrigin::text(format))).try_init()
+        }
+        LogFormat::Json => {
+            let format = format.json().flatten_event(true);
+            let lines = lines.fmt_fields(JsonFields::new());
+            registry.with(lines.event_format(WithOrigin::json(format))).try_init()
+        }
     };
     // An error means that a subscriber is already installed.
     if started.is_ok() {

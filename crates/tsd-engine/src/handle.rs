@@ -11,7 +11,7 @@ use tsd_files::{SnapshotError, SnapshotProgress, SnapshotReport, SnapshotRequest
 use tsd_meta::{Annotations, MetaObjects, Trees, UidError};
 use tsd_model::{Tsuid, Uid, UidKind, encode_latin1_lossy};
 use tsd_read::Reads;
-use tsd_runtime::ThreadProbe;
+use tsd_runtime::{LogOrigin, ThreadProbe};
 use tsd_storage::{RetentionStatus, Storage, StorageError};
 
 use crate::{
@@ -125,7 +125,7 @@ impl EngineHandle {
     pub async fn rename_uid(&self, kind: UidKind, old: &str, new: &str) -> Result<(), UidError> {
         let (engine, old, new) = (self.clone(), old.to_owned(), new.to_owned());
         let renaming = async move { engine.rename_now(kind, &old, &new).await };
-        tokio::spawn(renaming).await.unwrap_or(Err(UidError::Lost))
+        tokio::spawn(LogOrigin::current().scope(renaming)).await.unwrap_or(Err(UidError::Lost))
     }
 
     async fn rename_now(&self, kind: UidKind, old: &str, new: &str) -> Result<(), UidError> {
@@ -151,7 +151,7 @@ impl EngineHandle {
             let EngineShared { names, ingest, .. } = &*engine.shared;
             names.uids.delete(kind, &name, &ingest.series).await
         };
-        tokio::spawn(deleting).await.unwrap_or(Err(UidError::Lost))
+        tokio::spawn(LogOrigin::current().scope(deleting)).await.unwrap_or(Err(UidError::Lost))
     }
 
     /// Finishes interrupted changes of names, of this daemon and of others. Returns the changes that it finished.

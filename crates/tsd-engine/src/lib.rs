@@ -83,8 +83,9 @@ pub use tsd_read::{
     UnnamedSeries, WorkSizes, WorkSlices,
 };
 pub use tsd_runtime::{
-    Clock, Epoch, FixedShare, MEMORY_LIMIT_KEY, MemoryConsumer, MemoryPermit, ProcessMemory,
-    Receipt, Requester, Standstills, SystemClock, ThreadProbe, boot_ms, stood_still_since,
+    Clock, Epoch, FixedShare, LogOrigin, MEMORY_LIMIT_KEY, MemoryConsumer, MemoryPermit,
+    ProcessMemory, Receipt, Requester, Standstills, SystemClock, ThreadProbe, boot_ms,
+    stood_still_since,
 };
 pub use tsd_storage::{
     HealthImpact, LogLimit, RetentionStatus, StorageError, StoreComponent, metrics_table,

@@ -26,7 +26,7 @@ use std::{
 
 use bytes::Bytes;
 use tokio_util::task::TaskTracker;
-use tsd_runtime::{Actor, ActorContext, ActorRef, Reply, SendError};
+use tsd_runtime::{Actor, ActorContext, ActorRef, LogOrigin, Reply, SendError};
 use tsd_storage::{BytePermit, CellBatch, Receipt, Storage, StorageError, Write};
 
 use crate::{
@@ -57,6 +57,8 @@ pub(crate) struct WriteRequest {
     pub(crate) permit: BytePermit,
     /// True if it may wait for the next tick, because its session sends few points at a time.
     pub(crate) may_wait: bool,
+    /// Its sender, for the log.
+    pub(crate) origin: LogOrigin,
 }
 
 /// A row that got its first point, or that got a point after it became due for compaction.
@@ -104,7 +106,7 @@ impl DirectWrites {
     /// Starts the write as a task, which continues if the client disconnects. Only ordered requests are held, so no
     /// batch is written again here.
     fn start(&self, request: WriteRequest) {
-        self.tasks.spawn(WriteBatch::new(request).execute(Arc::clone(&self.settings)));
+        self.tasks.spawn(WriteBatch::new(request).run(Arc::clone(&self.settings)));
     }
 
     async fn drain(&self) {
@@ -211,7 +213,7 @@ impl Writer {
                 QueueStep::Wait | QueueStep::Nothing => continue,
             };
             let settings = Arc::clone(&self.settings);
-            ctx.spawn(batch.execute(settings), move |writer, held, ctx| {
+            ctx.spawn(batch.run(settings), move |writer, held, ctx| {
                 match held {
                     None => writer.release(at, None),
                     Some(batch) => writer.retry_later(at, batch, ctx),
@@ -341,6 +343,8 @@ struct WriteBatch {
     permit: BytePermit,
     waiters: Vec<WriteCompletion>,
     touched: Vec<TouchedRow>,
+    /// The sender of the first request, for the log.
+    origin: LogOrigin,
     /// Failed calls so far.
     failures: u32,
     /// Counts the points while the batch waits for a retry.
@@ -355,6 +359,7 @@ impl WriteBatch {
             permit: request.permit,
             waiters: vec![request.completion],
             touched: request.touched,
+            origin: request.origin,
             failures: 0,
             held: None,
         }
@@ -379,6 +384,11 @@ impl WriteBatch {
             batch.touched.extend(next.touched);
         }
         Some(batch)
+    }
+
+    /// Executes the batch; its log lines name the sender.
+    fn run(self, settings: Arc<WriterSettings>) -> impl Future<Output = Option<Self>> {
+        self.origin.clone().scope(self.execute(settings))
     }
 
     /// Writes the batch and completes its requests. Returns the batch if it must be written again.
@@ -461,6 +471,7 @@ mod tests {
             touched: Vec::new(),
             permit: ByteBudget::new(64).acquire(1, 1, true).await,
             may_wait,
+            origin: LogOrigin::default(),
         }
     }
 

@@ -8,10 +8,12 @@
 //! | run | `actor`: actors and their threads, the only module that uses actix; `clock`: the current time |
 //! | discard | `standstill`: whether the process stood still since it received a write |
 //! | watch | `thread_probe`: whether a thread still runs its tasks |
+//! | trace | `log_origin`: the request or connection that log lines name |
 //! | bound | `process_memory`: the memory that connections, bodies and queries share |
 
 mod actor;
 mod clock;
+mod log_origin;
 mod process_memory;
 mod settings;
 mod standstill;
@@ -22,6 +24,7 @@ pub use actor::{
     run_actors,
 };
 pub use clock::{Clock, SystemClock};
+pub use log_origin::LogOrigin;
 pub use process_memory::{
     FixedShare, MEMORY_LIMIT_KEY, MemoryConsumer, MemoryPermit, ProcessMemory,
 };

@@ -9,8 +9,6 @@ use tracing::warn;
 use tsd_engine::LogLimit;
 use tsd_protocol::PutErrorKind;
 
-use crate::log_origin::LogOrigin;
-
 /// Minimum interval between two messages of the same cause.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum logged bytes of a point.
@@ -57,8 +55,6 @@ impl RefusedPointLog {
         let (reason, mut line) = (reason.to_string(), line.to_string());
         line.truncate(line.floor_char_boundary(MAX_LINE));
         // Escapes control characters, since the text comes from a client.
-        let origin = LogOrigin::current();
-        let (request, connection) = (origin.request(), origin.connection());
-        warn!(%peer, request, connection, ?reason, ?line, suppressed, "a point was refused");
+        warn!(%peer, ?reason, ?line, suppressed, "a point was refused");
     }
 }

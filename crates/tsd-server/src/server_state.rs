@@ -20,7 +20,6 @@ use crate::{
     client::Client,
     health::{HealthAge, HealthMonitor, HealthReport},
     identity_limits::{IdentityTable, LimitedSender},
-    log_origin::LogOrigin,
     metrics::{ReadableCounter, ServerMetrics},
     open_connections::OpenConnections,
     port_tls::REQUIRED_KEY,
@@ -150,11 +149,7 @@ impl ServerState {
     /// Logs that a telnet connection ended with points that were not stored.
     pub(crate) fn log_unstored(&self, points: u64, reason: &str) {
         if let Some(suppressed) = self.unstored_log.admit() {
-            let connection = LogOrigin::current().connection();
-            warn!(
-                connection,
-                points, reason, suppressed, "a telnet connection ended with unstored points"
-            );
+            warn!(points, reason, suppressed, "a telnet connection ended with unstored points");
         }
     }
 
@@ -211,9 +206,7 @@ impl ServerState {
     /// Logs a request that its sender may make later.
     pub(crate) fn log_limited(&self, peer: IpAddr, reason: &dyn std::fmt::Display) {
         if let Some(suppressed) = self.limit_log.admit() {
-            let origin = LogOrigin::current();
-            let (request, connection) = (origin.request(), origin.connection());
-            warn!(%peer, request, connection, %reason, suppressed, "a request exceeded a limit of its sender");
+            warn!(%peer, %reason, suppressed, "a request exceeded a limit of its sender");
         }
     }
 
@@ -226,9 +219,7 @@ impl ServerState {
     ) {
         refused.add(1);
         if let Some(suppressed) = self.refusal_log.admit() {
-            let origin = LogOrigin::current();
-            let (request, connection) = (origin.request(), origin.connection());
-            warn!(%peer, request, connection, %reason, suppressed, "a request was refused");
+            warn!(%peer, %reason, suppressed, "a request was refused");
         }
     }
 
@@ -251,10 +242,9 @@ impl ServerState {
     /// Logs a request that failed inside the daemon.
     pub(crate) fn log_failed(&self, peer: IpAddr, path: &str, error: &ApiError) {
         if let Some(suppressed) = self.failure_log.admit() {
-            let origin = LogOrigin::current();
             let ApiError { status, message, details, .. } = error;
             warn!(
-                %peer, request = origin.request(), path, status, ?message, ?details, suppressed, "a request failed"
+                %peer, path, status, ?message, ?details, suppressed, "a request failed"
             );
         }
     }

@@ -35,7 +35,7 @@ use tokio::{
     task::yield_now,
     time::{Instant, timeout_at},
 };
-use tsd_engine::{NameText, PointFailure};
+use tsd_engine::{LogOrigin, NameText, PointFailure};
 use tsd_protocol::{LineSplitter, TelnetCommands};
 
 use self::{
@@ -51,8 +51,8 @@ use self::{
     write_buffer::WriteBuffer,
 };
 use crate::{
-    connection_epoch::ConnectionEpoch, log_origin::LogOrigin, open_connections::OpenConnection,
-    server_state::ServerState, timeout_io::TimeoutIo,
+    connection_epoch::ConnectionEpoch, open_connections::OpenConnection, server_state::ServerState,
+    timeout_io::TimeoutIo,
 };
 
 /// Serves telnet until the connection closes.

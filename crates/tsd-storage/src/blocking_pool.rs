@@ -15,6 +15,7 @@ use std::{
 
 use crate::StorageError;
 use tokio::sync::oneshot;
+use tsd_runtime::LogOrigin;
 
 /// Limit on queued jobs. A caller waits for each of them.
 const MAX_QUEUED: usize = 16_384;
@@ -123,7 +124,7 @@ impl PoolHandle {
         }
     }
 
-    /// Submits a call; its result is sent through the channel.
+    /// Submits a call, whose log lines name the origin of the caller; its result is sent through the channel.
     ///
     /// # Errors
     ///
@@ -134,7 +135,9 @@ impl PoolHandle {
         call: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
     ) -> Result<oneshot::Receiver<Result<T, StorageError>>, StorageError> {
         let (sender, receiver) = oneshot::channel();
+        let origin = LogOrigin::current();
         let job = Box::new(move || {
+            let call = || origin.in_scope(call);
             let result = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
                 Err(StorageError::Backend(Arc::from("a call of the store panicked")))
             });
@@ -203,6 +206,9 @@ mod tests {
         let failed = handle.call::<(), _>(|| panic!("on purpose")).await.unwrap_err();
         assert!(failed.to_string().contains("panicked"));
         assert_eq!(handle.call(|| Ok(7)).await.unwrap(), 7);
+        let origin = LogOrigin::of_request("a".into());
+        let seen = origin.clone().in_scope(|| handle.call(|| Ok(LogOrigin::current())));
+        assert_eq!(seen.await.unwrap(), origin);
         drop(pool);
         assert!(matches!(handle.call(|| Ok(7)).await, Err(StorageError::Closed)));
     }

@@ -12,7 +12,10 @@ use tracing::{
     field::{Field, Visit},
 };
 use tracing_subscriber::{Layer, layer::Context};
+use tsd_engine::LogOrigin;
 use tsd_server::{LogEvent, RecentLogs};
+
+use super::origin_fields::push_text;
 
 /// Adds every event to [`RecentLogs`].
 #[derive(Debug)]
@@ -22,6 +25,7 @@ impl<S: Subscriber> Layer<S> for RecentLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut text = EventText::default();
         event.record(&mut text);
+        push_text(&mut text.fields, &LogOrigin::current());
         let metadata = event.metadata();
         let thread = thread::current();
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -75,10 +79,13 @@ mod tests {
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
             tracing::warn!(peer = %"::1", points = 2, "some points were refused");
             tracing::info!(only = "fields");
+            let origin = LogOrigin::of_request("trace-42".into());
+            origin.in_scope(|| tracing::info!(points = 1, "of a request"));
         });
         let shown = format!("{recent:?}");
         assert!(shown.contains(r#""some points were refused peer=::1 points=2""#), "{shown}");
         assert!(shown.contains(r#""only=\"fields\"""#), "{shown}");
+        assert!(shown.contains(r#""of a request points=1 request=\"trace-42\"""#), "{shown}");
         assert!(shown.contains("tsd_cli::logging::recent_layer::tests"), "{shown}");
     }
 }

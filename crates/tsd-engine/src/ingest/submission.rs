@@ -14,6 +14,7 @@ use super::{
     shared::IngestShared,
 };
 use tsd_meta::UidError;
+use tsd_runtime::LogOrigin;
 
 use crate::{
     meta_tracking::MetaTracker,
@@ -80,8 +81,16 @@ impl IngestSession {
                     let permit = permit.split(batch.byte_len());
                     let ShardBatch { cells, tags, touched, records, .. } = batch;
                     let completion = group.completion(tags).with_records(&shared.plugins, records);
-                    let request =
-                        WriteRequest { target, cells, completion, touched, permit, may_wait };
+                    let origin = LogOrigin::current();
+                    let request = WriteRequest {
+                        target,
+                        cells,
+                        completion,
+                        touched,
+                        permit,
+                        may_wait,
+                        origin,
+                    };
                     if let Some(shard) = shared.shards.get(shard) {
                         shard.submit(request);
                     }

@@ -8,6 +8,7 @@ mod daemon;
 mod deletes;
 mod layouts;
 mod lifecycle;
+mod log_origin;
 mod row_contents;
 mod series_index;
 mod series_reads;

@@ -4,8 +4,7 @@ use std::net::SocketAddr;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-
-use crate::log_origin::LogOrigin;
+use tsd_engine::LogOrigin;
 
 /// Maximum characters of a text in a line; longer ones end with `…`.
 const MAX_TEXT: usize = 4_096;

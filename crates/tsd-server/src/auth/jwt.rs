@@ -7,13 +7,10 @@ mod claims;
 mod key;
 mod key_set;
 mod signed_token;
-mod token_cache;
 mod token_error;
 mod unique_json;
 
-pub(super) use self::{
-    claims::TokenClaims, signed_token::is_signed_token, token_cache::TokenCache,
-};
+pub(super) use self::{claims::TokenClaims, signed_token::is_signed_token};
 pub use self::{
     claims::TokenRules,
     key_set::{KeySet, KeySetError},

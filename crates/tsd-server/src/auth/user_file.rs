@@ -14,19 +14,20 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use futures_util::{FutureExt as _, future::BoxFuture};
 use jiff::Timestamp;
 use metrics::Counter;
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, time::Instant};
 use tsd_engine::{Clock, MemoryConsumer, ProcessMemory};
 use tsd_protocol::Credentials;
 
 use super::{
     AuthError, Authenticator, Identity, TokenError, TokenOrigin, TokenRules, Users, UsersChange,
     failure_limit::FailureLimit,
-    jwt::{self, KeySet, TokenCache},
+    jwt::{self, KeySet},
     secrets::HashError,
     verified_cache::VerifiedCache,
 };
@@ -36,6 +37,8 @@ const VERIFICATIONS: usize = 2;
 /// Maximum requests that wait for a verification. Most of them wait for a verification that another
 /// request of the same user started.
 const MAX_WAITING: usize = 1_024;
+/// How long the verification of a password is remembered.
+const PASSWORD_REMEMBERED: Duration = Duration::from_mins(5);
 
 /// Authenticates clients by a file of users, and by the keys of an identity provider.
 pub struct UserFileAuthenticator {
@@ -43,7 +46,7 @@ pub struct UserFileAuthenticator {
     /// What signed tokens must claim; `None` if they are not accepted.
     token_rules: Option<TokenRules>,
     epoch: AtomicU64,
-    /// Key of the cache.
+    /// Key of the caches.
     secret: [u8; 32],
     verifications: Arc<Semaphore>,
     waiting: Semaphore,
@@ -57,10 +60,11 @@ pub struct UserFileAuthenticator {
 #[derive(Debug)]
 struct UsersVersion {
     users: Arc<Users>,
-    verified: Arc<VerifiedCache>,
+    /// Right passwords only: at most one entry for each user, and never an answer for a wrong password.
+    verified: Arc<VerifiedCache<Identity, Instant>>,
     /// Keys of signed tokens.
     keys: Option<Arc<KeySet>>,
-    tokens: TokenCache,
+    tokens: VerifiedCache<Result<Identity, AuthError>, Timestamp>,
 }
 
 impl UsersVersion {
@@ -101,7 +105,7 @@ tsd_engine::metrics_table! {
             expired_credentials: "tsd_auth_expired_credentials", Count,
                 "Credentials of the file of users that have expired.";
             cached_tokens: "tsd_auth_cached_tokens", Count,
-                "Signed tokens that were verified since the last change of the users or the keys, at most 10000.";
+                "Signed tokens whose verification is remembered, at most 10000: accepted ones until they expire or the users or the keys change, refused ones with a right signature for a minute.";
         }
     }
 }
@@ -127,7 +131,7 @@ impl UserFileAuthenticator {
             users: Arc::new(users),
             verified: Arc::new(VerifiedCache::new(secret)),
             keys: None,
-            tokens: TokenCache::default(),
+            tokens: VerifiedCache::new(secret),
         };
         Ok(Self {
             current: RwLock::new(Arc::new(version)),
@@ -159,7 +163,7 @@ impl UserFileAuthenticator {
             users: Arc::clone(&users),
             verified: Arc::new(VerifiedCache::new(self.secret)),
             keys: former.keys.clone(),
-            tokens: TokenCache::default(),
+            tokens: VerifiedCache::new(self.secret),
         });
         users.change_from(&former.users)
     }
@@ -172,7 +176,7 @@ impl UserFileAuthenticator {
             users: Arc::clone(&former.users),
             verified: Arc::clone(&former.verified),
             keys: Some(Arc::clone(&keys)),
-            tokens: TokenCache::default(),
+            tokens: VerifiedCache::new(self.secret),
         });
     }
 
@@ -256,8 +260,8 @@ impl UserFileAuthenticator {
         password: &[u8],
     ) -> Result<Identity, AuthError> {
         let version = self.current();
-        let key = version.verified.key(name, password);
-        if let Some(identity) = version.verified.find(&key) {
+        let key = version.verified.key(&[name.as_bytes(), password]);
+        if let Some(identity) = version.verified.find(&key, &Instant::now()) {
             self.metrics.cached.increment(1);
             return Ok(identity);
         }
@@ -267,7 +271,7 @@ impl UserFileAuthenticator {
             return Err(self.busy());
         };
         // During the wait another request may have verified it, or the peer may have reached its limit.
-        if let Some(identity) = version.verified.find(&key) {
+        if let Some(identity) = version.verified.find(&key, &Instant::now()) {
             self.metrics.cached.increment(1);
             return Ok(identity);
         }
@@ -289,7 +293,9 @@ impl UserFileAuthenticator {
             let verified = match identity.filter(|_| is_right) {
                 Some(identity) => {
                     metrics.verified.increment(1);
-                    version.verified.insert(key, identity.clone());
+                    let now = Instant::now();
+                    let until = now + PASSWORD_REMEMBERED;
+                    version.verified.insert(key, identity.clone(), until, &now);
                     Ok(identity)
                 }
                 None => Err(invalid(&metrics, &failures, peer)),
@@ -426,7 +432,7 @@ mod tests {
         assert_eq!(log_in(&file, PEER, "basic bob guess").await, Err(AuthError::Invalid));
     }
 
-    /// Issue 37: a client that reset its connections could guess as fast as the daemon hashes.
+    /// A client that reset its connections could guess as fast as the daemon hashes.
     #[tokio::test(start_paused = true)]
     async fn guesses_count_whose_request_is_dropped() {
         let file = authenticator(&alice());

@@ -14,7 +14,7 @@ use tsd_protocol::{Compressor, Encoding};
 
 use super::response::{ContentType, HttpResponse, OutgoingBody, ResponseContent};
 use crate::{
-    log_origin::{REQUEST_ID, RequestId},
+    request_id::{REQUEST_ID, RequestId},
     timeout_io::ActiveRequest,
 };
 
@@ -78,7 +78,7 @@ pub(crate) fn encode_response(
         headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, allowed);
     }
     if let Some(id) = options.request_id {
-        headers.insert(REQUEST_ID, id.into_header());
+        headers.insert(REQUEST_ID, id.to_header());
     }
     add_challenges(headers, route_response.status);
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

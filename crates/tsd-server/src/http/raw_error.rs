@@ -4,7 +4,7 @@ use hyper::StatusCode;
 use tsd_protocol::ApiError;
 
 use super::{error::status, response::ContentType};
-use crate::log_origin::RequestId;
+use crate::request_id::RequestId;
 
 /// Renders an error as a complete response that announces the close of the connection.
 pub(crate) fn render_raw_error(error: &ApiError) -> Vec<u8> {

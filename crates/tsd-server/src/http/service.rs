@@ -32,7 +32,7 @@ use crate::{
     auth::{Audited, Row, of_request},
     client::Client,
     config::Limits,
-    log_origin::{LogOrigin, RequestId},
+    request_id::RequestId,
     route::Route,
     server_state::ServerState,
     timeout_io::ActiveRequest,
@@ -66,12 +66,12 @@ pub(crate) async fn handle_request(
     state.metrics.received_http.add(1);
     let (parts, body) = request.into_parts();
     let id = RequestId::of(&parts.headers);
+    let origin = id.to_origin();
     let mut context = ResponseContext {
         route: Route::Unknown,
         error_format: ErrorFormat::Legacy(tsd_protocol::LegacyFormat::Html),
-        options: ResponseOptions { request_id: Some(id.clone()), ..ResponseOptions::default() },
+        options: ResponseOptions { request_id: Some(id), ..ResponseOptions::default() },
     };
-    let origin = LogOrigin::of_request(id);
     let routed = if active_request.is_without_memory() {
         context.error_format = ErrorFormat::Api { trace: false };
         let text = format!("no memory is left for the request ({MEMORY_LIMIT_KEY})");

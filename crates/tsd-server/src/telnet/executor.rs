@@ -11,7 +11,6 @@ use crate::{
     audit::{ActOutcome, AuditLine, NotAudited, OpenAct, Protocol},
     auth::{Audited, Identity, Requirement, audited_telnet, of_telnet},
     client::Client,
-    log_origin::LogOrigin,
     server_state::ServerState,
     stats::Stats,
 };
@@ -54,7 +53,7 @@ impl Executor<'_> {
                 telnet_reply::CACHES_DROPPED.to_owned()
             }
             AdminCommand::DieDieDie => {
-                info!(connection = LogOrigin::current().connection(), "a client requested a stop");
+                info!("a client requested a stop");
                 telnet_reply::CLEANING_UP.to_owned()
             }
         };

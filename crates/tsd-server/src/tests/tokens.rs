@@ -205,7 +205,8 @@ async fn a_verified_token_ends_when_it_expires_and_follows_the_users() {
     assert_eq!(short.expires().map(jiff::Timestamp::as_second), Some(1_800_000_100), "of the line");
     verifier.clock.0.store(1_800_000_100_000, Ordering::Relaxed);
     assert!(verifier.file.renew(&short).is_none());
-    assert_eq!(verifier.verify(&token).await, Err(TokenError::Expired.into()));
+    let over = verifier.verify(&token).await;
+    assert!(matches!(over, Err(AuthError::NoRole { .. })), "the line is over: {over:?}");
     verifier.file.replace(users(&ROLES));
     verifier.clock.0.store(1_800_000_359_999, Ordering::Relaxed);
     assert!(verifier.verify(&token).await.is_ok());
@@ -223,8 +224,8 @@ async fn guesses_are_limited_and_verified_tokens_go_on() {
     let claims = |user: &str| claims_until(1_800_000_300, user, &["READER"]);
     let first = key.sign(&claims("first"));
     assert!(verifier.verify(&first).await.is_ok());
+    let expired = key.sign(&claims_until(1_700_000_000, "a", &[]));
     for _ in 0..20 {
-        let expired = key.sign(&claims_until(1_700_000_000, "a", &[]));
         assert_eq!(verifier.verify(&expired).await, Err(TokenError::Expired.into()), "no guess");
     }
     let mut wrong = 0;
@@ -235,4 +236,22 @@ async fn guesses_are_limited_and_verified_tokens_go_on() {
     let limited = verifier.verify(&key.sign(&claims("second"))).await;
     assert!(matches!(limited, Err(AuthError::TooManyFailures { .. })), "{limited:?}");
     assert!(verifier.verify(&first).await.is_ok() && verifier.verify("t0k3n").await.is_ok());
+    assert_eq!(verifier.verify(&expired).await, Err(TokenError::Expired.into()), "remembered");
+}
+
+#[tokio::test]
+async fn a_token_that_is_refused_too_early_is_accepted_in_time() {
+    let key = TestKey::ed25519("a");
+    let verifier = Verifier::new(users(&ROLES), token_rules(), &[&key]);
+    let mut claims = claims_until(1_800_000_300, "alice", &["READER"]);
+    claims["nbf"] = 1_800_000_090.into();
+    let token = key.sign(&claims);
+    assert_eq!(verifier.verify(&token).await, Err(TokenError::NotYetValid.into()));
+    verifier.clock.0.store(1_800_000_030_000, Ordering::Relaxed);
+    assert!(verifier.verify(&token).await.is_ok());
+    let nobody = key.sign(&claims_until(1_800_000_300, "alice", &["nothing"]));
+    let refused = verifier.verify(&nobody).await;
+    assert!(matches!(refused, Err(AuthError::NoRole { .. })), "{refused:?}");
+    verifier.file.replace(Users::parse("nothing claim READER").unwrap());
+    assert!(verifier.verify(&nobody).await.is_ok(), "with a new line");
 }

@@ -13,10 +13,7 @@ use std::{
 };
 
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio_util::{
-    sync::CancellationToken,
-    task::{TaskTracker, task_tracker::TrackedFuture},
-};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tsd_query::{ExecutionLimits, LimitError, QueryError};
 use tsd_runtime::ActorRef;
 
@@ -137,9 +134,10 @@ impl QueryContext {
         self.ended.load(Ordering::Relaxed) || self.restarting.load(Ordering::Relaxed)
     }
 
-    /// Tracks work of the query. The query begins again only after all tracked work was dropped.
-    pub(crate) fn track<F: Future>(&self, work: F) -> TrackedFuture<F> {
-        self.tasks.track_future(work)
+    /// Tracks work of the query, whose log lines name the request. The query begins again only after all tracked work
+    /// was dropped.
+    pub(crate) fn track<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
+        self.tasks.track_future(self.query.client.origin.clone().scope(work))
     }
 
     /// True if the query failed only because it has outgrown its grant, and must begin again.

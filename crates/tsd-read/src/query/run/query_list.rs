@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use tsd_runtime::LogOrigin;
+
 use super::admission::QueryClass;
 use crate::query::{
     failure::QueryFailure,
@@ -17,8 +19,8 @@ pub struct QueryId(pub u64);
 pub struct QueryClient {
     /// Address and port of the client.
     pub remote: String,
-    /// Id of its request, for the log.
-    pub request_id: Option<String>,
+    /// Its request, for the log.
+    pub origin: LogOrigin,
     /// User name, as claimed by the client.
     pub user: Option<String>,
     /// Headers of the request, with secrets masked.

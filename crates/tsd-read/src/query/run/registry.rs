@@ -157,7 +157,8 @@ impl QueryRegistry {
             QueryOutcome::Abandoned | QueryOutcome::Failed(_) => context.started.elapsed(),
         };
         if self.slow_log.is_some_and(|limit| took >= limit) {
-            slow_log::log(&query, took);
+            let origin = query.client.origin.clone();
+            origin.in_scope(|| slow_log::log(&query, took));
         }
         let mut state = self.state.lock();
         state.running.remove(&context.id);

@@ -140,8 +140,7 @@ impl QueryRunner {
                 let files = context.losses();
                 if !files.is_empty() {
                     metrics::counter!("tsd_query_partial_total").increment(1);
-                    let request = context.query.client.request_id.as_deref();
-                    tracing::info!(request, id = ?context.id, ?files, "a query got what is left of damaged files");
+                    tracing::info!(id = ?context.id, ?files, "a query got what is left of damaged files");
                 }
                 registered.begin_response();
                 Ok((output, QueryGuard::new(registered, self.engine.runtime.clone())))

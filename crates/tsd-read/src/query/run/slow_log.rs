@@ -22,7 +22,6 @@ pub(super) fn log(completed: &CompletedQuery, took: Duration) {
     let query = client.query.get(..client.query.floor_char_boundary(MAX_QUERY));
     tracing::warn!(
         id = completed.id.0,
-        request = client.request_id.as_deref(),
         user = client.user.as_deref(),
         remote = client.remote,
         outcome,

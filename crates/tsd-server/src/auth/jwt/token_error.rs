@@ -54,4 +54,9 @@ impl TokenError {
             Self::Malformed | Self::Algorithm | Self::Critical | Self::UnknownKey | Self::Signature
         )
     }
+
+    /// Returns true if the token may be accepted later.
+    pub(crate) const fn is_too_early(self) -> bool {
+        matches!(self, Self::NotYetValid | Self::IssuedInFuture)
+    }
 }

@@ -3,18 +3,15 @@
 use hyper::StatusCode;
 use tracing::info;
 
-use crate::{
-    http::{
-        error::HttpError,
-        request::HttpRequest,
-        response::{ContentType, HttpResponse},
-    },
-    log_origin::LogOrigin,
+use crate::http::{
+    error::HttpError,
+    request::HttpRequest,
+    response::{ContentType, HttpResponse},
 };
 
 /// Requests a stop of the daemon after this response.
 pub(super) fn diediedie(request: &HttpRequest<'_>) -> HttpResponse {
-    info!(peer = %request.peer, request = LogOrigin::current().request(), "a client requested a stop");
+    info!(peer = %request.peer, "a client requested a stop");
     request.state.stop_requested.cancel();
     let body = "<!DOCTYPE html><html><head><meta charset=\"utf-8\"><title>TSD Exiting</title></head>\
                 <body><h1>Cleaning up and exiting now.</h1></body></html>";

@@ -11,7 +11,6 @@ use crate::{
         request::HttpRequest,
         response::{ContentType, HttpResponse},
     },
-    log_origin::LogOrigin,
     recent_logs::LogControl,
 };
 
@@ -46,7 +45,7 @@ fn set_level(
     let logger = request.query.get("logger");
     let count =
         log.set_level(level, logger).map_err(|error| ApiError::new(400, error.to_string()))?;
-    info!(peer = %request.peer, request = LogOrigin::current().request(), level = name, logger = logger.unwrap_or("all"), "the log level was set");
+    info!(peer = %request.peer, level = name, logger = logger.unwrap_or("all"), "the log level was set");
     let plural = if count == 1 { "" } else { "s" };
     let text = format!("Set the log level to {name} on {count} logger{plural}.\n");
     Ok(HttpResponse::new(StatusCode::OK, ContentType::Text, text))

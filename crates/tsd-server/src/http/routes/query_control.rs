@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use tsd_engine::{QueryClient, QueryControl};
+use tsd_engine::{LogOrigin, QueryClient, QueryControl};
 use tsd_protocol::write_json_string;
 
-use crate::{http::request::HttpRequest, identity_limits::LimitedSender, log_origin::LogOrigin};
+use crate::{http::request::HttpRequest, identity_limits::LimitedSender};
 
 /// Headers whose values are masked in the query list.
 const SECRET_HEADERS: [&str; 3] = ["cookie", "authorization", "proxy-authorization"];
@@ -29,7 +29,7 @@ pub(super) fn control(request: &HttpRequest<'_>, query: Arc<str>) -> QueryContro
     });
     let client = QueryClient {
         remote: request.peer.to_string(),
-        request_id: LogOrigin::current().request().map(str::to_owned),
+        origin: LogOrigin::current(),
         user: request.identity.as_ref().map(|identity| identity.name().to_owned()),
         headers: headers.collect(),
         query,

@@ -20,7 +20,6 @@ use crate::{
         request::HttpRequest,
         response::{ContentType, HttpResponse},
     },
-    log_origin::LogOrigin,
     query_failure_mapping::cause_of,
 };
 
@@ -49,7 +48,7 @@ fn cancel(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiError> {
     if !request.state.engine.reads().cancel_query(QueryId(id)) {
         return Err(ApiError::new(404, format!("No query with the id {id} is running")));
     }
-    tracing::info!(peer = %request.peer, request = LogOrigin::current().request(), id, "a query was cancelled");
+    tracing::info!(peer = %request.peer, id, "a query was cancelled");
     Ok(HttpResponse::json(json!({ "message": "Query cancelled", "id": id }).to_string()))
 }
 

@@ -8,7 +8,6 @@ use tsd_protocol::ApiError;
 use crate::{
     CancelQueryError, ClusterNodes, ClusterQueryId, NodeQueries, SilentNodeError,
     http::{error::HttpError, request::HttpRequest, response::HttpResponse},
-    log_origin::LogOrigin,
 };
 
 pub(super) async fn queries(
@@ -32,7 +31,7 @@ async fn cancel(
     })?;
     match nodes.cancel_query(id).await {
         Ok(node) => {
-            tracing::info!(peer = %request.peer, request = LogOrigin::current().request(), %id, node, "a query was cancelled");
+            tracing::info!(peer = %request.peer, %id, node, "a query was cancelled");
             let body = json!({ "message": "Query cancelled", "id": id.to_string(), "node": node });
             Ok(HttpResponse::json(body.to_string()))
         }
