@@ -13,7 +13,7 @@
     reason = "a bench may stop, and prints its result"
 )]
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tsd_model::{Family, SummaryFold, SummaryUse};
@@ -66,12 +66,12 @@ fn key(series: u32) -> Bytes {
     [&[0, 0, 1][..], &tags(series)].concat().into()
 }
 
-/// The batches of a shape.
-fn batches(shape: &Shape) -> impl Iterator<Item = CellBatch> + '_ {
-    let total = shape.series * shape.points;
-    (0..total).step_by(BATCH as usize).map(move |first| {
+/// The batches of some points of each series.
+fn batches(shape: &Shape, points: Range<u32>) -> impl Iterator<Item = CellBatch> + '_ {
+    let numbers = points.start * shape.series..points.end * shape.series;
+    numbers.clone().step_by(BATCH as usize).map(move |first| {
         let mut cells = CellBatch::new();
-        for number in first..(first + BATCH).min(total) {
+        for number in first..(first + BATCH).min(numbers.end) {
             let (series, at) = (number % shape.series, number / shape.series);
             let offset_ms = u64::from(at) * u64::from(shape.step_ms);
             let hour = u32::try_from(offset_ms / 3_600_000).expect("an hour");
@@ -114,24 +114,27 @@ async fn read(store: &impl Storage, table: &Table, read: &SeriesRead) -> (u64, u
     (points, summarized)
 }
 
+fn all_series() -> ReadSelection {
+    ReadSelection::Range(SeriesRange {
+        prefix: Bytes::from_static(&[0, 0, 1]),
+        from: Bytes::new(),
+        to: None,
+        filter: None,
+    })
+}
+
 async fn run(shape: &Shape, is_bench: bool) {
     let table = Table::new("tsdb");
     let directory = tempfile::tempdir().expect("a directory");
-    let config = WalConfig { memtable_bytes: 1 << 30, ..WalConfig::new(directory.path()) };
+    // The backend discards what is flushed.
+    let (memtable_bytes, max_age) = (1 << 30, Duration::from_hours(1));
+    let config = WalConfig { memtable_bytes, max_age, ..WalConfig::new(directory.path()) };
     let backend = Arc::new(CountingBackend::new(table.clone()));
     let (store, _) = WalStorage::open(config, Arc::clone(&backend)).await.expect("a log");
-    for batch in batches(shape) {
+    for batch in batches(shape, 0..shape.points) {
         store.put(&table, batch).await.expect("a durable batch");
     }
     let last = START + 7 * 24 * 3_600;
-    let range = || {
-        ReadSelection::Range(SeriesRange {
-            prefix: Bytes::from_static(&[0, 0, 1]),
-            from: Bytes::new(),
-            to: None,
-            filter: None,
-        })
-    };
     let keys = |count: u32| {
         let step = (shape.series / count).max(1) as usize;
         ReadSelection::Keys((0..shape.series).step_by(step).map(key).collect())
@@ -143,8 +146,8 @@ async fn run(shape: &Shape, is_bench: bool) {
         with_points: false,
     };
     for (name, selection, summaries) in [
-        ("all", range(), None),
-        ("all, hourly extremes", range(), Some(summaries)),
+        ("all", all_series(), None),
+        ("all, hourly extremes", all_series(), Some(summaries)),
         ("one series", keys(1), None),
         ("100 series by key", keys(100), None),
     ] {
@@ -180,9 +183,43 @@ async fn run(shape: &Shape, is_bench: bool) {
             summarized_points,
         );
     }
+    let added = read_beside_a_writer(&store, &table, shape, summaries, is_bench).await;
     store.close().await.expect("a clean close");
-    let total = u64::from(shape.series) * u64::from(shape.points);
+    let total = u64::from(shape.series) * u64::from(shape.points + added);
     assert_eq!(backend.cells(), total, "every cell is flushed");
+}
+
+/// Repeats a read by hours after each point that every series gets. Returns the number of these points.
+async fn read_beside_a_writer(
+    store: &impl Storage,
+    table: &Table,
+    shape: &Shape,
+    summaries: SummaryUse,
+    is_bench: bool,
+) -> u32 {
+    let rounds = if is_bench { 20 } else { 2 };
+    let request = SeriesRead {
+        prefix_len: PREFIX_LEN,
+        selection: all_series(),
+        bases: (START, START + 7 * 24 * 3_600),
+        summaries: Some(summaries),
+        reads_past_losses: false,
+    };
+    let mut ns = Vec::new();
+    for round in 0..rounds {
+        let points = shape.points + round;
+        for batch in batches(shape, points..points + 1) {
+            store.put(table, batch).await.expect("a durable batch");
+        }
+        let expected = u64::from(shape.series) * u64::from(points + 1);
+        let before = cpu_ns();
+        let (points, summarized) = read(store, table, &request).await;
+        assert_eq!(points + summarized, expected, "{}", shape.name);
+        ns.push((cpu_ns() - before) / expected as f64);
+    }
+    let mean = ns.iter().sum::<f64>() / ns.len() as f64;
+    println!("{:<28} {:<22} {mean:7.2} ns CPU a point", shape.name, "… while points arrive");
+    rounds
 }
 
 #[tokio::main(flavor = "current_thread")]

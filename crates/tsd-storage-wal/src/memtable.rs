@@ -12,6 +12,7 @@ mod row_op;
 mod row_order;
 mod row_points;
 mod row_state;
+mod row_summaries;
 mod table_rows;
 
 use parking_lot::{RwLock, RwLockReadGuard};
@@ -31,12 +32,13 @@ use tsd_storage::RowFilter;
 pub(crate) use self::row_op::encode_op;
 pub(crate) use self::{
     buffer_pool::BufferPool,
-    copied_rows::{CopiedRows, SharedRows},
+    copied_rows::{CopiedRow, CopiedRows, SharedRows, SummarizedRow},
     flush_rows::MemtableRows,
     new_rows::NewRows,
     row_op::{RowOp, RowOpIter},
     row_points::{append_rising, estimated_points},
     row_state::{ColumnState, MAX_ADDED_MS, RowState},
+    row_summaries::{RowSummary, RowVersion},
 };
 use self::{row_order::RangeStep, table_rows::TableRows};
 use crate::change::Change;
@@ -100,6 +102,8 @@ pub(crate) struct RowRange<'a> {
     pub(crate) filter: Option<&'a RowFilter>,
     /// Maximum number of rows per call.
     pub(crate) max_rows: usize,
+    /// Copy the summaries of rows, where they exist, instead of the operations in them.
+    pub(crate) with_summaries: bool,
 }
 
 /// Size of a key range of a table.
@@ -254,6 +258,39 @@ impl Memtable {
         self.read().get(table.0)?.row_ops(key).map(<[u8]>::to_vec)
     }
 
+    /// Copies a row, as [`RowRange::with_summaries`] tells.
+    pub(crate) fn copied_row(
+        &self,
+        table: TableId,
+        key: &[u8],
+        with_summaries: bool,
+    ) -> Option<CopiedRow> {
+        let tables = self.read();
+        let rows = tables.get(table.0)?;
+        let row = rows.find(key)?;
+        let (ops, summarized) = if with_summaries {
+            let (_, ops, summarized) = rows.summarized_row(row, &rows.summaries());
+            (ops, summarized)
+        } else {
+            (rows.row(row).1, None)
+        };
+        let (ops, summarized) = (Bytes::copy_from_slice(ops), summarized.map(Box::new));
+        Some(CopiedRow { ops, summarized })
+    }
+
+    /// Keeps the summary of a version of a row for later reads.
+    pub(crate) fn add_summary(&self, table: TableId, version: RowVersion, summary: RowSummary) {
+        if let Some(rows) = self.read().get(table.0) {
+            let added = rows.add_summary(version, summary);
+            self.bytes.fetch_add(added, Ordering::Relaxed);
+        }
+    }
+
+    /// Number of rows with a summary.
+    pub(crate) fn summary_count(&self) -> usize {
+        self.read().iter().map(|rows| rows.summaries().len()).sum()
+    }
+
     /// Sequence number of the last change of a row, or a later number; `None` if the memtable lacks the row.
     pub(crate) fn row_sequence(&self, table: TableId, key: &[u8]) -> Option<u64> {
         let tables = self.read();
@@ -315,9 +352,17 @@ impl Memtable {
             last = Some(key);
             if is_match { RangeStep::TakeLast } else { RangeStep::End }
         });
+        let summaries = range.with_summaries.then(|| rows.summaries());
         for row in found {
-            let (key, ops) = rows.row(row);
-            copied.push(key, ops);
+            let key = if let Some(summaries) = &summaries {
+                let (key, ops, summarized) = rows.summarized_row(row, summaries);
+                copied.push_summarized(key, ops, summarized);
+                key
+            } else {
+                let (key, ops) = rows.row(row);
+                copied.push(key, ops);
+                key
+            };
             if copied.byte_len() >= MAX_COPIED_BYTES {
                 last = Some(key);
                 break;

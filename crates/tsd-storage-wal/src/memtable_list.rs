@@ -93,6 +93,11 @@ impl MemtableView {
     pub(crate) fn row_count(&self) -> usize {
         self.memtables.iter().map(|memtable| memtable.row_count()).sum()
     }
+
+    /// Number of rows with a summary.
+    pub(crate) fn summary_count(&self) -> usize {
+        self.memtables.iter().map(|memtable| memtable.summary_count()).sum()
+    }
 }
 
 /// The list. Rotations and completed flushes change it.

@@ -50,6 +50,8 @@ tsd_storage::metrics_table! {
             "tsd_wal_memtable_bytes", Bytes, "Size of all memtables.";
             "tsd_wal_memtable_limit_bytes", Bytes, "Bound of all memtables.";
             "tsd_wal_memtable_rows", Count, "Rows in the memtables.";
+            "tsd_wal_memtable_summaries", Count,
+                "Rows of the memtables whose points reads have summarized.";
             "tsd_wal_oldest_unflushed_seconds", Seconds, "Age of the oldest unflushed change.";
             "tsd_wal_rejected_rows", Count, "Rows that the backend rejects at present.";
             "tsd_wal_stuck_tables", Count,

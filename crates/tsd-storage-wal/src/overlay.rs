@@ -68,16 +68,29 @@ impl RowOps {
     /// Appends the points of the row in time order to columns. Appends nothing and returns false if the operations
     /// do more than put points with different instants, or if the row does not begin at a full hour.
     pub(crate) fn append_points(&self, base_secs: u32, columns: &mut PointColumns) -> bool {
+        self.append_points_after(i64::MIN, base_secs, columns)
+    }
+
+    /// As [`Self::append_points`], but also returns false if a point is not later than `after_ms`.
+    pub(crate) fn append_points_after(
+        &self,
+        after_ms: i64,
+        base_secs: u32,
+        columns: &mut PointColumns,
+    ) -> bool {
         if !base_secs.is_multiple_of(BaseTime::SPAN_SECONDS) {
             return false;
         }
         let (row_ms, before) = (i64::from(base_secs) * 1_000, columns.len());
-        let mut last_ms = i64::MIN;
+        let mut last_ms = after_ms;
         if self.parts().all(|(ops, _)| append_rising(ops, row_ms, &mut last_ms, columns)) {
             return true;
         }
         columns.truncate(before);
         let Some(points) = self.points(base_secs) else { return false };
+        if points.first().is_some_and(|(time_ms, _)| *time_ms <= after_ms) {
+            return false;
+        }
         for (time_ms, value) in points {
             columns.push(time_ms, value);
         }

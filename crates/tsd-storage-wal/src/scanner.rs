@@ -186,7 +186,8 @@ impl MemtableCursor {
         }
         let Some(start) = self.next.take() else { return true };
         let (filter, max_rows) = (scan.filter.as_ref(), batch_rows(scan));
-        let range = RowRange { start: &start, stop: &scan.stop, filter, max_rows };
+        let stop = scan.stop.as_ref();
+        let range = RowRange { start: &start, stop, filter, max_rows, with_summaries: false };
         let mut copied = self.memtable.copy_range(id, range);
         self.next = copied.next.take();
         self.rows = copied.into_rows().into_iter().peekable();

@@ -14,7 +14,7 @@ use tsd_storage::{
 };
 
 use self::{
-    memtable_series::{MemtableDays, changed_days, first_base},
+    memtable_series::{MemtableDays, changed_days, first_base, hours_ms},
     merged_days::MergedDays,
     stored_days::StoredDays,
 };
@@ -161,6 +161,8 @@ impl<B: FlushTarget> MergedSeriesScanner<B> {
         if let Some(summaries) = &mut read.summaries {
             // A summary does not cover the rows that memtables change.
             summaries.with_points = true;
+            // The summaries of the other hours of a day remain of use.
+            summaries.has_days &= hours_ms(rows.read()).is_none();
         }
         let stored = if self.stored.has(read.bases) {
             Some(self.backend.series().read_series(&self.table, &read)?)
@@ -205,3 +207,6 @@ impl<B: FlushTarget> SeriesScanner for MergedSeriesScanner<B> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

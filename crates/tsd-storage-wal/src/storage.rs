@@ -361,6 +361,7 @@ impl<B: FlushTarget> Maintenance for WalStorage<B> {
             ("tsd_wal_memtable_bytes", view.bytes() as f64),
             ("tsd_wal_memtable_limit_bytes", state.config.memtable_bytes as f64),
             ("tsd_wal_memtable_rows", view.row_count() as f64),
+            ("tsd_wal_memtable_summaries", view.summary_count() as f64),
             ("tsd_wal_immutable_memtables", view.immutable_count() as f64),
             ("tsd_wal_closed_segments", closed_segments as f64),
             ("tsd_wal_log_bytes", state.log_bytes() as f64),

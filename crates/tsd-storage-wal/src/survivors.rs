@@ -98,8 +98,13 @@ pub(crate) fn visit_rows<E>(
 ) -> Result<(), E> {
     let mut next = Some(range.start.clone());
     while let Some(start) = next {
-        let rows =
-            RowRange { start: &start, stop: &range.stop, filter: None, max_rows: MAX_COPIED_ROWS };
+        let rows = RowRange {
+            start: &start,
+            stop: &range.stop,
+            filter: None,
+            max_rows: MAX_COPIED_ROWS,
+            with_summaries: false,
+        };
         let mut copied = memtable.copy_range(range.id, rows);
         next = copied.next.take();
         visit(&copied)?;

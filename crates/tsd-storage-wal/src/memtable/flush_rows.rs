@@ -68,7 +68,8 @@ impl MemtableRows {
             }
             let start = self.copied.next.take()?;
             let (stop, max_rows) = (self.stop.as_slice(), MAX_COPIED_ROWS);
-            let range = RowRange { start: &start, stop, filter: None, max_rows };
+            let range =
+                RowRange { start: &start, stop, filter: None, max_rows, with_summaries: false };
             self.memtable.copy_range_into(self.table, range, &mut self.copied);
             self.next = 0;
         }

@@ -13,15 +13,18 @@ use std::{
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
+use parking_lot::RwLockReadGuard;
 use tsd_storage::{CellBatch, widen_hash};
 
 use self::row_ops::{compact, encode_cells};
 use super::{
     arena::{Arena, Chunk},
     buffer_pool::BufferPool,
+    copied_rows::SummarizedRow,
     new_rows::NewRows,
     row_op::{RowOp, encode_op},
     row_order::{RangeStep, RowOrder, sorted_by},
+    row_summaries::{RowSummaries, RowSummary, RowVersion, SummaryMap},
 };
 
 /// Bytes of operations above which a row is compacted before it grows.
@@ -58,6 +61,7 @@ pub(super) struct TableRows {
     noted_rows: AtomicU32,
     /// Base time of the oldest noted row.
     oldest_base: AtomicU32,
+    summaries: RowSummaries,
 }
 
 /// Entry of the index. The hash avoids an access to the row when the index grows or misses.
@@ -75,6 +79,8 @@ struct RowEntry {
     /// Number of the last change in the memtable.
     sequence: u32,
     key_len: u16,
+    /// Number of times that operations were removed, at most [`u16::MAX`].
+    rewrites: u16,
 }
 
 #[derive(Debug, Default)]
@@ -99,6 +105,7 @@ impl TableRows {
             is_in_order: false,
             noted_rows: AtomicU32::new(0),
             oldest_base: AtomicU32::new(u32::MAX),
+            summaries: RowSummaries::default(),
         }
     }
 
@@ -230,6 +237,38 @@ impl TableRows {
         (self.key_of(entry), self.ops_of(entry))
     }
 
+    /// Summaries of this and of earlier versions of rows.
+    pub(super) fn summaries(&self) -> RwLockReadGuard<'_, SummaryMap> {
+        self.summaries.read()
+    }
+
+    /// Key of a row, its operations after those of its summary, and its version and summary. The row has no version
+    /// once its changes are no longer told apart.
+    #[expect(clippy::indexing_slicing, reason = "a summary covers a part of its row")]
+    pub(super) fn summarized_row(
+        &self,
+        row: u32,
+        summaries: &SummaryMap,
+    ) -> (&[u8], &[u8], Option<SummarizedRow>) {
+        let entry = self.rows[row as usize];
+        let (key, ops) = (self.key_of(entry), self.ops_of(entry));
+        if entry.rewrites == u16::MAX {
+            return (key, ops, None);
+        }
+        let version = RowVersion { row, len: entry.len, rewrites: entry.rewrites };
+        let summary = summaries
+            .get(&row)
+            .filter(|(of, _)| of.rewrites == version.rewrites && of.len <= version.len);
+        let covered = summary.map_or(0, |(of, _)| of.len as usize - key.len());
+        let summary = summary.map(|(_, summary)| *summary);
+        (key, &ops[covered..], Some(SummarizedRow { version, summary }))
+    }
+
+    /// Keeps the summary of a version of a row. Returns the bytes of memory that this took.
+    pub(super) fn add_summary(&self, version: RowVersion, summary: RowSummary) -> usize {
+        self.summaries.add(version, summary)
+    }
+
     /// Reports to the backend the rows that were created since the last call.
     pub(super) fn note_new(&self, new_rows: &NewRows) {
         let end = self.rows.len() as u32;
@@ -317,9 +356,11 @@ impl TableRows {
             + self.index.allocation_size()
             + self.rows.capacity() * size_of::<RowEntry>()
             + self.order.bytes()
+            + self.summaries.bytes()
     }
 
-    fn find(&self, key: &[u8]) -> Option<u32> {
+    /// Number of the row with a key.
+    pub(super) fn find(&self, key: &[u8]) -> Option<u32> {
         self.find_hashed(hash(&self.hasher, key), key)
     }
 
@@ -346,7 +387,7 @@ impl TableRows {
             start.copy_from_slice(key);
         }
         let key_len = key.len() as u16;
-        rows.push(RowEntry { chunk, len: u32::from(key_len), sequence: 0, key_len });
+        rows.push(RowEntry { chunk, len: u32::from(key_len), sequence: 0, key_len, rewrites: 0 });
         index.insert_unique(widen_hash(hash), IndexSlot { hash, row }, |s| widen_hash(s.hash));
         order.add(row, |row| {
             let entry = rows.get(row as usize);
@@ -392,6 +433,7 @@ impl TableRows {
                 let chunk = self.arena.slice_mut(entry.chunk);
                 chunk.get_mut(key_len..end)?.copy_from_slice(&compacted);
                 entry.len = end as u32;
+                entry.rewrites = entry.rewrites.saturating_add(1);
             }
         }
         let need = entry.len as usize + more;
@@ -408,6 +450,7 @@ impl TableRows {
     fn truncate(&mut self, row: u32) {
         if let Some(entry) = self.rows.get_mut(row as usize) {
             entry.len = u32::from(entry.key_len);
+            entry.rewrites = entry.rewrites.saturating_add(1);
         }
     }
 

@@ -7,11 +7,13 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
-use tsd_model::DAY_SECS;
+use tsd_model::{DAY_SECS, SumBucket, SummaryFold};
 use tsd_storage::{ReadSelection, SeriesRange, SeriesRead};
 
 use crate::{
-    memtable::{MAX_COPIED_BYTES, Memtable, RowRange, SharedRows, TableId},
+    memtable::{
+        CopiedRow, MAX_COPIED_BYTES, Memtable, RowRange, SharedRows, SummarizedRow, TableId,
+    },
     memtable_list::MemtableView,
     overlay::RowOps,
 };
@@ -37,13 +39,33 @@ const SMALL_ROWS: usize = COPIED_ROWS / 2;
 /// The rows of one series.
 pub(super) struct MemtableSeries {
     pub(super) series: Bytes,
-    /// Base time and operations of each row, in order.
-    pub(super) rows: VecDeque<(u32, RowOps)>,
+    /// In order of their base times.
+    pub(super) rows: VecDeque<MemtableRow>,
+}
+
+/// A row in the memtables.
+#[derive(Debug)]
+pub(super) struct MemtableRow {
+    pub(super) base: u32,
+    pub(super) ops: RowOps,
+    pub(super) form: RowForm,
+}
+
+/// What the operations of a [`MemtableRow`] are.
+#[derive(Debug)]
+pub(super) enum RowForm {
+    /// All operations of the row.
+    Whole,
+    /// The operations of the only memtable with the row, after those in its summary.
+    Summarized(Arc<Memtable>, Box<SummarizedRow>),
+    /// Incomplete: the row is in several memtables, some of which have a summary.
+    Incomplete,
 }
 
 /// The rows of a read in the memtables of a view, in order of their series.
 pub(super) struct MemtableDays {
     id: TableId,
+    view: Arc<MemtableView>,
     read: SeriesRead,
     source: Source,
     next: Option<MemtableSeries>,
@@ -74,6 +96,7 @@ struct BaseCursor {
     next: Option<Vec<u8>>,
     stop: Vec<u8>,
     max_rows: usize,
+    with_summaries: bool,
 }
 
 /// The lowest base time in a range for which a memtable has rows with the salt and metric of a read.
@@ -126,25 +149,29 @@ fn places(view: &MemtableView, id: TableId, prefix: &[u8], bases: (u32, u32)) ->
 
 impl MemtableDays {
     /// Copies the rows; `None` if there are many, or if a filter skips many.
-    pub(super) fn try_copied(view: &MemtableView, id: TableId, read: &SeriesRead) -> Option<Self> {
+    pub(super) fn try_copied(
+        view: &Arc<MemtableView>,
+        id: TableId,
+        read: &SeriesRead,
+    ) -> Option<Self> {
         let copied = match &read.selection {
-            ReadSelection::Range(range) => copy_range(view, id, range, read.bases),
+            ReadSelection::Range(range) => copy_range(view, id, read, range),
             ReadSelection::Keys(keys) => look_up(view, id, read, keys),
         };
         let source = Source::Copied(copied?);
-        Some(Self { id, read: read.clone(), source, next: None })
+        Some(Self { id, view: Arc::clone(view), read: read.clone(), source, next: None })
     }
 
     /// The rows of one day, which may be many.
-    pub(super) fn of_day(view: &MemtableView, id: TableId, read: SeriesRead) -> Self {
+    pub(super) fn of_day(view: &Arc<MemtableView>, id: TableId, read: SeriesRead) -> Self {
         let source = match &read.selection {
-            ReadSelection::Range(range) => Source::Range(cursors(view, id, range, read.bases)),
+            ReadSelection::Range(range) => Source::Range(cursors(view, id, &read, range)),
             ReadSelection::Keys(keys) => Source::Keys {
                 keys: keys.clone().into(),
                 places: places_by_prefix(view, id, &read),
             },
         };
-        Self { id, read, source, next: None }
+        Self { id, view: Arc::clone(view), read, source, next: None }
     }
 
     /// True if there are few rows, so that twice as many days may be copied, too.
@@ -174,14 +201,24 @@ impl MemtableDays {
     }
 
     /// Takes the copied rows of a series up to a base time, so that they no longer come next.
-    pub(super) fn take_until(&mut self, series: &[u8], last: u32) -> VecDeque<(u32, RowOps)> {
+    pub(super) fn take_until(&mut self, series: &[u8], last: u32) -> VecDeque<MemtableRow> {
         let Source::Copied(copied) = &mut self.source else { return VecDeque::new() };
         let found = copied.binary_search_by(|other| (*other.series).cmp(series)).ok();
         let Some(of_series) = found.and_then(|at| copied.get_mut(at)) else {
             return VecDeque::new();
         };
-        let count = of_series.rows.partition_point(|(base, _)| *base <= last);
+        let count = of_series.rows.partition_point(|row| row.base <= last);
         of_series.rows.drain(..count).collect()
+    }
+
+    /// All operations of a row. They may be newer than those that were read with it.
+    pub(super) fn whole_ops(&self, series: &[u8], base: u32) -> RowOps {
+        RowOps::new(self.view.row_ops(self.id, &self.read.row_key(series, base)))
+    }
+
+    /// Number of the table.
+    pub(super) const fn table(&self) -> TableId {
+        self.id
     }
 
     fn find_next(&mut self) -> Option<MemtableSeries> {
@@ -202,12 +239,12 @@ impl MemtableDays {
                 let next = cursors.iter().filter_map(|cursor| cursor.tags(tags_at)).min()?;
                 let series: Bytes = [&*range.prefix, next].concat().into();
                 let next = series.get(range.prefix.len()..);
-                let mut rows: VecDeque<(u32, RowOps)> = VecDeque::with_capacity(cursors.len());
+                let mut rows = VecDeque::with_capacity(cursors.len());
                 for cursor in cursors {
                     if cursor.tags(tags_at) == next
-                        && let Some(ops) = cursor.rows.take()
+                        && let Some(copied) = cursor.rows.take()
                     {
-                        add_row(&mut rows, cursor.base, ops, cursor.memtable.base_ms());
+                        add_row(&mut rows, cursor.base, copied, &cursor.memtable);
                     }
                 }
                 Some(MemtableSeries { series, rows })
@@ -248,7 +285,7 @@ fn look_up(
     let mut bytes = 0;
     for series in keys {
         let rows = rows_of_key(id, read, series, &places);
-        bytes += rows.iter().map(|(_, ops)| ops.byte_len()).sum::<usize>();
+        bytes += rows.iter().map(|row| row.ops.byte_len()).sum::<usize>();
         if bytes > MAX_LOOKED_UP_BYTES {
             return None;
         }
@@ -265,13 +302,13 @@ fn rows_of_key(
     read: &SeriesRead,
     series: &Bytes,
     places: &[(Bytes, Places)],
-) -> VecDeque<(u32, RowOps)> {
+) -> VecDeque<MemtableRow> {
     let places = places.iter().find(|(prefix, _)| series.starts_with(prefix));
-    let mut rows: VecDeque<(u32, RowOps)> = VecDeque::new();
+    let mut rows = VecDeque::new();
     for (base, memtable) in places.map_or(&[][..], |(_, places)| places) {
         let key = read.row_key(series, *base);
-        if let Some(of_row) = memtable.row_ops(id, &key) {
-            add_row(&mut rows, *base, of_row.into(), memtable.base_ms());
+        if let Some(copied) = memtable.copied_row(id, &key, hours_ms(read).is_some()) {
+            add_row(&mut rows, *base, copied, memtable);
         }
     }
     rows
@@ -281,12 +318,16 @@ fn rows_of_key(
 fn cursors(
     view: &MemtableView,
     id: TableId,
+    read: &SeriesRead,
     range: &SeriesRange,
-    bases: (u32, u32),
 ) -> Vec<BaseCursor> {
-    let places = places(view, id, &range.prefix, bases);
+    let places = places(view, id, &range.prefix, read.bases);
+    let with_summaries = hours_ms(read).is_some();
     let max_rows = (COPIED_ROWS / places.len().max(1)).max(1);
-    let cursor = |(base, memtable)| BaseCursor::new(base, memtable, range, max_rows);
+    let cursor = |(base, memtable)| BaseCursor {
+        with_summaries,
+        ..BaseCursor::new(base, memtable, range, max_rows)
+    };
     places.into_iter().map(cursor).collect()
 }
 
@@ -295,62 +336,101 @@ fn cursors(
 fn copy_range(
     view: &MemtableView,
     id: TableId,
+    read: &SeriesRead,
     range: &SeriesRange,
-    (first, last): (u32, u32),
 ) -> Option<VecDeque<MemtableSeries>> {
+    let ((first, last), with_summaries) = (read.bases, hours_ms(read).is_some());
     let bound = |base: u32| [&*range.prefix, &base.to_be_bytes()].concat();
     let stop = bound(last.checked_add(1)?);
     let is_large = |memtable: &Arc<Memtable>| {
         let size = memtable.estimated_size(id, &bound(first), &stop);
         // Half of the bytes of a row may be unused.
-        size.rows > MAX_COPIED_ROWS || size.bytes > 2 * MAX_LOOKED_UP_BYTES as u64
+        size.rows > MAX_COPIED_ROWS
+            || (size.bytes > 2 * MAX_LOOKED_UP_BYTES as u64 && !with_summaries)
     };
     if view.memtables.iter().any(is_large) {
         return None;
     }
-    // Tags, base time, operations, and the base of their timestamps.
-    let mut copied: Vec<(Bytes, (u32, Bytes, i64))> = Vec::new();
+    let mut copied: Vec<(Bytes, u32, CopiedRow, &Arc<Memtable>)> = Vec::new();
     for memtable in &view.memtables {
         let mut next = Some(bound(first));
         for _ in 0..MAX_COPIES {
             let Some(start) = next.take() else { break };
             let filter = range.filter.as_ref();
-            let rows = RowRange { start: &start, stop: &stop, filter, max_rows: COPIED_ROWS };
+            let max_rows = COPIED_ROWS;
+            let rows = RowRange { start: &start, stop: &stop, filter, max_rows, with_summaries };
             let mut of_memtable = memtable.copy_range(id, rows);
             next = of_memtable.next.take();
-            copied.extend(of_memtable.into_rows().into_iter().filter_map(|(key, ops)| {
-                let (base, tags) = key.get(range.prefix.len()..)?.split_first_chunk::<4>()?;
-                let is_selected =
-                    *tags >= *range.from && range.to.as_ref().is_none_or(|to| *tags < **to);
-                let base = u32::from_be_bytes(*base);
-                is_selected.then(|| (key.slice_ref(tags), (base, ops, memtable.base_ms())))
-            }));
+            let mut of_memtable = of_memtable.into_shared();
+            while let Some((key, row)) = of_memtable.take_with_key() {
+                let split = key.get(range.prefix.len()..).and_then(<[u8]>::split_first_chunk::<4>);
+                let Some((base, tags)) = split else { continue };
+                if *tags >= *range.from && range.to.as_ref().is_none_or(|to| *tags < **to) {
+                    let base = u32::from_be_bytes(*base);
+                    copied.push((key.slice_ref(tags), base, row, memtable));
+                }
+            }
         }
         if next.is_some() {
             return None;
         }
     }
     // The sort is stable, so memtables stay in order of age.
-    copied.sort_by(|(tags, (base, ..)), (other, (other_base, ..))| {
+    copied.sort_by(|(tags, base, ..), (other, other_base, ..)| {
         tags.cmp(other).then(base.cmp(other_base))
     });
-    let of_series = |rows: &[(Bytes, (u32, Bytes, i64))]| {
-        let tags = rows.first().map(|(tags, _)| &**tags).unwrap_or_default();
-        let mut joined: VecDeque<(u32, RowOps)> = VecDeque::with_capacity(rows.len());
-        for (_, (base, ops, base_ms)) in rows {
-            add_row(&mut joined, *base, ops.clone(), *base_ms);
+    let mut found: VecDeque<MemtableSeries> = VecDeque::new();
+    for (tags, base, row, memtable) in copied {
+        let is_last = |last: &MemtableSeries| last.series.get(range.prefix.len()..) == Some(&*tags);
+        if !found.back().is_some_and(is_last) {
+            let series = [&*range.prefix, &*tags].concat().into();
+            found.push_back(MemtableSeries { series, rows: VecDeque::new() });
         }
-        MemtableSeries { series: [&*range.prefix, tags].concat().into(), rows: joined }
-    };
-    Some(copied.chunk_by(|(tags, _), (other, _)| tags == other).map(of_series).collect())
+        if let Some(last) = found.back_mut() {
+            add_row(&mut last.rows, base, row, memtable);
+        }
+    }
+    Some(found)
 }
 
-/// Adds operations, whose timestamps are relative to `base_ms`, to the rows of a series. Operations come in the
-/// order of their base times, and then of the age of their memtables.
-fn add_row(rows: &mut VecDeque<(u32, RowOps)>, base: u32, ops: Bytes, base_ms: i64) {
+/// Time range whose hours a read may get as summaries of their rows: start inclusive, end exclusive, epoch
+/// milliseconds. `None` if the read needs points, or sums of longer times.
+pub(super) fn hours_ms(read: &SeriesRead) -> Option<(i64, i64)> {
+    let summaries = read.summaries.filter(|summaries| !summaries.with_points)?;
+    let is_by_hour = match summaries.fold {
+        SummaryFold::Extremes | SummaryFold::Ends | SummaryFold::Sums(SumBucket::Hour) => true,
+        SummaryFold::Sums(SumBucket::Day | SumBucket::Longer) => false,
+    };
+    is_by_hour.then_some(summaries.range_ms)
+}
+
+/// Adds a row of a memtable to the rows of a series. Rows come in the order of their base times, and then of the age
+/// of their memtables.
+fn add_row(
+    rows: &mut VecDeque<MemtableRow>,
+    base: u32,
+    copied: CopiedRow,
+    memtable: &Arc<Memtable>,
+) {
+    let CopiedRow { ops, summarized } = copied;
+    let has_summary = summarized.as_ref().is_some_and(|row| row.summary.is_some());
     match rows.back_mut() {
-        Some((last, joined)) if *last == base => joined.add(ops, base_ms),
-        _ => rows.push_back((base, RowOps::new([(ops, base_ms)]))),
+        Some(last) if last.base == base => {
+            last.ops.add(ops, memtable.base_ms());
+            let is_whole = match &last.form {
+                RowForm::Whole => true,
+                RowForm::Summarized(_, row) => row.summary.is_none(),
+                RowForm::Incomplete => false,
+            };
+            let is_whole = is_whole && !has_summary;
+            last.form = if is_whole { RowForm::Whole } else { RowForm::Incomplete };
+        }
+        _ => {
+            let form = summarized
+                .map_or(RowForm::Whole, |row| RowForm::Summarized(Arc::clone(memtable), row));
+            let ops = RowOps::new([(ops, memtable.base_ms())]);
+            rows.push_back(MemtableRow { base, ops, form });
+        }
     }
 }
 
@@ -364,7 +444,8 @@ impl BaseCursor {
             (None, None) => Vec::new(),
         };
         let next = Some([&*head, &*range.from].concat());
-        Self { base, memtable, rows: SharedRows::default(), next, stop, max_rows }
+        let (rows, with_summaries) = (SharedRows::default(), false);
+        Self { base, memtable, rows, next, stop, max_rows, with_summaries }
     }
 
     /// Tags of the next copied row.
@@ -377,9 +458,13 @@ impl BaseCursor {
         while self.rows.key().is_none()
             && let Some(start) = self.next.take()
         {
-            let filter = range.filter.as_ref();
-            let rows =
-                RowRange { start: &start, stop: &self.stop, filter, max_rows: self.max_rows };
+            let rows = RowRange {
+                start: &start,
+                stop: &self.stop,
+                filter: range.filter.as_ref(),
+                max_rows: self.max_rows,
+                with_summaries: self.with_summaries,
+            };
             let mut copied = self.memtable.copy_range(id, rows);
             self.next = copied.next.take();
             self.rows = copied.into_shared();
@@ -433,7 +518,7 @@ mod tests {
     type ReadRow = (u32, usize, Option<Vec<(i64, Value)>>);
 
     fn drain(day: &mut MemtableDays) -> Vec<(Bytes, Vec<ReadRow>)> {
-        let row = |(base, ops): (u32, RowOps)| (base, ops.byte_len(), ops.points(base));
+        let row = |row: MemtableRow| (row.base, row.ops.byte_len(), row.ops.points(row.base));
         let of = |of: MemtableSeries| (of.series, of.rows.into_iter().map(row).collect());
         std::iter::from_fn(|| day.next()).map(of).collect()
     }
@@ -461,8 +546,8 @@ mod tests {
                 reads_past_losses: false,
             };
             let mut copied = MemtableDays::try_copied(&view, ID, &read).unwrap();
-            let source = Source::Range(cursors(&view, ID, &range, bases));
-            let mut by_cursors = MemtableDays { id: ID, read, source, next: None };
+            let source = Source::Range(cursors(&view, ID, &read, &range));
+            let mut by_cursors = MemtableDays { id: ID, view, read, source, next: None };
             prop_assert_eq!(drain(&mut copied), drain(&mut by_cursors));
         }
     }

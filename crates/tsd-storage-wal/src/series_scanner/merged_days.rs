@@ -6,10 +6,10 @@ use tsd_model::{BaseTime, DAY_SECS, Family};
 use tsd_storage::{FlushTarget, Get, SeriesBlock, SeriesScanner, StorageError, Table};
 
 use super::{
-    block_overlay::{PendingRow, overlay_block},
-    memtable_series::MemtableDays,
+    block_overlay::{PendingRow, add_summaries, overlay_block},
+    memtable_series::{MemtableDays, MemtableRow, RowForm, hours_ms},
 };
-use crate::overlay::{RowOps, overlay};
+use crate::overlay::overlay;
 
 /// Bytes of blocks after which a batch ends.
 const BATCH_BYTES: usize = 1 << 20;
@@ -59,11 +59,18 @@ impl MergedDays {
                 }
                 continue;
             }
-            let Some((mut block, rows)) = self.next_block() else {
+            let Some((mut block, mut rows)) = self.next_block() else {
                 ended = true;
                 break;
             };
-            if !rows.is_empty() {
+            let hours_ms = hours_ms(self.rows.read());
+            let is_merged = rows.is_empty()
+                || hours_ms
+                    .is_some_and(|hours_ms| add_summaries(&mut block, &rows, &self.rows, hours_ms));
+            if !is_merged {
+                for row in rows.iter_mut().filter(|row| !matches!(row.form, RowForm::Whole)) {
+                    row.ops = self.rows.whole_ops(&block.series, row.base);
+                }
                 block.expand_summaries(self.rows.read().bases).map_err(|error| {
                     StorageError::Backend(format!("a block of a series: {error}").into())
                 })?;
@@ -100,7 +107,7 @@ impl MergedDays {
 
     /// The next block of the backend and the rows to merge into it, or an empty block and rows that the backend
     /// lacks. Must be called while there is a block, or after the last block.
-    fn next_block(&mut self) -> Option<(SeriesBlock, VecDeque<(u32, RowOps)>)> {
+    fn next_block(&mut self) -> Option<(SeriesBlock, VecDeque<MemtableRow>)> {
         if !self.is_one_day
             && let Some(block) = self.blocks.pop_front()
         {
