@@ -177,6 +177,7 @@ struct WriteQueue {
 }
 
 /// The next step of a queue.
+#[expect(clippy::large_enum_variant, reason = "most steps are writes")]
 enum QueueStep {
     Write(WriteBatch),
     /// Wait for the next tick.

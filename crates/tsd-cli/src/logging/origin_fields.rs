@@ -117,8 +117,8 @@ mod tests {
             LogOrigin::of_connection().in_scope(log);
             log();
         });
-        let text = String::from_utf8(lines.0.lock().clone()).unwrap();
-        text
+        let bytes = lines.0.lock().clone();
+        String::from_utf8(bytes).unwrap()
     }
 
     #[test]
