@@ -6,12 +6,12 @@
 //! Without tracking, no actor runs.
 
 mod recent;
+mod tracked_series;
 
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::StreamExt;
-use hashbrown::HashMap;
 use smallvec::SmallVec;
 use tsd_model::{
     Family, TS_COUNTER_QUALIFIER, TS_META_QUALIFIER, TableSchema, TsMeta, encode_counter, to_hex,
@@ -19,22 +19,19 @@ use tsd_model::{
 use tsd_runtime::{Actor, ActorContext, ActorRef, Clock, Reply, SendError};
 use tsd_storage::{CellBatch, CellRef, Column, Get, Storage, StorageError, StorageExt, Table};
 
-use self::recent::RecentSeries;
+pub(crate) use self::tracked_series::TrackedSeries;
+use self::{
+    recent::RecentSeries,
+    tracked_series::{MAX_SERIES, TsuidBytes},
+};
 use crate::{config::MetaTracking, tree_processor::TreeQueue};
 
 /// Time between two passes.
 const PASS_INTERVAL: Duration = Duration::from_millis(100);
-/// Most series that wait for a pass. Further series are dropped.
-const MAX_SERIES: usize = 1 << 20;
 /// Series per storage call.
 const SERIES_PER_CALL: usize = 1_024;
 /// Concurrent calls for single series.
 const CONCURRENT_SERIES: usize = 64;
-
-/// Bytes of a TSUID.
-pub(crate) type TsuidBytes = SmallVec<[u8; 32]>;
-/// Points per series, by TSUID.
-pub(crate) type TrackedSeries = HashMap<TsuidBytes, u64, foldhash::fast::RandomState>;
 
 /// TSUID of the series of a row key.
 pub(crate) fn tsuid_of(schema: TableSchema, key: &[u8]) -> TsuidBytes {

@@ -1,6 +1,6 @@
 //! The series whose meta data was written a short while ago.
 
-use super::{MAX_SERIES, TrackedSeries, TsuidBytes};
+use super::tracked_series::{MAX_SERIES, TrackedSeries, TsuidBytes};
 
 /// Seconds between two generations. A series is written again 30 to 60 s after its last write.
 const GENERATION_SECS: i64 = 30;

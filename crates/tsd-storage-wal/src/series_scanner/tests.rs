@@ -22,7 +22,7 @@ const HOUR: u32 = 3_600;
 const HOURS: u32 = 4;
 
 #[derive(Clone, Debug)]
-enum Step {
+enum ScanAction {
     /// Points of a row, from `second` on, `gap` seconds apart.
     Put {
         row: (u8, u32),
@@ -46,15 +46,11 @@ enum Step {
     },
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ScanAction> {
     let row = || (0..2_u8, 0..HOURS);
     let put = (row(), 0..600_u16, 1..6_u16, prop::collection::vec(any::<i16>(), 1..130));
-    let put = (put, any::<bool>()).prop_map(|((row, second, gap, values), is_double)| Step::Put {
-        row,
-        second,
-        gap,
-        values,
-        is_double,
+    let put = (put, any::<bool>()).prop_map(|((row, second, gap, values), is_double)| {
+        ScanAction::Put { row, second, gap, values, is_double }
     });
     let hours_ms = (0..HOURS, 0..=HOURS, 0..2_i64).prop_map(|(from, hours, late)| {
         let from_ms = i64::from(from * HOUR) * 1_000 + late;
@@ -62,11 +58,11 @@ fn step() -> impl Strategy<Value = Step> {
     });
     prop_oneof![
         8 => put,
-        1 => (row(), 0..1_800_u16).prop_map(|(row, second)| Step::Delete { row, second }),
-        1 => row().prop_map(|row| Step::DeleteRow { row }),
-        1 => Just(Step::Rotate),
+        1 => (row(), 0..1_800_u16).prop_map(|(row, second)| ScanAction::Delete { row, second }),
+        1 => row().prop_map(|row| ScanAction::DeleteRow { row }),
+        1 => Just(ScanAction::Rotate),
         6 => (any::<bool>(), any::<bool>(), hours_ms).prop_map(|(by_keys, by_cursors, hours_ms)| {
-            Step::Read { by_keys, by_cursors, hours_ms }
+            ScanAction::Read { by_keys, by_cursors, hours_ms }
         }),
     ]
 }
@@ -84,7 +80,7 @@ fn qualifier(second: u16, is_double: bool) -> [u8; 2] {
     (second % HOUR as u16 * 16 + flags).to_be_bytes()
 }
 
-/// The cells of a [`Step::Put`]. Integers take two bytes, so all need more than one.
+/// The cells of a [`ScanAction::Put`]. Integers take two bytes, so all need more than one.
 fn put_of(
     row: (u8, u32),
     seconds: impl Iterator<Item = u16>,
@@ -224,7 +220,7 @@ proptest! {
                 list.view().active().unwrap().apply(ID, change, 5, number);
             };
             match step {
-                Step::Put { row, second, gap, values, is_double } => {
+                ScanAction::Put { row, second, gap, values, is_double } => {
                     let end = ends.entry(row).or_default();
                     let first = if is_orderly { *end } else { second };
                     let seconds = (0..values.len() as u16).map(|i| first + i * gap);
@@ -233,13 +229,13 @@ proptest! {
                         apply(&put_of(row, seconds, &values, is_double));
                     }
                 }
-                Step::Delete { row, second } => apply(&Change::DeleteColumns {
+                ScanAction::Delete { row, second } => apply(&Change::DeleteColumns {
                     row: row_key(row),
                     columns: vec![(Family::T, Bytes::copy_from_slice(&qualifier(second, true)))],
                 }),
-                Step::DeleteRow { row } => apply(&Change::DeleteRow(row_key(row))),
-                Step::Rotate => list.rotate(memtable(number)),
-                Step::Read { by_keys, by_cursors, hours_ms } => {
+                ScanAction::DeleteRow { row } => apply(&Change::DeleteRow(row_key(row))),
+                ScanAction::Rotate => list.rotate(memtable(number)),
+                ScanAction::Read { by_keys, by_cursors, hours_ms } => {
                     let fold = SummaryFold::Ends;
                     let summaries =
                         SummaryUse { range_ms: hours_ms, has_days: false, fold, with_points: false };
