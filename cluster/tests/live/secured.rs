@@ -128,7 +128,7 @@ async fn faults(cluster: &mut Cluster) {
 
 /// Waits until the other master has taken over, and has assigned the regions of the killed server.
 async fn recovered(cluster: &Cluster) {
-    let deadline = Instant::now() + Duration::from_secs(180);
+    let deadline = Instant::now() + Duration::from_mins(3);
     loop {
         let other = outcomes(cluster, USER, &[""], &[]).await;
         if other == ["ok"] {
